@@ -9,9 +9,10 @@ from cellrepro.comparison.mask_comparison import average_precision
 from cellrepro.digests.digests import array_digest
 from cellrepro.spec.spec import Spec
 from cellrepro.store import manifest as records
+from cellrepro.store.environment_record import MachineRecord
 
 
-def made_up_machine(label: str = "abacus", **fields: object) -> records.MachineRecord:
+def made_up_machine(label: str = "abacus", **fields: object) -> MachineRecord:
     """Describe a machine that nobody has.
 
     Parameters
@@ -26,7 +27,7 @@ def made_up_machine(label: str = "abacus", **fields: object) -> records.MachineR
         "numeric_class": "0a",
         "versions": {"torch": "2.15.0"},
     }
-    return records.MachineRecord(label=label, **{**usual, **fields})
+    return MachineRecord(label=label, **{**usual, **fields})
 
 
 def made_up_manifest(

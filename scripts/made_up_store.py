@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from cellrepro.digests.digests import file_digest, value_digest
-from cellrepro.spec.spec import Spec, make_spec
+from cellrepro.spec.new_spec import make_spec
+from cellrepro.spec.spec import Spec
 from cellrepro.store import manifest as records
 from cellrepro.store.store import Repeat, Store
+from cellrepro.store.training_record import TrainingRecord, WeightsRecord
 
 Mode = Literal["off", "fast", "strict"]
 
@@ -325,7 +327,7 @@ def _manifest(
             initial_weights=value_digest(spec.seed),
         ),
         training=_training_record(spec),
-        weights=records.WeightsRecord(digest=weights_digest, n_changed=512),
+        weights=WeightsRecord(digest=weights_digest, n_changed=512),
         train_scores={f"image_{number:03}": 0.9 for number in range(3)},
     )
 
@@ -360,8 +362,8 @@ def _data_record(spec: Spec) -> records.DataRecord:
     )
 
 
-def _training_record(spec: Spec) -> records.TrainingRecord:
-    return records.TrainingRecord(
+def _training_record(spec: Spec) -> TrainingRecord:
+    return TrainingRecord(
         learning_rates=[spec.learning_rate] * 20,
         train_losses=[1 / (1 + epoch) for epoch in range(20)],
         test_losses=[None] * 20,

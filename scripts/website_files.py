@@ -83,7 +83,7 @@ def segmenter(weights: Path, precision: str) -> Segment:
     import torch
 
     from cellrepro.determinism.modes import mode_in_force
-    from cellrepro.model.inference import evaluator
+    from cellrepro.model.evaluator import evaluator
     from cellrepro.model.network import build
     from cellrepro.model.weight_sources import find_model
     from cellrepro.spec.segmentation_settings import Settings

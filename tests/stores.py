@@ -10,6 +10,7 @@ from cellrepro.spec.spec import Spec
 from cellrepro.store import manifest as records
 from cellrepro.store.seal import seal_repeat
 from cellrepro.store.store import Store
+from cellrepro.store.training_record import TrainingRecord, WeightsRecord
 
 
 def some_spec(**changes):
@@ -31,7 +32,7 @@ some_machine = made_up_machine
 
 def some_training(last_loss):
     """Three epochs, the last of which ends with this loss."""
-    return records.TrainingRecord(
+    return TrainingRecord(
         learning_rates=[0.0, 0.5, 1.0],
         train_losses=[2.0, 1.5, last_loss],
         test_losses=[1.9, None, None],
@@ -57,7 +58,7 @@ def some_manifest(spec=None, *, repeat=0, weights="a", n_changed=7, masks=None, 
         for name, (digest, canonical_digest, n_objects) in masks.items()
     }
     if isinstance(weights, str):
-        weights = records.WeightsRecord(digest=weights * 64, n_changed=n_changed)
+        weights = WeightsRecord(digest=weights * 64, n_changed=n_changed)
     usual = {"repeat": repeat, "training": some_training(1.0), "weights": weights}
     return made_up_manifest(spec or some_spec(), mask_records, **{**usual, **changes})
 
@@ -156,7 +157,7 @@ def _write_weights(folder, weight):
         "out.bias": np.arange(20, dtype=np.float32),
     }
     save_file(tensors, path)
-    return records.WeightsRecord(digest=file_digest(path), n_changed=64)
+    return WeightsRecord(digest=file_digest(path), n_changed=64)
 
 
 def _write_masks(folder, name, labels, has_truth):

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from cellrepro import demo
+from cellrepro import demo, demo_network
 from cellrepro.errors import BadInput
 from cellrepro.process.process_ends import RunError
-from cellrepro.run import train
+from cellrepro.run import training_until_found
 from cellrepro.run.until_found import Goal
 from cellrepro.store.store import Store
 
@@ -20,8 +20,8 @@ PROJECT = Path(__file__).parents[1]
 def test_stops_before_the_grid(monkeypatch, invoke, small_data, tmp_path):
     """One network that has learnt nothing, the ways on, exit code 1, and nothing trained after."""
     for goal in ("SOON", "FOUND"):
-        monkeypatch.setattr(demo, goal, Goal(score=1.0, seconds=0.0))
-    monkeypatch.setattr(train, "DRAWS_PER_EPOCH", 1)
+        monkeypatch.setattr(demo_network, goal, Goal(score=1.0, seconds=0.0))
+    monkeypatch.setattr(training_until_found, "DRAWS_PER_EPOCH", 1)
     monkeypatch.delattr(demo, "run_grid")
     store = tmp_path / "outputs"
     answer = invoke("demo", small_data, "--store", store, "--json")
@@ -49,7 +49,7 @@ def test_the_ways_on_can_be_pasted(made_up, monkeypatch, tmp_path, is_clone):
     manifest = made_up.manifest(vacuous=["nothing"])
     base = SimpleNamespace(store=Store("my runs"), repeats=[SimpleNamespace(manifest=manifest)])
     with pytest.raises(RunError) as refusal:
-        demo.stop_without_cells(base, "my cells", "tiny")
+        demo_network.stop_without_cells(base, "my cells", "tiny")
     by_make = "make demo DATA='my cells' STORE='my runs' MODEL=cpsam_v2"
     by_command = "cellrepro demo 'my cells' --store 'my runs' --model cpsam_v2"
     assert [words in str(refusal.value) for words in (by_make, by_command)] == [
@@ -65,4 +65,4 @@ def test_when_it_stops(made_up, score, stops):
         record.ap50, record.n_true = score, None if score is None else 30
     base = SimpleNamespace(store=Store("outputs"), repeats=[SimpleNamespace(manifest=manifest)])
     with pytest.raises(RunError, match="finds 3 cells in 1 image") if stops else nullcontext():
-        demo.stop_without_cells(base, "cells", "tiny")
+        demo_network.stop_without_cells(base, "cells", "tiny")

@@ -22,17 +22,27 @@ ROOMS = [
 ]
 """In the order in which they may build on each other; the command line and the demo on all."""
 GROUND = [
+    "call_site",
+    "command_lines",
+    "commands",
     "enums",
     "errors",
     "extras",
+    "field_defaults",
     "libraries",
+    "nested_values",
     "own_scripts",
     "words",
+    "written_values",
     "wrong_fields",
     "yaml_values",
     "progress",
+    "progress_bars",
+    "progress_count",
+    "progress_log",
     "record",
     "results",
+    "shown_text",
     "stated",
     "terminal",
     "terminal_values",
@@ -202,7 +212,7 @@ OWN_DOORS = {"cellrepro.record", "cellrepro.pytest_plugin"}
 
 def exported():
     """The public names, by the module that defines them: those of Python, and the commands."""
-    for text in constants(TREES["cellrepro.cli"]):
+    for text in constants(TREES["cellrepro.commands"]):
         room, colon, name = text.partition(":")
         if colon and f"cellrepro.{room}" in MODULES:
             yield f"cellrepro.{room}", name

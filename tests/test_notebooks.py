@@ -9,7 +9,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from cellrepro.grid.notebook_execution import find_notebook, notebook_parameters
+from cellrepro.grid.notebook_execution import notebook_parameters
+from cellrepro.grid.packaged_files import find_notebook
 from cellrepro.run.options import TrainingOptions
 from cellrepro.spec import defaults
 

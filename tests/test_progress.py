@@ -10,15 +10,16 @@ from unittest.mock import Mock
 import IPython.display
 import pytest
 
-from cellrepro import progress as module
-from cellrepro.progress import progress
+from cellrepro import progress_count
+from cellrepro.progress import LINES_VARIABLE, progress
+from cellrepro.progress_log import FILE_VARIABLE
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that only the test moves."""
     now = SimpleNamespace(seconds=100.0)
-    monkeypatch.setattr(module.time, "monotonic", lambda: now.seconds)
+    monkeypatch.setattr(progress_count.time, "monotonic", lambda: now.seconds)
     return now
 
 
@@ -65,7 +66,7 @@ def test_a_log_is_not_silent_for_more_than_five_minutes(clock, capsys):
 
 def test_the_file_for_another_process_keeps_up_and_its_last_state_stays(monkeypatch, tmp_path):
     path = tmp_path / "progress.json"
-    monkeypatch.setenv(module.FILE_VARIABLE, str(path))
+    monkeypatch.setenv(FILE_VARIABLE, str(path))
     with progress(4, "train") as bar:
         bar.advance()
         bar.advance("two")
@@ -95,7 +96,7 @@ def test_a_notebook_gets_one_output_redrawn_in_place(monkeypatch, clock, capsys)
     monkeypatch.setattr(IPython.display, "display", Mock(return_value=handle))
     shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=True))
     monkeypatch.setitem(sys.modules, "IPython", shell)
-    monkeypatch.delenv(module.LINES_VARIABLE, raising=False)
+    monkeypatch.delenv(LINES_VARIABLE, raising=False)
     with progress(200, "train <b>") as bar:
         for _ in range(200):
             clock.seconds += 0.1
@@ -105,7 +106,7 @@ def test_a_notebook_gets_one_output_redrawn_in_place(monkeypatch, clock, capsys)
     assert shown["text/plain"].startswith("train <b>: 200/200 in 20 s")
     assert "&lt;b&gt;" in shown["text/html"]
 
-    monkeypatch.setenv(module.LINES_VARIABLE, "lines")
+    monkeypatch.setenv(LINES_VARIABLE, "lines")
     with progress(1, "train") as bar:
         bar.advance()
     assert "1/1" in capsys.readouterr().out

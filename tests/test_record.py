@@ -16,7 +16,7 @@ from cellpose import models
 from cellrepro import record
 from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.images.image_file import read_image
-from cellrepro.model.inference import evaluator
+from cellrepro.model.evaluator import evaluator
 from cellrepro.model.network import build
 from cellrepro.model.weight_sources import find_model
 from cellrepro.record import masks_digest, recorded

@@ -15,8 +15,8 @@ from cellrepro.run import program_segmenter
 from cellrepro.show.explorer.widget import explore
 from cellrepro.show.figures.agreement import map_heading
 from cellrepro.show.report.build import write_report
+from cellrepro.shown_text import visible
 from cellrepro.store.store import Store
-from cellrepro.words import visible
 from stores import NOTHING, add_run, some_manifest, some_spec, squares, three
 
 # A range whose ends read alike; nothing of something; one of what several are.

@@ -36,7 +36,7 @@ IN_FOLDERS_OF_THE_LAB = {
     *("exchange/importing.py", "exchange/store_repair.py", "exchange/cellpose_check.py"),
     *(
         "grid/dask_worker.py",
-        "grid/job_run.py",
+        "grid/repeat_by_notebook.py",
         "grid/sending.py",
         "images/public_sets.py",
         "comparison/weight_files.py",

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from cellrepro.grid.file import read_file
+from cellrepro.grid.grid_file import read_file
 from cellrepro.store.references import has_values
-from cellrepro.terminal_values import overrides, pairs_in
+from cellrepro.written_values import overrides, pairs_in
 from cellrepro.yaml_values import read_yaml
 from stores import some_spec
 

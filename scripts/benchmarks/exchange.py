@@ -75,8 +75,8 @@ def _store_of_one_run(root: Path, n_megabytes: int) -> str:
 
     from cellrepro.digests.digests import file_digest
     from cellrepro.spec.spec import Spec
-    from cellrepro.store.manifest import WeightsRecord
     from cellrepro.store.store import Store
+    from cellrepro.store.training_record import WeightsRecord
 
     spec = Spec(
         data="cells",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from cellrepro.model.inference import Evaluator
+    from cellrepro.model.evaluator import Evaluator
     from cellrepro.store.store import Repeat
 
 N_IMAGES = 4
@@ -104,7 +104,7 @@ def _segment(trained: _Trained, *, ledger: str, store: Path) -> Repeat:
 
 def _shared_passes(network: torch.nn.Module, image: np.ndarray, n_variants: int) -> Figure:
     """Variants of a setting that the network does not see need one pass of it together."""
-    from cellrepro.model.inference import evaluator
+    from cellrepro.model.evaluator import evaluator
 
     thresholds = [0.05 * number for number in range(n_variants)]
 

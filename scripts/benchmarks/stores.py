@@ -62,7 +62,7 @@ def _store_of_copies(scratch: Path, n_seeds: int, n_profiles: int) -> Path:
     """
     import cellrepro
     from cellrepro.images.synthetic_sets import write_folder
-    from cellrepro.spec.spec import make_spec
+    from cellrepro.spec.new_spec import make_spec
     from cellrepro.store.store import Store
 
     write_folder(scratch / "synthetic", n_train=1, n_test=3)

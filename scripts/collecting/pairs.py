@@ -15,7 +15,8 @@ from cellrepro.comparison.weight_comparison import compare_weights
 from cellrepro.divergence.growth import Moment, growth, has_checkpoints
 from cellrepro.errors import BadInput
 from cellrepro.spec.spec import Spec
-from cellrepro.store.ledger import LEDGER, LedgerRow, read_rows
+from cellrepro.store.ledger import LEDGER, LedgerRow
+from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Repeat, Store
 from collecting.tables import Table
 

@@ -205,7 +205,8 @@ def _version(repeat: Repeat) -> tuple[int, ...]:
 
 def _digest_of_flows(repeat: Repeat) -> str:
     from cellrepro.digests.digests import value_digest
-    from cellrepro.store.ledger import LEDGER, LedgerRow, read_rows
+    from cellrepro.store.ledger import LEDGER, LedgerRow
+    from cellrepro.store.row_tables import read_rows
 
     rows = read_rows(repeat.folder / LEDGER, LedgerRow)
     digests = [row.digest for row in rows if row.stage == "flows"]

@@ -9,7 +9,7 @@ from .explanation.compare_repeats import compare_repeats as compare_repeats
 from .explanation.baseline_check import check_baseline as check_baseline
 from .explanation.baseline_saving import save_baseline as save_baseline
 from .run.train import train as train
-from .run.train import segment as segment
+from .run.segment import segment as segment
 from .run.wrap import wrap as wrap
 from .run.wrap import wrap_python as wrap_python
 from .comparison.verdicts import Verdict as Verdict

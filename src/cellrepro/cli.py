@@ -24,13 +24,14 @@ from cyclopts.exceptions import (
     UnusedCliTokensError,
 )
 
+from cellrepro.commands import COMMANDS, OF_BASELINE
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.lab_elsewhere import carried_out
 from cellrepro.results import Result
+from cellrepro.shown_text import visible, wrapped
 from cellrepro.spec.choices import STORED_CHECKPOINTS
 from cellrepro.stated import carrying_out
 from cellrepro.version import __version__
-from cellrepro.words import visible, wrapped
 
 if TYPE_CHECKING:
     from cyclopts.help import DefaultFormatter
@@ -48,91 +49,27 @@ app = App(
 )
 
 
-_COMMANDS = {
-    "Two files": {
-        "compare": ("show.pages.compare:compare", "Are two results the same, cell by cell?"),
-        "explore": ("show.pages.explorer_page:explore_files", "Look at two masks in the browser."),
-        "describe": ("exchange.description:describe", "Say what a file is, and how it was made."),
-    },
-    "Segment and train": {
-        "segment": (
-            "run.train:segment",
-            "Segment the same images several times: is every mask the same?",
-        ),
-        "train": ("run.train:train", "Train one network several times: are the results equal?"),
-        "wrap": ("run.wrap:wrap", "Segment several times with a program of your own."),
-        "wrap-python": (
-            "run.wrap:wrap_python",
-            "Segment several times with a function of your own.",
-        ),
-        "grid": ("show.watched_grids:grid", "Run every combination of a grid file."),
-        "watch": ("show.watched_grids:follow", "Show how far the grids of a store are."),
-    },
-    "Find the cause": {
-        "explain": ("explanation.explain:explain", "Why do two results of one image differ?"),
-        "sensitivity": (
-            "show.figures.sensitivity:sensitivity",
-            "How many cells does each setting change?",
-        ),
-        "tiles": ("explanation.tiles:tiles", "Which cells depend on where Cellpose's tiles lie?"),
-        "diverge": ("divergence.diverge:diverge", "Find the first place where two runs differ."),
-        "growth": ("divergence.growth:growth", "Show how two trainings grow apart."),
-        "audit": ("audits.audit_data:audit_data", "Which operations give different bits?"),
-        "doctor": ("audits.doctor:doctor", "Say what is not reproducible on this computer."),
-    },
-    "Hand on": {
-        "export": ("exchange.handing_on:export", "Put runs into one file for someone else."),
-        "import": (
-            "exchange.handing_on:import_file",
-            "Check an exported file, and merge it into a store.",
-        ),
-        "verify": (
-            "exchange.verification:verify",
-            "Check a run, a passport or an exported file without trust.",
-        ),
-        "track": ("exchange.tracking:track", "Log finished runs in MLflow."),
-    },
-    "The store": {
-        "list": ("comparison.stored_runs:list_runs", "List what the store holds."),
-        "report": ("show.report.build:write_report", "Write one page about all runs in the store."),
-        "fsck": ("exchange.store_check:check_store", "Hold every file of the store to its digest."),
-    },
-    "Set up": {
-        "setup": (
-            "exchange.lab_setup:set_up_lab",
-            "Make the full lab in an environment of its own.",
-        ),
-        "data": ("images.public_sets:data", "Make the synthetic images, or fetch a public set."),
-        "notebooks": ("grid.notebook_execution:copy_packaged", "Copy out the notebooks and grids."),
-        "demo": ("demo:run_demo", "Do everything once: train, compare, report, notebooks."),
-    },
-}
-"""Every command by what it is for: the path of its function, and what the list of commands says."""
-_OF_BASELINE = {
-    "save": ("explanation.baseline_saving:save_baseline", "Save masks as one small file."),
-    "check": ("explanation.baseline_check:check_baseline", "Check masks against a baseline."),
-}
-
 baseline = App(name="baseline", help="Hold later masks to earlier ones.")
 
 
 def _register() -> None:
     """Give every command to the application by its path, which is imported when it is called."""
-    for place, (title, commands) in enumerate(_COMMANDS.items(), start=1):
+    for place, (title, commands) in enumerate(COMMANDS.items(), start=1):
         group = Group(title, sort_key=place)
-        for name, (function, words) in commands.items():
+        for name, command in commands.items():
             app.command(
-                f"cellrepro.{function}",
+                f"cellrepro.{command.function}",
                 name=name,
                 group=group,
-                help=words,
+                help=command.words,
                 help_format="markdown",
             )
         if title == "Two files":
             baseline.group = group
             app.command(baseline)
-    for name, (function, words) in _OF_BASELINE.items():
-        baseline.command(f"cellrepro.{function}", name=name, help=words, help_format="markdown")
+    for name, command in OF_BASELINE.items():
+        path = f"cellrepro.{command.function}"
+        baseline.command(path, name=name, help=command.words, help_format="markdown")
     app.register_install_completion_command(add_to_startup=False)
 
 
@@ -239,7 +176,7 @@ def _unknown_command(words: Sequence[str]) -> str:
 
 
 def _usage(error: CycloptsError) -> str:
-    """What is wrong with the words of a command; places are named as its help names them."""
+    """Say what is wrong with the words of a command; places have the names of its help."""
     command = " ".join(["cellrepro", *(error.command_chain or ())])
     if isinstance(error, UnusedCliTokensError):
         words = ", ".join(map(repr, error.unused_tokens or ()))

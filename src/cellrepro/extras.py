@@ -45,9 +45,6 @@ IN_THE_LAB: frozenset[Extra] = frozenset({"lab", "notebook", "formats", "cluster
 _BESIDE_THE_LAB: frozenset[Extra] = frozenset({"notebook", "formats", "mlflow", "bioimageio"})
 """Extras that pip can add to any environment; the others may conflict with what is installed."""
 
-ABOUT_THIS_CELLPOSE = ("audit", "explain", "segment", "sensitivity", "tiles")
-"""Commands whose answer is about the installed Cellpose; the lab has another one."""
-
 _OLDEST_CELLPOSE = (3, 1)
 """The extra ``lab`` leaves this version as it is; pip replaces an older one."""
 
@@ -60,7 +57,7 @@ class NeedsExtra(NotPossibleHere):
 
 
 def absent(modules: Sequence[str]) -> list[str]:
-    """Which of these modules are not installed; none is imported."""
+    """List those of some modules that are not installed; none is imported."""
     return [name for name in modules if not has_library(name)]
 
 

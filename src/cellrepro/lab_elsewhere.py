@@ -1,4 +1,4 @@
-"""Which commands need the lab, and how they are handed to it where this environment lacks it.
+"""Commands that this environment cannot carry out, handed to the lab.
 
 The core alone has the whole command line. A command that it cannot carry out runs with the same
 words in the environment that ``cellrepro setup`` made; without one, a message says how to get it.
@@ -11,58 +11,21 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cellrepro.extras import (
-    ABOUT_THIS_CELLPOSE,
-    EXTRA_OF,
-    IN_THE_LAB,
-    NeedsExtra,
-    absent,
-    missing_module,
-    needs,
-)
+from cellrepro.commands import BY_NAME
+from cellrepro.extras import EXTRA_OF, IN_THE_LAB, NeedsExtra, absent, missing_module, needs
 from cellrepro.stated import SPELT
 from cellrepro.version import __version__
 
 if TYPE_CHECKING:
     from cellrepro.process.lab import Lab
 
-_NETWORK = ("torch", "cellpose", "pyarrow")
-_NOTEBOOKS = (*_NETWORK, "papermill", "nbformat", "ipykernel")
-_OF_COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "audit": _NETWORK,
-    "demo": (*_NOTEBOOKS, "pandas"),
-    "diverge": _NETWORK,
-    "doctor": _NETWORK,
-    "explain": _NETWORK,
-    "grid": _NOTEBOOKS,
-    "growth": _NETWORK,
-    "report": ("pandas", "pyarrow"),
-    "segment": _NETWORK,
-    "sensitivity": _NETWORK,
-    "tiles": _NETWORK,
-    "track": ("mlflow",),
-    "train": _NETWORK,
-    "verify": _NETWORK,
-    "watch": ("rich",),
-}
-"""Modules that a command always needs beside the core; others may lack one only as they run."""
-_NEEDED_ONLY_WITH = {"explain": "image", "tiles": "data", "verify": "replay"}
-"""Commands that need them only where this option or argument is given."""
-
-
-def needed_by(command: str, options: Mapping[str, object]) -> Sequence[str]:
-    """The modules that a command with these options needs beside the core."""
-    deciding = _NEEDED_ONLY_WITH.get(command)
-    if deciding is not None and options.get(deciding) in (None, False):
-        return ()
-    return _OF_COMMANDS.get(command, ())
-
 
 def carried_out(command: str, options: Mapping[str, object], *, work: Callable[[], int]) -> int:
     """Carry a command out here, or in the lab where this environment cannot."""
     what = f"`cellrepro {command}`"
     try:
-        missing = absent(needed_by(command, options))
+        known = BY_NAME.get(command)
+        missing = [] if known is None else absent(known.needed(options))
         if missing:
             raise needs(missing, what=what)
         return work()
@@ -84,7 +47,7 @@ def _in_lab(refusal: NeedsExtra, command: str) -> int:
         raise refusal
     if any(EXTRA_OF[module] not in IN_THE_LAB for module in refusal.modules):
         raise refusal  # the lab would say the same
-    if command in ABOUT_THIS_CELLPOSE and not absent(["torch", "cellpose"]):
+    if _is_about_this_cellpose(command) and not absent(["torch", "cellpose"]):
         from importlib import metadata
 
         version = metadata.version("cellpose")
@@ -99,6 +62,11 @@ def _in_lab(refusal: NeedsExtra, command: str) -> int:
             f"`cellrepro setup {lab.folder}` brings it up to date\n"
         )
     return handed_to(lab, SPELT.get())
+
+
+def _is_about_this_cellpose(command: str) -> bool:
+    known = BY_NAME.get(command)
+    return known is not None and known.about_this_cellpose
 
 
 def handed_to(lab: Lab, words: Sequence[str], *, replaces: bool = os.name == "posix") -> int:

@@ -1,4 +1,4 @@
-"""What every answer is: a record whose fields are its JSON and whose methods are its words."""
+"""The base of every answer: a record whose fields are its JSON and whose methods are its words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from inspect import ismethod
 from math import isfinite
 from typing import TypeVar
 
-from cellrepro.words import visible
+from cellrepro.shown_text import visible
 
 MOST_ROWS = 40
 """Rows of a table in a notebook; its last line counts the rest."""

@@ -28,7 +28,7 @@ def carrying_out(words: Sequence[str], named: Collection[str]) -> Iterator[None]
 
 
 def stated_among(names: Collection[str]) -> frozenset[str]:
-    """Which of these parameters the user named."""
+    """Those of some parameters that the user named."""
     return STATED.get() & frozenset(names)
 
 

@@ -1,4 +1,4 @@
-"""What a terminal writes for values that Python takes in several types: once, for every command.
+"""Types of parameters that take other values in Python than words of a terminal.
 
 Two files are compared without pydantic; what needs it to be read is in `terminal_values`.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _refuse_empty(_type: object, name: object) -> None:
-    """An empty name, as of a shell's variable that is not set, is the current folder for Python."""
+    """Refuse an empty name, as of a shell's variable that is not set: Python takes it for ``.``."""
     if name == "":
         raise ValueError("an empty name; expected that of a file, a folder or a run")
 
@@ -39,4 +39,4 @@ else:  # what a terminal writes; for it neither NumPy nor PyTorch is imported
     MasksOfImages = str
 
 IN_PYTHON = Parameter(parse=False)
-"""Of a parameter that a call in Python has and no command."""
+"""Mark of a parameter that a call in Python has and no command."""

@@ -37,7 +37,7 @@ def subclasses_as_plain_tensors() -> AbstractContextManager[None]:
 
 
 def modes_suspended() -> AbstractContextManager[Any]:
-    """In the block no ``TorchDispatchMode`` is active, while tensor subclasses still work.
+    """Suspend every ``TorchDispatchMode`` in the block, while tensor subclasses still work.
 
     PyTorch's own tools suspend their modes with it (torch 2.6 to 2.15).
     """

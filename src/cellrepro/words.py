@@ -1,93 +1,10 @@
-"""Numbers, lists and texts as sentences, pages and terminals write them."""
+"""Numbers and lists as sentences and tables write them."""
 
 import math
 import re
-import shlex
-import textwrap
-import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-_LONGEST_LINE = 5000
-"""Letters that a terminal shows of a line."""
 _SHA_256 = re.compile(r"[0-9a-f]{64}")
-
-
-def visible(text: str) -> str:
-    r"""A text for a terminal: what moves its cursor, or cannot be seen, is written as an escape.
-
-    Line feeds and tabs stay, and a line longer than any of the lab's own is cut. Names and messages
-    may come from a file that someone else sent.
-
-    >>> print(visible("a\x1b[2J\u202etxt.exe"), visible("ä 1 000"))
-    a\x1b[2J\u202etxt.exe ä 1 000
-    """
-    lines = text.split("\n") if len(text) > _LONGEST_LINE else [text]
-    bounded = "\n".join(map(_bounded, lines))
-    if bounded.isprintable():
-        return bounded
-    return "".join(_escaped(letter) if _is_hidden(letter) else letter for letter in bounded)
-
-
-def _bounded(line: str) -> str:
-    if len(line) <= _LONGEST_LINE:
-        return line
-    return f"{line[:_LONGEST_LINE]}… ({len(line)} letters)"
-
-
-def wrapped(text: str, width: int) -> str:
-    """A text in lines of at most that width, broken between words, the next line as far in.
-
-    A line with options stays whole: it may be a command to copy, which a terminal breaks only on
-    the screen.
-
-    >>> print(wrapped("  two masks differ in 12 pixels", 20))
-      two masks differ
-      in 12 pixels
-    """
-    return "".join(_wrapped_line(line, width) for line in text.splitlines(keepends=True))
-
-
-def _wrapped_line(line: str, width: int) -> str:
-    content = line.rstrip("\n")
-    if len(content) <= width or " -" in content:
-        return line
-    indent = content[: len(content) - len(content.lstrip())]
-    lines = textwrap.wrap(
-        content,
-        width,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-        expand_tabs=False,
-        replace_whitespace=False,
-    )
-    return "\n".join(lines) + line[len(content) :]
-
-
-LONGEST_WORD = 120
-"""Letters that a sentence gives to what a file of someone else says."""
-
-
-def short(text: str, most: int = LONGEST_WORD) -> str:
-    r"""A text of someone else's as a sentence has it: `visible`, in one line, of bounded length.
-
-    >>> short("cells"), short("a\nb"), short(1000 * "a", 12)
-    ('cells', 'a\\nb', 'aaaaaaaa… (1000 letters)')
-    """
-    if len(text) <= most and text.isprintable():
-        return text
-    kept = text if len(text) <= most else text[: most - 4]
-    line = visible(kept).replace("\n", "\\n").replace("\t", "\\t")
-    return line if len(text) <= most else f"{line}… ({len(text)} letters)"
-
-
-def _is_hidden(letter: str) -> bool:
-    is_layout = letter in "\n\t"
-    return not is_layout and unicodedata.category(letter) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
-
-
-def _escaped(letter: str) -> str:
-    return letter.encode("unicode_escape").decode("ascii")
 
 
 def amount(n: int, noun: str) -> str:
@@ -222,32 +139,15 @@ def short_digest(text: str) -> str:
     return f"{text[:12]}…" if _SHA_256.fullmatch(text) else text
 
 
-def with_variables(variables: Mapping[str, str], command: str, *, windows: bool) -> str:
-    """A command with environment variables before it, as one writes it in a shell.
+def minutes(seconds: float) -> str:
+    """A time to read, to the second, of more than an hour to the minute.
 
-    >>> with_variables({"A": "1", "B": "x y"}, "python …", windows=False)
-    "A=1 B='x y' python …"
-    >>> with_variables({"A": "1", "B": "it's"}, "python …", windows=True)
-    "$env:A='1'; $env:B='it''s'; python …"
+    >>> minutes(34.2), minutes(59.7), minutes(125), minutes(12_000)
+    ('34 s', '1:00 min', '2:05 min', '3:20 h')
     """
-    if not windows:
-        set_for_it = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-        return " ".join([*set_for_it, command])
-    doubled = {name: value.replace("'", "''") for name, value in variables.items()}
-    return "; ".join([*(f"$env:{name}='{value}'" for name, value in doubled.items()), command])
-
-
-def words_of(command: str, *, windows: bool) -> list[str]:
-    r"""The words of a command line, as a shell divides them.
-
-    >>> words_of("python 'my script.py' {image}", windows=False)
-    ['python', 'my script.py', '{image}']
-    >>> words_of(r'C:\py\python.exe "C:\my files\a.py" {image}', windows=True)
-    ['C:\\py\\python.exe', 'C:\\my files\\a.py', '{image}']
-    """
-    divided = shlex.shlex(command, posix=True, punctuation_chars=False)
-    divided.whitespace_split = True
-    divided.commenters = ""
-    if windows:
-        divided.escape = ""
-    return list(divided)
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+    if whole >= 60:
+        return f"{whole // 60}:{whole % 60:02d} min"
+    return f"{whole} s"

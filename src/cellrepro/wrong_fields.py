@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a document, in sentences a user can act on."""
+"""Wrong fields of a document, as pydantic finds them, in sentences that a user can act on."""
 
 from __future__ import annotations
 

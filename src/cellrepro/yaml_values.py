@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import yaml
 
 YamlValue: TypeAlias = Any
-"""As PyYAML types it: numbers, text, true, false, None, lists and dictionaries of them."""
+"""A value as PyYAML types it: numbers, text, true, false, None, lists and dictionaries of them."""
 
 _BOOL = "tag:yaml.org,2002:bool"
 _FLOAT = "tag:yaml.org,2002:float"

@@ -13,11 +13,17 @@ from cellrepro.audits.double_run import ShortRun, small_training
 from cellrepro.audits.gpu_findings import TorchBuild, judged, look_at_torch
 from cellrepro.audits.network_findings import network_findings
 from cellrepro.audits.torch_warning import device_of, effect_on_training, explain_warning
-from cellrepro.determinism import known_operations, process_start, profiles
+from cellrepro.determinism import (
+    known_operations,
+    numeric_variables,
+    process_start,
+    profiles,
+    torch_alerts,
+)
 from cellrepro.determinism.automatic_profile import UsableDevices
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model.weight_sources import find_model
-from cellrepro.store import this_machine
+from cellrepro.store import installed_versions, machine_identity
 from cellrepro.store.store import Store
 from cellrepro.trace.operation_ledger import OperationLedger
 
@@ -101,9 +107,9 @@ def test_profile_versions_and_process_that_bits_depend_on(ends, monkeypatch, tmp
     path = tmp_path / "mine.yaml"
     path.write_text("device: cpu\ntf32: true\n", encoding="utf-8")
     versions = {"cellpose": "9.9", "segment-anything": "1.0", "torch": "2.99.0+cpu"}
-    monkeypatch.setattr(this_machine, "versions", lambda: versions)
-    monkeypatch.setattr(this_machine, "is_anonymous", lambda: True)
-    for name in profiles.NUMERIC_VARIABLES:
+    monkeypatch.setattr(installed_versions, "versions", lambda: versions)
+    monkeypatch.setattr(machine_identity, "is_anonymous", lambda: True)
+    for name in numeric_variables.NUMERIC_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     monkeypatch.setattr(process_start, "variables_at_start", dict)
@@ -127,7 +133,7 @@ def test_profile_versions_and_process_that_bits_depend_on(ends, monkeypatch, tmp
 
 
 def test_variables_are_said_to_be_set_otherwise_or_not_set_never_both(ends, monkeypatch):
-    for name in (*profiles.NUMERIC_VARIABLES, *profiles.load("cpu").variables()):
+    for name in (*numeric_variables.NUMERIC_VARIABLES, *profiles.load("cpu").variables()):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     monkeypatch.setenv("TCNN_SEED", "5")
@@ -186,7 +192,7 @@ def test_a_pasted_warning_is_explained_and_held_against_a_real_step(command):
     ids=["fast", "stopped", "substituted", "switched", "portable", "not called", "nameless"],
 )
 def test_whether_a_warning_can_change_a_training(changes, mode, affects, why):
-    entry = replace(known_operations.lookup("put_"), **changes)
+    entry = replace(torch_alerts.lookup("put_"), **changes)
     calls = {"put": "a.py:3", "index_put": "a.py:4"}
     effect = effect_on_training(entry, calls, mode=mode, model="tiny")
     assert effect.affects is affects
@@ -228,7 +234,7 @@ def test_a_warning_of_a_different_device_or_of_none():
     ],
 )
 def test_a_warning_is_explained_for_the_device_that_it_names(text, device):
-    assert device_of(text, known_operations.lookup(text)) == device
+    assert device_of(text, torch_alerts.lookup(text)) == device
 
 
 def test_a_warning_of_the_gpu_is_not_answered_for_the_processor():

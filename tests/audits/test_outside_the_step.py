@@ -12,7 +12,7 @@ from cellrepro.determinism.generator_states import capture
 from cellrepro.determinism.modes import switches
 from cellrepro.images.folder import read_folder
 from cellrepro.images.synthetic_sets import write_folder
-from cellrepro.model.inference import shared_defaults
+from cellrepro.model.evaluator import shared_defaults
 from cellrepro.model.network import import_cellpose
 
 NAMES = "file-order two-readings augmentation loader import-order initial-weights hidden-state"

@@ -25,7 +25,7 @@ from cellrepro.model import inference
 from cellrepro.process import calling
 from cellrepro.run.options import RecordingOptions
 from cellrepro.store.ledger import LEDGER
-from cellrepro.store.this_machine import MACHINE_VARIABLE
+from cellrepro.store.machine_identity import MACHINE_VARIABLE
 from cellrepro.trace.watches import Watches, layer_group
 from planted import N_STEPS, at_step, before_step, wrapped
 

@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from cellrepro.determinism.known_operations import (
-    alert_in,
     base_name,
     entries,
     for_operation,
-    lookup,
     may_race,
     releases,
 )
+from cellrepro.determinism.torch_alerts import alert_in, lookup
 
 ERROR = "{} does not have a deterministic implementation, but you set 'torch.use_determinist"
 

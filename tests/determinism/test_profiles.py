@@ -10,8 +10,9 @@ import torch
 from cellrepro.determinism import process_start
 from cellrepro.determinism.automatic_profile import UsableDevices, automatic_profile
 from cellrepro.determinism.mode_names import profile_names
+from cellrepro.determinism.numeric_variables import NUMERIC_VARIABLES
 from cellrepro.determinism.process_start import startup_variables, variables_at_start
-from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, load
+from cellrepro.determinism.profiles import Profile, load
 from cellrepro.errors import BadInput, NotPossibleHere
 
 

@@ -11,7 +11,8 @@ from cellrepro.determinism.profiles import cpu_capability
 from cellrepro.divergence.diverge import diverge
 from cellrepro.images.folder import read_folder
 from cellrepro.model.stages import PASSED
-from cellrepro.store.ledger import LEDGER, LedgerRow, read_rows, write_rows
+from cellrepro.store.ledger import LEDGER, LedgerRow
+from cellrepro.store.row_tables import read_rows, write_rows
 from cellrepro.store.store import Store
 from stores import reseal
 

@@ -12,15 +12,9 @@ from cellrepro.divergence.diverge import diverge
 from cellrepro.divergence.growth import Moment, growth, with_masks
 from cellrepro.divergence.judgements import JUDGEMENTS, OF_STAGE
 from cellrepro.errors import BadInput
-from cellrepro.store.ledger import (
-    LEDGER,
-    SEGMENTATION_STAGES,
-    STAGES,
-    LedgerRow,
-    read_rows,
-    write_rows,
-)
+from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, LedgerRow
 from cellrepro.store.manifest import Manifest
+from cellrepro.store.row_tables import read_rows, write_rows
 from cellrepro.store.store import Repeat, Store
 from command_line import carried_out
 from conftest import options, run_command

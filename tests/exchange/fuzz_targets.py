@@ -297,7 +297,7 @@ def _run_log(data: bytes, folder: Path) -> None:
 
 
 def _grid(data: bytes, folder: Path) -> None:
-    from cellrepro.grid.file import read_file
+    from cellrepro.grid.grid_file import read_file
 
     read_file(_written(data, folder, "grid.yaml"))
 

@@ -62,8 +62,8 @@ from cellrepro.exchange.bioimageio.tolerance import HiddenObjects, Tolerance
 from cellrepro.exchange.cellpose_check import write_torch_file
 from cellrepro.model.network import parameter_shapes, save_weights, seeded_network
 from cellrepro.spec.segmentation_settings import Normalize
-from cellrepro.store import manifest as records
 from cellrepro.store.store import Store
+from cellrepro.store.training_record import WeightsRecord
 from stores import some_spec
 
 CORE = "bioimageio.core==0.11.0"
@@ -105,7 +105,7 @@ def add_network(store, *, seed=0, settings=None, image=None, masks=None, **field
         manifest = made_up_manifest(
             spec,
             {"cells": mask_record("cells", labels)},
-            weights=records.WeightsRecord(digest=digest, n_changed=7),
+            weights=WeightsRecord(digest=digest, n_changed=7),
         )
         (folder / "manifest.json").write_text(manifest.model_dump_json())
         return store.commit(folder, spec)

@@ -29,8 +29,8 @@ from cellrepro.exchange.model_statement import (
 from cellrepro.images.synthetic_sets import labelled_nuclei
 from cellrepro.model import encoders, known_weights, network
 from cellrepro.model.weight_sources import ModelSource
-from cellrepro.store import manifest as records
 from cellrepro.store.store import Store
+from cellrepro.store.training_record import WeightsRecord
 from stores import add_run, some_spec, three
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
@@ -217,7 +217,7 @@ def stored_vit_l(root):
         manifest = made_up_manifest(
             spec,
             {"cell": mask_record("cell", labels)},
-            weights=records.WeightsRecord(digest=digest, n_changed=7),
+            weights=WeightsRecord(digest=digest, n_changed=7),
         )
         manifest.model.architecture = "vit-l"
         (folder / "manifest.json").write_text(manifest.model_dump_json())

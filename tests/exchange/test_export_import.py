@@ -21,7 +21,8 @@ from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.verification import verify
 from cellrepro.images.folder import folder_digest, read_folder
 from cellrepro.store import manifest as records
-from cellrepro.store.ledger import LedgerRow, write_rows
+from cellrepro.store.ledger import LedgerRow
+from cellrepro.store.row_tables import write_rows
 from cellrepro.store.seal import MOST_SUMS_BYTES, seal_repeat
 from cellrepro.store.store import Store
 from conftest import listing, wholeness
@@ -496,7 +497,8 @@ def test_contents_that_do_not_fit_are_refused(store, file, tmp_path, change, mes
 _IMPORT = """
 import os, sys
 from cellrepro.exchange import importing
-from cellrepro.store.ledger import LedgerRow, write_rows
+from cellrepro.store.ledger import LedgerRow
+from cellrepro.store.row_tables import write_rows
 from cellrepro.store.seal import MOST_SUMS_BYTES, seal_repeat
 from cellrepro.store.store import Store
 n_left = int(sys.argv[3])

@@ -18,7 +18,8 @@ from cellrepro.exchange.archive.file_checks import (
     check_network,
     check_notebook,
 )
-from cellrepro.store.ledger import Ledger, LedgerRow, write_rows
+from cellrepro.store.ledger import Ledger, LedgerRow
+from cellrepro.store.row_tables import write_rows
 
 LABELS = np.zeros((8, 9), np.uint16)
 LABELS[2:4, 2:4] = 1

@@ -28,7 +28,8 @@ from cellrepro.exchange.receipt import (
 )
 from cellrepro.exchange.statement import canonical_json
 from cellrepro.images.folder import folder_digest, read_folder
-from cellrepro.store.manifest import ENVIRONMENT_FIELDS, DataRecord, WarningRecord
+from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
+from cellrepro.store.manifest import DataRecord, WarningRecord
 from cellrepro.store.store import Repeat, Store
 from stores import NOTHING, add_run, some_manifest, some_spec, three
 

@@ -11,13 +11,13 @@ from cellpose_options import parser_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cellrepro.command_lines import words_of
 from cellrepro.errors import BadInput
 from cellrepro.explanation.cellpose_call import CellposeCall
 from cellrepro.explanation.commands import LabSetup, commands_for, recorded_commands
 from cellrepro.explanation.recorded_settings import RecordedSettings, generation_number, of_file
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.spec.segmentation_settings import NAMES, Settings
-from cellrepro.words import words_of
 from command_line import command_named
 
 VERSIONS = ("2.3.2", "3.1.1.2", "4.0.9", "4.2.1.1")

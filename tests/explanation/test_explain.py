@@ -16,7 +16,7 @@ from cellrepro.explanation.image_readings import as_read
 from cellrepro.explanation.search import Search
 from cellrepro.explanation.trials import Trials, Usual
 from cellrepro.images.image_file import read_image
-from cellrepro.model.inference import evaluator
+from cellrepro.model.evaluator import evaluator
 from cellrepro.model.network import build
 from cellrepro.model.weight_sources import find_model
 from cellrepro.record import recorded

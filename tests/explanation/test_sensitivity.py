@@ -10,7 +10,7 @@ from cellrepro.comparison.mask_comparison import average_precision, compare_mask
 from cellrepro.explanation.sensitivity import VALUES
 from cellrepro.explanation.sensitivity_result import Sensitivity, Variant
 from cellrepro.images.folder import read_folder
-from cellrepro.model.inference import evaluator
+from cellrepro.model.evaluator import evaluator
 from cellrepro.spec.segmentation_settings import Settings
 from conftest import options
 from small_training import tiny

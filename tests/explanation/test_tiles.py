@@ -14,7 +14,7 @@ from cellrepro.explanation.tile_lines import tile_lines
 from cellrepro.explanation.tiles import TileDependence, follow
 from cellrepro.images.image_file import read_masks
 from cellrepro.images.nuclei_drawing import nuclei
-from cellrepro.model.inference import evaluator
+from cellrepro.model.evaluator import evaluator
 from cellrepro.spec.segmentation_settings import Settings
 from conftest import options
 from small_training import tiny

@@ -47,7 +47,7 @@ def defaults_of_eval_are_not_restored(shared_defaults_kept):
 
     @contextmanager
     def kept():
-        from cellrepro.model.inference import shared_defaults
+        from cellrepro.model.evaluator import shared_defaults
 
         yield shared_defaults()
 

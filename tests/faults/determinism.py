@@ -62,7 +62,7 @@ def benchmark_stays_on(of_mode):
 
 
 @breaks(
-    "cellrepro.determinism.profiles:NUMERIC_VARIABLES",
+    "cellrepro.determinism.numeric_variables:NUMERIC_VARIABLES",
     "What the user's shell sets, such as OMP_DYNAMIC, changes no number of a run.",
     tests=[
         "tests/determinism/test_profiles.py::test_a_child_gets_the_profile_and_not_the_callers_numbers"

@@ -43,7 +43,7 @@ def two_points_share_a_gpu(begin):
 
 
 @breaks(
-    "cellrepro.grid.job_run:_with_failure_kept",
+    "cellrepro.grid.repeat_by_notebook:_with_failure_kept",
     "Why a repeat failed is kept, whatever the error, with its notebook.",
     tests=["tests/grid/test_pool.py::test_an_error_that_nobody_foresaw_ends_its_point_alone"],
 )

@@ -67,7 +67,7 @@ def a_missing_parameter_is_not_described(rules):
 
 
 @breaks(
-    "cellrepro.model.inference:_strict_is_in_force",
+    "cellrepro.model.evaluator:_strict_is_in_force",
     "In mode strict masks are the same for every batch size.",
     tests=["tests/model/test_inference.py::test_strict_does_not_depend_on_the_batch"],
 )
@@ -76,7 +76,7 @@ def mode_strict_depends_on_the_batch(strict_is_in_force):
 
 
 @breaks(
-    "cellrepro.model.inference:_with_distinct_numbers",
+    "cellrepro.model.evaluator:_with_distinct_numbers",
     "Planes that were segmented one by one share no cell.",
     tests=["tests/model/test_inference.py::test_stacks_are_segmented_as_by_eval"],
 )

@@ -36,7 +36,7 @@ def an_answer_is_lost_without_a_word(answer_after):
 
 
 @breaks(
-    "cellrepro.process.calling:Children.end",
+    "cellrepro.process.children:Children.end",
     "What was ended at Ctrl-C is said to be interrupted, not killed for want of memory.",
     tests=[
         "tests/grid/test_pool.py"

@@ -76,7 +76,7 @@ def test_images_are_not_waited_for(look):
 
 
 @breaks(
-    "cellrepro.run.repeats:_carried_out",
+    "cellrepro.run.repeat_making:_carried_out",
     "A training that ends once it finds cells is stored as the run of as many epochs.",
     tests=["tests/run/test_until_found.py::test_time_is_over"],
 )
@@ -85,7 +85,7 @@ def a_shorter_training_is_stored_as_planned(carried_out):
 
 
 @breaks(
-    "cellrepro.run.options:refuse_unknown",
+    "cellrepro.run.option_names:refuse_unknown",
     "A misspelt option is refused, and not ignored.",
     tests=["tests/run/test_options.py::test_an_unknown_name_is_refused_with_the_near_one"],
 )
@@ -94,7 +94,7 @@ def a_misspelt_option_is_ignored(refuse_unknown):
 
 
 @breaks(
-    "cellrepro.run.planning:plan_segmentation",
+    "cellrepro.run.segmentation_plan:plan_segmentation",
     "Without --model the network that Cellpose itself takes segments.",
     tests=["tests/run/test_run.py::test_without_a_model_cellpose_segments_with_its_own"],
 )

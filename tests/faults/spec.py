@@ -31,7 +31,7 @@ def images_forget_their_axes(images_digest):
 
 
 @breaks(
-    "cellrepro.spec.spec:_of_another_task",
+    "cellrepro.spec.new_spec:_of_another_task",
     "An option that does nothing in a segmentation is refused, and so makes no other key.",
     tests=[
         "tests/spec/test_spec.py"
@@ -43,7 +43,7 @@ def an_option_of_another_task_is_taken(of_another_task):
 
 
 @breaks(
-    "cellrepro.spec.segmentation_settings:_spelt_out",
+    "cellrepro.spec.setting_names:spelt_out",
     "A normalisation that is given whole keeps its fields beside one that is given by itself.",
     tests=["tests/spec/test_spec.py::test_normalize_given_whole_and_by_field_loses_nothing"],
 )

@@ -24,7 +24,7 @@ def masks_are_not_sealed(share):
 )
 def a_stored_repeat_is_replaced(where_to_place):
     def fault(run, target):
-        from cellrepro.store.whole_files import remove_if_possible
+        from cellrepro.store.removal import remove_if_possible
 
         remove_if_possible(target)
         return where_to_place(run, target)
@@ -33,7 +33,7 @@ def a_stored_repeat_is_replaced(where_to_place):
 
 
 @breaks(
-    "cellrepro.store.whole_files:replace_by_link",
+    "cellrepro.store.renames:replace_by_link",
     "A file that was changed behind the store's back is never linked to.",
     tests=[
         "tests/store/test_store.py"
@@ -73,7 +73,7 @@ def damaged_files_are_judged(refuse_damaged):
 
 
 @breaks(
-    "cellrepro.store.whole_files:Owner.may_be_alive",
+    "cellrepro.store.scratch_files:Owner.may_be_alive",
     "What another machine works in is not removed, whatever this one makes of its lock.",
     tests=["tests/store/test_store.py::test_what_another_machine_works_in_is_not_swept"],
 )
@@ -82,7 +82,7 @@ def work_of_another_machine_is_swept(may_be_alive):
 
 
 @breaks(
-    "cellrepro.store.whole_files:inside",
+    "cellrepro.store.store_paths:inside",
     "A link in a store from elsewhere is not followed out of the store.",
     tests=["tests/store/test_store.py::test_a_link_out_of_the_store_is_refused"],
 )
@@ -103,7 +103,7 @@ def a_changed_checkpoint_is_taken(refuse_changed):
 
 
 @breaks(
-    "cellrepro.store.checkpoints:refuse_other",
+    "cellrepro.store.checkpoint_choice:refuse_other",
     "A training goes on from no checkpoint of another spec, seed or machine.",
     tests=["tests/store/test_checkpoints.py::test_a_checkpoint_of_another_training_is_refused"],
 )
@@ -112,9 +112,9 @@ def another_training_goes_on(refuse_other):
 
 
 @breaks(
-    "cellrepro.store.ledger:Pieces.go_back",
+    "cellrepro.store.row_tables:Pieces.go_back",
     "A resumed training forgets what the ledger says of steps after its checkpoint.",
-    tests=["tests/store/test_ledger.py::test_going_back_to_the_end_of_a_piece"],
+    tests=["tests/store/test_row_tables.py::test_going_back_to_the_end_of_a_piece"],
 )
 def a_resumed_ledger_keeps_later_rows(go_back):
     def fault(self, n_rows):
@@ -124,7 +124,7 @@ def a_resumed_ledger_keeps_later_rows(go_back):
 
 
 @breaks(
-    "cellrepro.store.manifest:MachineRecord.name",
+    "cellrepro.store.environment_record:MachineRecord.name",
     "Another version of PyTorch makes another machine, whose bits are not taken for the same.",
     tests=[
         "tests/store/test_this_machine.py::test_a_machine_is_told_apart_by_what_can_change_bits"

@@ -243,9 +243,9 @@ def test_no_scheduler(write, store):
 def test_one_place_at_a_time_and_only_with_dask(write, store, invoke, monkeypatch):
     both = invoke("grid", write(), "--scheduler", "x", "--slurm", "y", "--store", store)
     assert (both.code, store.exists()) == (2, False)
-    for name in ("clusters", "dask_pool", "dask_worker"):
+    for name in ("clusters", "dask_pool", "dask_work", "dask_worker"):
         monkeypatch.delitem(sys.modules, f"cellrepro.grid.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "distributed", None)
     without = invoke("grid", write(), "--scheduler", "x", "--store", store)
     assert without.code == 3
-    assert "pip install 'cellrepro[cluster]'" in without.err
+    assert 'pip install "cellrepro[cluster]"' in without.err

@@ -17,20 +17,20 @@ import pytest
 import yaml
 
 from cellrepro.determinism.profiles import load
-from cellrepro.errors import BadInput
-from cellrepro.grid import job_run, local_pool, slots
-from cellrepro.grid.board import board_of
+from cellrepro.grid import local_pool, repeat_by_notebook, slots
+from cellrepro.grid.board_file import board_of
 from cellrepro.grid.grid import run_grid
 from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import how_it_ended
 from cellrepro.grid.points import read_grid
 from cellrepro.grid.status import standing
-from cellrepro.process.calling import Children, in_child
+from cellrepro.process.calling import in_child
+from cellrepro.process.children import Children
 from cellrepro.process.machine_here import look
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
-from cellrepro.store import this_machine
+from cellrepro.store import nvidia_gpus
 from cellrepro.store.store import Store
 from conftest import MAIN, SMALL, run_command
 
@@ -83,7 +83,7 @@ def at_work(monkeypatch):
         return job.grid_run("done")
 
     monkeypatch.setattr(local_pool, "run_job", run_job)
-    monkeypatch.setattr(this_machine, "visible_gpus", lambda: ["GPU-one", "GPU-two"])
+    monkeypatch.setattr(nvidia_gpus, "visible_gpus", lambda: ["GPU-one", "GPU-two"])
     monkeypatch.setattr(slots.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     return begun, go
 
@@ -157,40 +157,6 @@ def interrupt_the_pool(start):
     return interrupted
 
 
-TWO_KINDS = [{"name": "A100", "uuid": "GPU-a"}, {"name": "T4", "uuid": "GPU-b"}]
-ONE_KIND = [{"name": "T4", "uuid": "GPU-a"}, {"name": "T4", "uuid": "GPU-b"}]
-
-
-@pytest.mark.parametrize(
-    ("present", "variables", "expected"),
-    [
-        (ONE_KIND, {}, ["GPU-a", "GPU-b"]),
-        (ONE_KIND, {"CUDA_VISIBLE_DEVICES": "0, 1"}, ["GPU-a", "GPU-b"]),
-        (ONE_KIND, {"CUDA_VISIBLE_DEVICES": "0,-1,1"}, ["GPU-a"]),
-        (ONE_KIND, {"CUDA_VISIBLE_DEVICES": ""}, []),
-        (TWO_KINDS, {}, ["GPU-a", "GPU-b"]),
-        (TWO_KINDS, {"CUDA_VISIBLE_DEVICES": "GPU-b"}, ["GPU-b"]),
-        (
-            TWO_KINDS,
-            {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-            ["GPU-b"],
-        ),
-        (TWO_KINDS, {"CUDA_VISIBLE_DEVICES": "1"}, "CUDA_DEVICE_ORDER=PCI_BUS_ID"),
-    ],
-)
-def test_the_gpus_are_those_that_cuda_would_take(present, variables, expected, monkeypatch):
-    monkeypatch.setattr(this_machine, "gpus", lambda: present)
-    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    if isinstance(expected, list):
-        assert this_machine.visible_gpus() == expected
-    else:
-        with pytest.raises(BadInput, match=expected):
-            this_machine.visible_gpus()
-
-
 def test_every_job_of_every_grid_begins(small_data, store):
     """Of 200 mixed grids on machines of 2 to 64 cores; jobs end in any order."""
     draw = random.Random(20261124)
@@ -243,7 +209,7 @@ def test_all_gpus_or_the_first_that_is_free(write, store, monkeypatch):
         ("GPU-one", "GPU 0"),
         ("GPU-two", "GPU 1"),
     ]
-    monkeypatch.setattr(this_machine, "visible_gpus", lambda: [])
+    monkeypatch.setattr(nvidia_gpus, "visible_gpus", lambda: [])
     (job,) = local_pool.LocalPool().jobs(read_grid(path, store=store), None)
     assert job.gpu is None
 
@@ -304,7 +270,7 @@ def test_an_error_that_nobody_foresaw_ends_its_point_alone(write, store, monkeyp
     def in_child(task, setup, **options):
         raise errors[task.keywords["parameters"]["seed"]]
 
-    monkeypatch.setattr(job_run, "in_child", in_child)
+    monkeypatch.setattr(repeat_by_notebook, "in_child", in_child)
     runs = run_grid(read_grid(write(vary={"seed": [0, 1, 2]}), store=store), quiet=True)
     assert [run.status for run in runs] == ["disk-full", "failed", "failed"]
     assert "no space is left on the disk" in runs[0].reason

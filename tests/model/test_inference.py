@@ -12,7 +12,8 @@ from cellrepro.digests.digests import array_digest
 from cellrepro.digests.tensor_digests import generator_digests
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
-from cellrepro.model.inference import evaluator, segment, shared_defaults
+from cellrepro.model.evaluator import evaluator, shared_defaults
+from cellrepro.model.inference import segment
 from cellrepro.spec.segmentation_settings import Settings
 from small_training import tiny
 

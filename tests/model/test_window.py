@@ -6,7 +6,7 @@ import torch
 
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.images.image_file import read_image
-from cellrepro.model.inference import evaluator
+from cellrepro.model.evaluator import evaluator
 from cellrepro.model.network import build
 from cellrepro.model.weight_sources import find_model
 from cellrepro.model.window import Window

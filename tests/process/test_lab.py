@@ -68,7 +68,7 @@ def small_lock(tmp_path, monkeypatch):
     for variable in ("PIP_NO_INDEX", "UV_NO_INDEX", "UV_NO_CACHE"):
         monkeypatch.setenv(variable, "1")
     monkeypatch.setattr(labs, "LOCK", lock)
-    monkeypatch.setattr(labs, "_uv", lambda: [])
+    monkeypatch.setattr(labs, "uv_command", lambda: [])
     return lock
 
 
@@ -276,7 +276,7 @@ def passport(tmp_path):
 def test_a_lab_is_made_like_a_passport(tmp_path, passport, own_config, monkeypatch):
     """Its numeric libraries are pinned, the rest is as in the lock; it is not the usual lab."""
     asked = []
-    monkeypatch.setattr(labs, "_uv", lambda: ["uv"])
+    monkeypatch.setattr(labs, "uv_command", lambda: ["uv"])
 
     def make(self, *_, **__):
         self.folder.mkdir()
@@ -309,7 +309,7 @@ def test_a_lab_is_made_like_a_passport(tmp_path, passport, own_config, monkeypat
 
 
 def test_versions_that_are_not_to_be_had(tmp_path, passport, own_config, monkeypatch):
-    monkeypatch.setattr(labs, "_uv", lambda: ["uv"])
+    monkeypatch.setattr(labs, "uv_command", lambda: ["uv"])
     monkeypatch.setattr(LockedEnvironment, "make", lambda self, *_, **__: self.folder.mkdir())
     monkeypatch.setattr(LockedEnvironment, "install_resolved", lambda *_, **__: False)
     with pytest.raises(NotPossibleHere, match=r"cannot be installed together.*--python"):

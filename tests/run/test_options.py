@@ -3,11 +3,8 @@
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.run.options import (
-    SegmentationOptions,
-    TrainingOptions,
-    options_by_name,
-)
+from cellrepro.run.option_names import options_by_name
+from cellrepro.run.options import SegmentationOptions, TrainingOptions
 
 NOWHERE = "no/such/folder"
 

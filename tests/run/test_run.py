@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import cellrepro
-from cellrepro.determinism import profiles
+from cellrepro.determinism import numeric_variables, profiles
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.profiles import load
 from cellrepro.digests.tensor_digests import tensors_digest
@@ -28,10 +28,12 @@ from cellrepro.process.child import Event
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup
-from cellrepro.run import repeats, train
+from cellrepro.run import repeat_making, repeats, segment
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
-from cellrepro.run.planning import plan_segmentation, plan_training
-from cellrepro.store.ledger import LEDGER, STAGES, LedgerRow, read_rows
+from cellrepro.run.segmentation_plan import plan_segmentation
+from cellrepro.run.training_plan import plan_training
+from cellrepro.store.ledger import LEDGER, STAGES, LedgerRow
+from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Store
 from conftest import SMALL, options, run_command
 
@@ -64,7 +66,9 @@ def test_without_a_model_cellpose_segments_with_its_own(small_data):
 
 
 def test_says_beforehand_what_will_be_vacuous(small_data, tmp_path, monkeypatch):
-    for name in profiles.NUMERIC_VARIABLES:  # what they are set to here is a notice of its own
+    for (
+        name
+    ) in numeric_variables.NUMERIC_VARIABLES:  # what they are set to here is a notice of its own
         monkeypatch.delenv(name, raising=False)
     (notice,) = plan_training(TrainingOptions(data=small_data, epochs=1)).notices
     assert notice.startswith("this run will be vacuous: 1 epoch trains nothing")
@@ -181,11 +185,11 @@ def test_a_segmentation_leaves_no_network_and_no_image_that_is_stored(
         asked.append(task.keywords["with_images"])
         raise BadInput("enough")
 
-    monkeypatch.setattr(repeats, "in_child", in_child)
+    monkeypatch.setattr(repeat_making, "in_child", in_child)
     with_images = shutil.copytree(small_store.root, tmp_path / "copy")
     for store in (with_images, tmp_path / "empty"):
         with pytest.raises(BadInput, match="enough"):
-            train.segment(small_data, model=str(small_store.weights), store=store, quiet=True)
+            segment.segment(small_data, model=str(small_store.weights), store=store, quiet=True)
     assert asked == [False, True]
 
 
@@ -198,7 +202,7 @@ def test_an_interrupted_run_ends_its_worker_and_leaves_nothing(small_data, tmp_p
         workers.extend(child for child in children if work in child.cmdline())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cellrepro.progress.Lines.note", note)
+    monkeypatch.setattr("cellrepro.progress_log.Lines.note", note)
     with pytest.raises(KeyboardInterrupt):
         cellrepro.train(small_data, store=tmp_path / "outputs", epochs=2)
     assert len(workers) == 1
@@ -227,8 +231,8 @@ def test_a_switch_that_moved_costs_no_run(
     def in_child(task, *arguments, **options):
         return calling.in_child(partial(moving.carry_out, **task.keywords), *arguments, **options)
 
-    monkeypatch.setattr(repeats, "in_child", in_child)
-    outcome = train.segment(small_data, model="tiny", repeats=1, store=tmp_path / "outputs")
+    monkeypatch.setattr(repeat_making, "in_child", in_child)
+    outcome = segment.segment(small_data, model="tiny", repeats=1, store=tmp_path / "outputs")
     assert wholeness(tmp_path / "outputs") == [f"{outcome.key}/0"]
     assert outcome.repeats[0].manifest.moved == {"cudnn_benchmark": True}
     said = "the switch cudnn_benchmark moved from False to True during repeat 0"
@@ -357,7 +361,7 @@ def test_a_child_ends_with_its_caller():
     """Its standard input closes when the caller goes, however it goes."""
     script = (
         "import time\n"
-        "from cellrepro.process.calling import end_with_caller\n"
+        "from cellrepro.process.serving import end_with_caller\n"
         "end_with_caller()\n"
         "print('on', flush=True)\n"
         "time.sleep(60)"

@@ -16,7 +16,8 @@ from cellrepro.errors import BadInput
 from cellrepro.run.options import RecordingOptions
 from cellrepro.run.training_recorder import CHECKPOINTS, TrainingRecorder
 from cellrepro.store import checkpoints
-from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, read_rows
+from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow
+from cellrepro.store.row_tables import read_rows
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.trace.random_draws import Draw
 from small_training import ORIGIN, begun, change_byte, change_plain, outcome, walked

@@ -14,7 +14,7 @@ import pytest
 from cellrepro.images.folder import read_folder
 from cellrepro.images.synthetic_sets import labelled_nuclei
 from cellrepro.model.epoch_schedule import learning_rates
-from cellrepro.run import train
+from cellrepro.run import train, training_until_found
 from cellrepro.run.until_found import (
     FOUND,
     LAST_FREE_EPOCH,
@@ -33,11 +33,11 @@ ANY = Goal(score=0.0)
 
 @pytest.fixture
 def few_draws(monkeypatch):
-    monkeypatch.setattr(train, "DRAWS_PER_EPOCH", N_DRAWS)
+    monkeypatch.setattr(training_until_found, "DRAWS_PER_EPOCH", N_DRAWS)
 
 
 def found(data, store, goal=ANY):
-    return train.train_until_found(data, store=store, goal=goal, quiet=True)
+    return training_until_found.train_until_found(data, store=store, goal=goal, quiet=True)
 
 
 def digests(repeat):
@@ -65,7 +65,9 @@ def test_is_the_run_of_as_many_epochs(few_draws, small_data, tmp_path, wholeness
 def test_is_made_once(few_draws, monkeypatch, small_data, tmp_path):
     """What was stored for the same goal is taken; another goal is another training."""
     first = found(small_data, tmp_path)
-    monkeypatch.setattr(train, "carry_out", lambda *plan, **options: pytest.fail("trained"))
+    monkeypatch.setattr(
+        training_until_found, "carry_out", lambda *plan, **options: pytest.fail("trained")
+    )
     assert found(small_data, tmp_path).repeats == first.repeats
     with pytest.raises(pytest.fail.Exception):
         found(small_data, tmp_path, Goal(score=0.1))
@@ -80,10 +82,10 @@ def test_time_is_over(few_draws, small_data, tmp_path):
 
 KILLED = """\
 import sys
-from cellrepro.run import train
+from cellrepro.run import training_until_found
 from cellrepro.run.until_found import Goal
-train.DRAWS_PER_EPOCH = int(sys.argv[3])
-train.train_until_found(sys.argv[1], store=sys.argv[2], goal=Goal(score=0.0))
+training_until_found.DRAWS_PER_EPOCH = int(sys.argv[3])
+training_until_found.train_until_found(sys.argv[1], store=sys.argv[2], goal=Goal(score=0.0))
 """
 
 

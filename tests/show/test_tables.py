@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from cellrepro import show
+from cellrepro.call_site import Site
 from cellrepro.comparison.five_steps import protocol
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.comparison.weight_comparison import compare_weights
-from cellrepro.digests.site import Site
 from cellrepro.store.manifest import WarningRecord
 from cellrepro.store.store import Store
 from stores import add_run, planted, squares, three

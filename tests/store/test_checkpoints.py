@@ -11,7 +11,7 @@ import torch
 from cellrepro.determinism.checkpoint_seeds import other_seeds
 from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.errors import BadInput
-from cellrepro.store import checkpoints
+from cellrepro.store import checkpoint_choice, checkpoints
 from small_training import ORIGIN, Small, change_byte, change_plain, left_by
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
@@ -71,12 +71,12 @@ def plain(folder):
 def test_an_earlier_whole_one_is_taken_instead_of_a_damaged_one(three, damage, message):
     _, kept = three
     damage(kept / "epoch-00003")
-    found, passed_over = checkpoints.nearest(kept)
+    found, passed_over = checkpoint_choice.nearest(kept)
     assert (found.epoch, len(passed_over)) == (2, 1)
     assert re.search(message, passed_over[0])
     damage(kept / "epoch-00001")
     damage(kept / "epoch-00002")
-    found, passed_over = checkpoints.nearest(kept)
+    found, passed_over = checkpoint_choice.nearest(kept)
     assert (found, len(passed_over)) == (None, 3)
 
 
@@ -88,24 +88,27 @@ def test_what_a_kill_left_half_written_is_no_checkpoint(three, monkeypatch):
         with pytest.raises(ZeroDivisionError):
             small.save(kept)
     assert plain(kept / ".epoch-00004.part").exists()
-    assert checkpoints.nearest(kept)[0].epoch == 3
+    assert checkpoint_choice.nearest(kept)[0].epoch == 3
     small.save(kept)
-    assert checkpoints.nearest(kept)[0].epoch == 4
+    assert checkpoint_choice.nearest(kept)[0].epoch == 4
     assert not list(kept.glob(".*"))
 
 
 def test_the_nearest_at_or_before_a_step(three):
     _, kept = three
     for step, expected in ((None, 3), (1, None), (2, 1), (5, 2), (6, 3), (99, 3)):
-        found, passed_over = checkpoints.nearest(kept, step=step)
+        found, passed_over = checkpoint_choice.nearest(kept, step=step)
         assert (found and found.epoch, passed_over) == (expected, ())
     change_byte(kept / "epoch-00003")
-    assert checkpoints.nearest(kept, step=1) == (None, ())  # a damaged one past it does not matter
+    assert checkpoint_choice.nearest(kept, step=1) == (
+        None,
+        (),
+    )  # a damaged one past it does not matter
     change_byte(kept / "epoch-00001")
-    found, (problem,) = checkpoints.nearest(kept, step=3)
+    found, (problem,) = checkpoint_choice.nearest(kept, step=3)
     assert (found, "epoch-00001" in problem) == (None, True)
     (kept / "rows").mkdir()
-    checkpoints.keep_last(kept)
+    checkpoint_choice.keep_last(kept)
     assert sorted(item.name for item in kept.iterdir()) == ["epoch-00003", "rows"]
 
 
@@ -121,10 +124,10 @@ OTHER_CLASS = {"name": "ba9876543210", "probes": {"sum/float32": "cc", "conv/flo
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(three, changes, said):
-    found, _ = checkpoints.nearest(three[1])
-    checkpoints.refuse_other(found, copy.deepcopy(ORIGIN))
+    found, _ = checkpoint_choice.nearest(three[1])
+    checkpoint_choice.refuse_other(found, copy.deepcopy(ORIGIN))
     with pytest.raises(BadInput, match=f"belongs to another training: .*{re.escape(said)}"):
-        checkpoints.refuse_other(found, replace(ORIGIN, **changes))
+        checkpoint_choice.refuse_other(found, replace(ORIGIN, **changes))
 
 
 def test_generators_follow_from_their_seed_and_not_from_another(three):

@@ -22,7 +22,7 @@ import torch
 
 from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.store import this_machine, whole_files
+from cellrepro.store import machine_identity, removal, this_machine
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
 from stores import add_run, squares
 
@@ -204,7 +204,7 @@ def test_two_references_are_two_repeats(store, keep, made_up):
 
 def test_without_a_machine_the_only_one_is_meant_else_this_one(store, keep, made_up, monkeypatch):
     """Refused, with the list, only where neither decides."""
-    monkeypatch.setenv(this_machine.MACHINE_VARIABLE, "here")
+    monkeypatch.setenv(machine_identity.MACHINE_VARIABLE, "here")
     spec, there = made_up.spec(), made_up.machine("there")
     here = this_machine.machine(torch.device("cpu"), "0a")
     for machine, repeat in ((there, 0), (there, 1), (here, 0)):
@@ -213,7 +213,7 @@ def test_without_a_machine_the_only_one_is_meant_else_this_one(store, keep, made
     assert [(one.machine, one.index) for one in pair] == [(there.name, 0), (there.name, 1)]
     assert store.find(f"{spec.key}/there").machine == there.name
     assert store.find(spec.key).machine == here.name
-    monkeypatch.setenv(this_machine.MACHINE_VARIABLE, "another")
+    monkeypatch.setenv(machine_identity.MACHINE_VARIABLE, "another")
     with pytest.raises(BadInput, match=rf"found 2 times.*{there.name}/0, 1"):
         store.find(spec.key)
 
@@ -533,7 +533,7 @@ def test_a_folder_of_read_only_files_is_removed_as_windows_asks_for(tmp_path, mo
     (folder / "cell.tif").chmod(0o444)
     with pytest.raises(PermissionError):
         shutil.rmtree(folder)
-    whole_files.remove_folder(folder)
+    removal.remove_folder(folder)
     assert not folder.exists()
 
 

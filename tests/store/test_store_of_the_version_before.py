@@ -15,8 +15,9 @@ from torch import nn
 
 from cellrepro.comparison.ledger_diff import compare_ledgers
 from cellrepro.determinism import generator_states
-from cellrepro.store import checkpoints
-from cellrepro.store.ledger import LEDGER, LedgerRow, read_rows
+from cellrepro.store import checkpoint_choice
+from cellrepro.store.ledger import LEDGER, LedgerRow
+from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Store
 
 ARCHIVE = Path(__file__).with_name("store_of_the_version_before.zip")
@@ -56,10 +57,10 @@ def test_its_unfinished_training_goes_on(store, generators_free):
     assert key == UNFINISHED
     run = store.run(STRICT)
     with store.unfinished(run.spec.model_copy(update={"seed": 3}), machine, int(repeat)) as folder:
-        found, passed_over = checkpoints.nearest(folder)
+        found, passed_over = checkpoint_choice.nearest(folder)
         assert (found.epoch, found.step, passed_over) == (1, 2, ())
         assert found.origin.spec == spec
-        checkpoints.refuse_other(found, found.origin)
+        checkpoint_choice.refuse_other(found, found.origin)
         network = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
         optimizer = torch.optim.AdamW(network.parameters(), lr=0.5)
         state = found.training_state()

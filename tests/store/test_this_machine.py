@@ -11,7 +11,7 @@ from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.profiles import Profile
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
-from cellrepro.store import numeric_class, this_machine
+from cellrepro.store import machine_identity, numeric_class, this_machine
 from cellrepro.store.numeric_class import PROBES, Numbers, differing_probes, measure_numeric_class
 from cellrepro.store.peak_memory import forget_peak_memory, peak_memory
 
@@ -24,7 +24,7 @@ def _one_thread(one_thread):
 
 
 def test_a_machine_is_told_apart_by_what_can_change_bits(monkeypatch):
-    monkeypatch.setenv(this_machine.MACHINE_VARIABLE, "bench-3")
+    monkeypatch.setenv(machine_identity.MACHINE_VARIABLE, "bench-3")
     here = this_machine.machine(CPU, "0a1b2c")
     assert here.name.startswith("bench-3-")
     assert (here.identity, here.numeric_class, here.cuda) == ("bench-3", "0a1b2c", None)
@@ -38,25 +38,13 @@ def test_a_machine_is_told_apart_by_what_can_change_bits(monkeypatch):
 
 
 def test_without_a_name_it_is_made_from_the_processor(monkeypatch):
-    monkeypatch.delenv(this_machine.MACHINE_VARIABLE, raising=False)
+    monkeypatch.delenv(machine_identity.MACHINE_VARIABLE, raising=False)
     here = this_machine.machine(CPU, "0a")
     assert this_machine.host()["processor"] == here.device
     assert this_machine.is_here(here)
-    monkeypatch.setenv(this_machine.MACHINE_VARIABLE, "../x")
+    monkeypatch.setenv(machine_identity.MACHINE_VARIABLE, "../x")
     with pytest.raises(BadInput, match=r"CELLREPRO_MACHINE is .*; expected up to 64 letters"):
         this_machine.machine(CPU, "0a")
-
-
-@pytest.mark.parametrize(
-    ("number", "address"),
-    [
-        (0x3CA9F4000001, "3ca9f4000001"),
-        (0x0242AC110002, ""),  # of a container
-        (0x013CA9F40001, ""),  # drawn by Python
-    ],
-)
-def test_a_network_address_that_may_be_another_tomorrow_tells_no_machine(number, address):
-    assert this_machine.lasting_address(number) == address
 
 
 def test_the_inputs_are_the_same_on_every_machine():

@@ -13,9 +13,10 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.export import export_runs
 from cellrepro.exchange.importing import import_runs
 from cellrepro.exchange.store_check import check_store
-from cellrepro.store import checkpoints
+from cellrepro.store import checkpoint_choice, checkpoints
+from cellrepro.store.scratch_files import Owner, is_being_written
 from cellrepro.store.store import Store
-from cellrepro.store.whole_files import Owner, is_being_written, whole_file, write_whole
+from cellrepro.store.whole_files import whole_file, write_whole
 from small_training import Small
 from stores import add_run, squares, three
 
@@ -147,7 +148,7 @@ def windows(monkeypatch):
         "fsync": fsync, "replace": replace, "rename": rename, "unlink": unlink, "remove": unlink,
     }.items():  # fmt: skip
         monkeypatch.setattr(os, name, function)
-    monkeypatch.setattr("cellrepro.store.whole_files.RENAME_REPLACES", False)
+    monkeypatch.setattr("cellrepro.store.renames.RENAME_REPLACES", False)
     monkeypatch.setattr("cellrepro.store.locks.fcntl", None)
     return n_calls
 
@@ -190,7 +191,7 @@ def test_checkpoints_are_written_as_windows_allows(tmp_path, windows, one_thread
         path.chmod(0o444)  # as of one whose content the store shares
     small.epoch()
     small.save(tmp_path / "kept")
-    checkpoints.keep_last(tmp_path / "kept")
+    checkpoint_choice.keep_last(tmp_path / "kept")
     assert [folder.name for folder in checkpoints.folders(tmp_path / "kept")] == ["epoch-00003"]
     checkpoints.refuse_changed(checkpoints.read_plain(copy))
     assert windows["fsync"] > 0

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cellrepro.digests.site import Site
+from cellrepro.call_site import Site
 from cellrepro.trace import float64_reference
 from cellrepro.trace.float64_reference import Reference
 from cellrepro.trace.observer import Call

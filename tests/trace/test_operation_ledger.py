@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from cellrepro.comparison.operation_diff import agreement
 from cellrepro.determinism.seeds import seed_everything
-from cellrepro.store.ledger import read_rows, write_rows
+from cellrepro.store.row_tables import read_rows, write_rows
 from cellrepro.trace.operation_ledger import OperationLedger, OperationRow, OperationWatch
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from cellrepro.call_site import Site
 from cellrepro.determinism.modes import mode_in_force
-from cellrepro.digests.site import Site
 from cellrepro.store.manifest import WarningRecord
 from cellrepro.trace.torch_warnings import WarningLog, about_determinism, determinism_warnings
 

@@ -15,8 +15,8 @@ from cellrepro.arithmetic.kernels.registry import NoPortableForm
 from cellrepro.arithmetic.kernels.table import FORMS
 from cellrepro.arithmetic.operation_forms import form_of, name_of, refuse_numbers
 from cellrepro.arithmetic.proof import prove
+from cellrepro.call_site import Site
 from cellrepro.determinism.modes import mode_in_force
-from cellrepro.digests.site import Site
 from cellrepro.errors import NotPossibleHere
 from cellrepro.trace.observer import Call, Observer, source_line
 

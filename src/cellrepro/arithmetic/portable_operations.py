@@ -11,7 +11,7 @@ import torch
 
 from cellrepro.arithmetic.operation_forms import Form, form_of, name_of
 from cellrepro.arithmetic.portable_mode import PortableArithmetic
-from cellrepro.digests.site import Site
+from cellrepro.call_site import Site
 from cellrepro.results import Result, Row
 from cellrepro.trace.observer import Call, check_step
 

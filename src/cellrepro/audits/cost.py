@@ -137,7 +137,7 @@ def measure_cost(
     data : str or Path, optional
         Folder of images with masks, of which the first four are used; by default synthetic ones.
     encoder : str
-        ``tiny``, ``vit-b`` or ``vit-l``, see `cellrepro.model.network.ENCODERS`.
+        ``tiny``, ``vit-b`` or ``vit-l``, see `cellrepro.model.encoders.ENCODERS`.
     profile : str or Path
         The numeric environment: a name, or a ``.yaml`` file. TF32 stays as Cellpose leaves it.
     steps : int

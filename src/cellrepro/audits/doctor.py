@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.audits.double_run import N_STEPS, DoubleRun, run_twice
-from cellrepro.audits.findings import (
-    LEVELS,
-    Finding,
-    Level,
-    setup_findings,
-    version_findings,
-)
+from cellrepro.audits.findings import LEVELS, Finding, Level, setup_findings, version_findings
 from cellrepro.audits.gpu_findings import gpu_findings
 from cellrepro.audits.network_findings import network_findings
 from cellrepro.audits.portable_witness import PortableWitness, witness
@@ -27,7 +21,7 @@ from cellrepro.process.setup import Setup
 from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle, stated_among
-from cellrepro.store import this_machine
+from cellrepro.store import installed_versions, this_machine
 from cellrepro.terminal import FileName
 
 
@@ -209,7 +203,7 @@ def _host(double_run: DoubleRun | None) -> dict[str, object]:
     """The machine, its packages, and what the double run computed with."""
     return {
         **this_machine.host(),
-        "versions": this_machine.versions(),
+        "versions": installed_versions.versions(),
         "numeric_class": double_run.first.numeric_class if double_run else None,
         "libraries": double_run.first.libraries if double_run else [],
     }

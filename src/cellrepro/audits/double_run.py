@@ -12,7 +12,7 @@ from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
-from cellrepro.store import this_machine
+from cellrepro.store import installed_versions
 from cellrepro.store.numeric_class import measure_numeric_class
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class ShortRun:
     numeric_class: str
     """The numeric class of its device."""
     libraries: Sequence[Mapping[str, Any]]
-    """BLAS and OpenMP, as `cellrepro.store.this_machine.numeric_libraries` lists them."""
+    """BLAS and OpenMP, as `cellrepro.store.installed_versions.numeric_libraries` lists them."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def train_briefly(child: Child) -> ShortRun:
         weights_before=weights_before,
         weights=tensors_digest(network.state_dict()),
         numeric_class=measure_numeric_class(str(device))["name"],
-        libraries=this_machine.numeric_libraries(),
+        libraries=installed_versions.numeric_libraries(),
     )
 
 

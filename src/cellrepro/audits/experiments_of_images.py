@@ -25,7 +25,7 @@ from cellrepro.determinism.seeds import seed_everything
 from cellrepro.digests.digests import value_digest
 from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
-from cellrepro.model import inference
+from cellrepro.model import around_cellpose
 from cellrepro.model.augmentation import augment
 from cellrepro.model.encoders import TINY
 from cellrepro.model.network import seeded_network
@@ -74,7 +74,7 @@ def _listings(folder: Path, names: list[str]) -> dict[str, list[str]]:
     """The orders in which programs list the images of one folder, by who lists them."""
     with os.scandir(folder) as scan:
         directory = [entry.name for entry in scan if entry.name in names]
-    by_cellpose = [path.name for path in inference.listed_by_cellpose(folder)]
+    by_cellpose = [path.name for path in around_cellpose.listed_by_cellpose(folder)]
     return {
         "the directory (os.scandir, Path.iterdir)": directory,
         "sorted()": sorted(names),

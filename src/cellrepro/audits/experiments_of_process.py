@@ -21,7 +21,7 @@ from cellrepro.determinism.seeds import seed_everything
 from cellrepro.digests.digests import value_digest
 from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
 from cellrepro.images.folder import ImageFolder
-from cellrepro.model import inference
+from cellrepro.model import around_cellpose, evaluator
 from cellrepro.model.encoders import TINY
 from cellrepro.model.network import seeded_network
 from cellrepro.process.calling import in_child
@@ -35,7 +35,7 @@ _PARTIAL = {"percentile": [1.0, 99.0]}
 """A dictionary as users pass it to ``eval``, which reads the other fields from its defaults."""
 
 
-def import_order(modules: Sequence[str] = inference.IMPORTED) -> Source:
+def import_order(modules: Sequence[str] = around_cellpose.IMPORTED) -> Source:
     """Try whether importing Cellpose, in a fresh process, undoes a switch or moves a generator."""
     task = partial(imported, modules=list(modules))
     states = in_child(task, None, label="sources, imports")
@@ -154,7 +154,7 @@ class _CellposeModel(Protocol):
 def hidden_state(folder: ImageFolder) -> Source:
     """Try whether ``CellposeModel.eval`` changes its shared defaults, and so the next result."""
     images = [image.image[:_EVAL_PIXELS, :_EVAL_PIXELS] for image in folder.train[:2]]
-    plain: _CellposeModel = inference.evaluator(seeded_network(TINY, seed=0)).model
+    plain: _CellposeModel = evaluator.evaluator(seeded_network(TINY, seed=0)).model
     with _shared_defaults_kept() as shared, generators_kept():
         start = copy.deepcopy(shared)
         other_flag = not start["normalize"]
@@ -186,7 +186,7 @@ def hidden_state(folder: ImageFolder) -> Source:
 @contextmanager
 def _shared_defaults_kept() -> Iterator[dict[str, object]]:
     """Cellpose's shared defaults of normalisation, restored after the block."""
-    shared = inference.shared_defaults()
+    shared = evaluator.shared_defaults()
     start = copy.deepcopy(shared)
     try:
         yield shared

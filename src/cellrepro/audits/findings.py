@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from cellrepro.command_lines import with_variables
 from cellrepro.determinism import known_operations, modes, process_start
 from cellrepro.determinism.profiles import Profile
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.process.setup import Setup
-from cellrepro.store import this_machine
-from cellrepro.words import joined, with_variables
+from cellrepro.store import installed_versions, machine_identity
+from cellrepro.words import joined
 
 TESTED = {"cellpose": "4.2.1.1", "segment-anything": "1.0", "torch": "2.15.0"}
 """Versions whose behaviour the lab's claims about Cellpose were checked against."""
@@ -39,18 +40,19 @@ class Finding:
 def version_findings(profile: Profile) -> Iterator[Finding]:
     """Look at the installed versions and at the machine's name."""
     yield from _of_versions()
-    if profile.kind != "cuda" and this_machine.is_anonymous():
+    if profile.kind != "cuda" and machine_identity.is_anonymous():
         yield Finding(
             level="warning",
             what="nothing tells this machine from another of its kind, as in a container without "
             "a machine-id",
-            remedy=f"give each a name: {this_machine.MACHINE_VARIABLE}=NAME",
+            remedy=f"give each a name: {machine_identity.MACHINE_VARIABLE}=NAME",
         )
 
 
 def _of_versions() -> Iterator[Finding]:
     installed = {
-        package: version.partition("+")[0] for package, version in this_machine.versions().items()
+        package: version.partition("+")[0]
+        for package, version in installed_versions.versions().items()
     }
     for package, tested in TESTED.items():
         if package == "segment-anything" and not generation_of().builds_own_networks:

@@ -21,7 +21,7 @@ from cellrepro.results import Row, derived, in_json
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
-from cellrepro.run.planning import plan_segmentation
+from cellrepro.run.segmentation_plan import plan_segmentation
 from cellrepro.spec import defaults
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.words import amount, grouped
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from cellrepro.model.inference import EvalOutput, Evaluator
+    from cellrepro.model.evaluator import EvalOutput, Evaluator
     from cellrepro.trace.batch_invariance import BatchDependent, BatchInvariance
 
 BATCH_SIZES = (1, 3, 8, 16)
@@ -226,8 +226,9 @@ def audit_segmentation(
 
 def audit_images(child: Child, *, request: Request, options: AuditOptions) -> SegmentationAudit:
     """Inside the child: audit some images, then the batches of the first."""
-    from cellrepro.model.inference import evaluator, in_plain_layout, packs_tensors
+    from cellrepro.model.evaluator import evaluator
     from cellrepro.model.network import build
+    from cellrepro.model.packed_tensors import in_plain_layout, packs_tensors
     from cellrepro.trace.operation_audit import audit
 
     with ExitStack() as stack:

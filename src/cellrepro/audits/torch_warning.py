@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from cellrepro.determinism import known_operations, modes, profiles
-from cellrepro.determinism.known_operations import alert_in
+from cellrepro.determinism import known_operations, modes, profiles, torch_alerts
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.determinism.substitutes import SUBSTITUTES
+from cellrepro.determinism.torch_alerts import alert_in
 from cellrepro.errors import BadInput
 from cellrepro.results import Result
 from cellrepro.spec import defaults
@@ -116,11 +116,11 @@ def explain_warning(
 
     modes.check_mode(mode)
     find_model(model, Store(store))
-    entry = known_operations.lookup(text)
+    entry = torch_alerts.lookup(text)
     alert = alert_in(text)
     if entry is None and alert is None:
-        alert = known_operations.alert_named_in(text)
-        entry = known_operations.lookup(alert or "")
+        alert = torch_alerts.alert_named_in(text)
+        entry = torch_alerts.lookup(alert or "")
     settings = profiles.load(profile or device_of(text, entry))
     if entry is None and alert is None:
         raise _of_another_framework(text) or BadInput(
@@ -210,7 +210,7 @@ def effect_on_training(
 
 def _not_in_the_list(alert: str, training: str, profile: str) -> WarningMeaning:
     """The meaning of a warning that no listed version of PyTorch gives."""
-    known = known_operations.lookup_elsewhere(alert)
+    known = torch_alerts.lookup_elsewhere(alert)
     first, *_, last = known_operations.releases()
     listed = f"PyTorch {first} and {last}, whose warnings are listed, do not give it"
     if known is None:

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from cellrepro.determinism.mode_names import MODES
 from cellrepro.digests.digests import value_digest
-from cellrepro.spec.spec import PARAMETERS, Spec, setting_in_words
+from cellrepro.spec.field_words import setting_in_words
+from cellrepro.spec.spec import PARAMETERS, Spec
 
 if TYPE_CHECKING:
-    from cellrepro.store.manifest import MachineRecord
+    from cellrepro.store.environment_record import MachineRecord
     from cellrepro.store.store import Repeat
 
 START = "starting network"

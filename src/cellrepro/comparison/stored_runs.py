@@ -14,7 +14,7 @@ from cellrepro.spec import defaults
 from cellrepro.store.manifest import ResultSummary
 from cellrepro.store.references import has_values
 from cellrepro.store.store import Repeat, Run, Store
-from cellrepro.store.unchanged import Reading
+from cellrepro.store.unchanged import ReadingBudget
 from cellrepro.terminal import FileName
 from cellrepro.terminal_values import Conditions
 from cellrepro.words import amount
@@ -114,7 +114,7 @@ def list_runs(*, where: Conditions | None = None, store: FileName = defaults.STO
 
 def stored_runs(store: Store, wanted: Mapping[str, object] | None = None) -> StoredRuns:
     """List what a store holds, or what of it has certain values."""
-    reading = Reading(MOST_READ)
+    reading = ReadingBudget(MOST_READ)
     runs: list[StoredRun] = []
     for run in store.runs():
         runs += _by_machine(run, wanted or {}, reading)
@@ -126,7 +126,7 @@ def stored_runs(store: Store, wanted: Mapping[str, object] | None = None) -> Sto
     )
 
 
-def _by_machine(run: Run, wanted: Mapping[str, object], reading: Reading) -> list[StoredRun]:
+def _by_machine(run: Run, wanted: Mapping[str, object], reading: ReadingBudget) -> list[StoredRun]:
     """The repeats of a run by machine, of those machines that have the wanted values."""
     label = run.spec.label  # once: it costs more than all else of a row
     spec = run.spec.model_dump(mode="json")
@@ -168,7 +168,7 @@ def _outcomes(repeats: Iterable[Repeat]) -> list[ResultSummary]:
     return outcomes
 
 
-def _damage(repeats: Iterable[Repeat], reading: Reading) -> tuple[str, ...]:
+def _damage(repeats: Iterable[Repeat], reading: ReadingBudget) -> tuple[str, ...]:
     """A message for every repeat whose manifest, weights or masks are not as they were stored."""
     messages = []
     for repeat in repeats:

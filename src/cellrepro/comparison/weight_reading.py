@@ -18,9 +18,9 @@ from cellrepro.comparison.pickle_reading import HoldsCode, Refused
 from cellrepro.comparison.torch_archives import NotStored, content_of
 from cellrepro.comparison.weight_tensors import NUMPY_TYPES, Bits, Tensor
 from cellrepro.determinism.generator_states import ENTRY
-from cellrepro.digests.nested_values import each_once
 from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput
+from cellrepro.nested_values import each_once
 from cellrepro.store import checkpoints
 
 _KEYS_OF_NETWORKS = ("model_state_dict", "state_dict", "model", "net", "network", "weights")

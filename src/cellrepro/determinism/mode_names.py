@@ -16,7 +16,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 """All of them, from the loosest."""
 
 PROFILE_FOLDER = resources.files("cellrepro.determinism") / "profiles"
-"""Of the profiles that come with the package, ``NAME.yaml``."""
+"""Folder of the profiles that come with the package, ``NAME.yaml``."""
 
 
 def profile_names() -> list[str]:

@@ -27,10 +27,10 @@ from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.libraries import has_library
 
 FREE = ("off", "fast")
-"""Those in which no operation is asked to be deterministic."""
+"""Modes in which no operation is asked to be deterministic."""
 
 SUBSTITUTING = ("strict", "portable")
-"""Those that put the substitutes in place."""
+"""Modes that put the substitutes in place."""
 
 _WORKSPACES = (":4096:8", ":16:8")  # with which cuBLAS gives equal bits; the first is faster
 
@@ -41,7 +41,7 @@ _FIXED = (
     "cudnn_benchmark",
     "onednn_deterministic",
 )
-"""What every mode but ``off`` sets, under the names of `switches`."""
+"""Switches that every mode but ``off`` sets, under the names of `switches`."""
 
 
 def check_mode(mode: str) -> Mode:
@@ -71,7 +71,7 @@ def check_switches(mode: Mode, chosen: Mapping[str, bool]) -> None:
 
 
 def _of_mode(mode: Mode) -> dict[str, bool]:
-    """What a mode sets of `_FIXED`; nothing in ``off``."""
+    """The switches of `_FIXED` that a mode sets; none in ``off``."""
     if check_mode(mode) == "off":
         return {}
     fixed = mode not in FREE
@@ -80,7 +80,7 @@ def _of_mode(mode: Mode) -> dict[str, bool]:
 
 
 def switches() -> dict[str, object]:
-    """What is in force in this process, read back from PyTorch and the environment.
+    """The switches in force in this process, read back from PyTorch and the environment.
 
     Plain values, for JSON. None stands for a switch that this PyTorch does not have.
     ``fp32_precision_...`` are what an operation would use, inheritance followed. Nothing where
@@ -117,7 +117,7 @@ def mode_in_force(
         if mode not in FREE:
             raise NotPossibleHere(
                 f"mode {mode!r} sets switches of PyTorch, which is not installed; use mode 'fast' "
-                "or 'off', or install it with: pip install 'cellrepro[lab]'"
+                "or 'off', or install it with: pip install \"cellrepro[lab]\""
             )
         yield switches()
         return
@@ -151,7 +151,7 @@ def mode_in_force(
 def _precision_of(
     mode: Mode, tf32: bool, chosen: Mapping[str, bool], before: Mapping[str, SwitchValue]
 ) -> dict[str, SwitchValue]:
-    """How precise float32 products are, in both of PyTorch's interfaces."""
+    """The precision of float32 products, in both of PyTorch's interfaces."""
     matmul_switch = "cuda_matmul_allow_tf32"
     cudnn_switch = "cudnn_allow_tf32"
     leaves_as_it_was = mode == "off" and not tf32

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cellrepro.command_lines import with_variables
 from cellrepro.determinism.modes import environment
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.errors import BadInput
-from cellrepro.words import with_variables
 
 if TYPE_CHECKING:
     from cellrepro.determinism.mode_names import Mode

@@ -27,11 +27,18 @@ from pydantic import (
 )
 
 from cellrepro.determinism.automatic_profile import AUTO, automatic_profile
-from cellrepro.determinism.field_defaults import added_later
 from cellrepro.determinism.mode_names import PROFILE_FOLDER, profile_names
+from cellrepro.determinism.numeric_variables import (
+    ACCELERATE_THREADS,
+    MOST_THREADS,
+    NUMERIC_VARIABLES,
+    THREAD_VARIABLES,
+)
 from cellrepro.determinism.process_start import require_at_startup
+from cellrepro.determinism.profile_reference import ProfileReference
 from cellrepro.determinism.torch_switches import Switch
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.field_defaults import added_later
 from cellrepro.libraries import has_library
 from cellrepro.wrong_fields import wrong_fields
 from cellrepro.yaml_values import read_yaml
@@ -39,9 +46,6 @@ from cellrepro.yaml_values import read_yaml
 if TYPE_CHECKING:
     import torch
 
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-# Of Accelerate, with which PyTorch and NumPy compute on macOS.
-_ACCELERATE_THREADS = "VECLIB_MAXIMUM_THREADS"
 
 _ALWAYS = {
     # Time, not numbers: waiting threads of GNU OpenMP sleep sooner, so that two trainings on the
@@ -49,41 +53,6 @@ _ALWAYS = {
     "GOMP_SPINCOUNT": "1000",
 }
 
-NUMERIC_VARIABLES = (
-    *_THREADS,
-    "MKL_DOMAIN_NUM_THREADS",
-    # How many of the threads asked for really share a sum: the limit, and the machine's load.
-    "OMP_THREAD_LIMIT",
-    "OMP_DYNAMIC",
-    "MKL_DYNAMIC",
-    "KMP_DYNAMIC_MODE",
-    "KMP_HW_SUBSET",
-    "KMP_DETERMINISTIC_REDUCTION",
-    "KMP_FORCE_REDUCTION",
-    _ACCELERATE_THREADS,
-    "ATEN_CPU_CAPABILITY",
-    "TORCH_BLAS_PREFER_CUBLASLT",
-    "TORCH_BLAS_PREFER_HIPBLASLT",
-    "TORCH_LINALG_PREFER_CUSOLVER",
-    "TORCH_LINALG_PREFER_MAGMA",
-    "TORCH_CUDNN_V8_API_DISABLED",
-    "PYTORCH_MPS_FAST_MATH",
-    "PYTORCH_MPS_PREFER_METAL",
-    "ONEDNN_MAX_CPU_ISA",
-    "DNNL_MAX_CPU_ISA",
-    "MKL_CBWR",
-    "MKL_ENABLE_INSTRUCTIONS",
-    "ONEDNN_DEFAULT_FPMATH_MODE",
-    "DNNL_DEFAULT_FPMATH_MODE",
-    "OPENBLAS_CORETYPE",
-    "NPY_DISABLE_CPU_FEATURES",
-    "NPY_ENABLE_CPU_FEATURES",
-    "CUBLAS_WORKSPACE_CONFIG",
-    "NVIDIA_TF32_OVERRIDE",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-    "PYTHONHASHSEED",
-)
-"""Variables that change numbers: a profile decides all of them, the caller's shell none."""
 
 _FIRST_FIELDS = frozenset(
     ("name", "description", "device", "threads", "dtype", "tf32", "environment", "cpu_capability")
@@ -125,15 +94,15 @@ class Profile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    """That of the file, without its ending."""
+    """Name of the file, without its ending."""
     description: str = ""
     """One line for people."""
     device: str = Field(default="cpu", pattern=r"^(cpu|mps|cuda|cuda:\d+)$")
     """``cpu``, ``cuda`` (the first GPU), ``cuda:N`` or ``mps``."""
-    threads: int | None = Field(default=None, ge=1, le=1024)
-    """Of PyTorch on the processor; none for as many as PyTorch takes by itself."""
+    threads: int | None = Field(default=None, ge=1, le=MOST_THREADS)
+    """Threads of PyTorch on the processor; none for as many as PyTorch takes by itself."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """In which a network segments; training is always in float32."""
+    """Precision in which a network segments; training is always in float32."""
     tf32: bool = False
     """Whether an NVIDIA GPU may round products to TF32."""
     onednn: bool = True
@@ -171,7 +140,11 @@ class Profile(BaseModel):
 
     def variables(self) -> dict[str, str]:
         """The environment variables a process of this profile is started with."""
-        names = (*_THREADS, _ACCELERATE_THREADS) if sys.platform == "darwin" else _THREADS
+        names = (
+            (*THREAD_VARIABLES, ACCELERATE_THREADS)
+            if sys.platform == "darwin"
+            else THREAD_VARIABLES
+        )
         threads = {} if self.threads is None else dict.fromkeys(names, str(self.threads))
         return {**_ALWAYS, **threads, **self.environment}
 
@@ -260,36 +233,6 @@ class Profile(BaseModel):
 
 
 # -- the files -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ProfileReference:
-    """How a profile is asked for: by name or file, and with variables that it sets as well."""
-
-    source: str
-    """One of `profile_names`, or the path of a YAML file."""
-    variables: tuple[str, ...] = ()
-    """Each ``NAME=VALUE``."""
-
-    @classmethod
-    def parse(cls, text: str | Path) -> ProfileReference:
-        """Read a reference.
-
-        >>> ProfileReference.parse("cpu+MKL_CBWR=COMPATIBLE")
-        ProfileReference(source='cpu', variables=('MKL_CBWR=COMPATIBLE',))
-        >>> ProfileReference.parse("my+lab/own.yaml").source
-        'my+lab/own.yaml'
-        """
-        source, *variables = re.split(r"\+(?=\w+=)", str(text))
-        return cls(source, tuple(variables))
-
-    @property
-    def is_file(self) -> bool:
-        """Whether it names a file, which need not be there."""
-        return Path(self.source).suffix in (".yaml", ".yml")
-
-    def __str__(self) -> str:
-        return "+".join([self.source, *self.variables])
 
 
 def load(name: str | Path) -> Profile:

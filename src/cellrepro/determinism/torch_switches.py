@@ -15,7 +15,7 @@ _FLAGS = {
     "cudnn_benchmark": "cudnn.benchmark",
     "onednn_deterministic": "mkldnn.deterministic",
 }
-"""Where in ``torch.backends`` each switch of a mode is."""
+"""Place of each switch of a mode in ``torch.backends``."""
 
 Switch = Literal[
     "deterministic_algorithms",
@@ -110,7 +110,7 @@ def read_recorded() -> dict[str, SwitchValue]:
 
 
 def _answer(read: Callable[[], SwitchValue]) -> SwitchValue:
-    """What PyTorch's older interface answers, if it does."""
+    """The answer of PyTorch's older interface, if it has one."""
     try:
         return read()
     except RuntimeError:

@@ -25,7 +25,8 @@ from cellrepro.run.worker_segmenting import give_weights_of
 from cellrepro.spec import defaults
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.store import checkpoints
-from cellrepro.store.checkpoints import CHECKPOINTS, Checkpoint, stored_checkpoints
+from cellrepro.store.checkpoint_choice import stored_checkpoints
+from cellrepro.store.checkpoints import CHECKPOINTS, Checkpoint
 from cellrepro.store.store import Repeat, Store
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.words import ppm_text, share_text, some

@@ -22,7 +22,8 @@ from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child, Event
 from cellrepro.progress import progress
 from cellrepro.run.plan import Request
-from cellrepro.store.ledger import LEDGER, OPERATIONS, SEGMENTATION_STAGES, LedgerRow, read_rows
+from cellrepro.store.ledger import LEDGER, OPERATIONS, SEGMENTATION_STAGES, LedgerRow
+from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Repeat
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.words import amount, grouped, that_differ

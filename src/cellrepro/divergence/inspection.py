@@ -14,7 +14,7 @@ from cellrepro.divergence.substitute_calls import align_operations
 from cellrepro.errors import BadInput
 from cellrepro.model.weight_sources import ModelSource, started_from
 from cellrepro.run.plan_sources import refuse_unreadable_network
-from cellrepro.store.ledger import read_rows
+from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Repeat, Store
 from cellrepro.trace.operation_ledger import OperationRow
 

@@ -8,17 +8,11 @@ from pathlib import Path
 
 from cellrepro.comparison.ledger_diff import LedgerComparison, compare_ledgers
 from cellrepro.digests.digests import array_digest, file_digest, value_digest
-from cellrepro.digests.nested_values import flattened
 from cellrepro.model.stages import PASSED
-from cellrepro.store.ledger import (
-    LEDGER,
-    SEGMENTATION_STAGES,
-    STAGES,
-    Ledger,
-    LedgerRow,
-    read_rows,
-)
-from cellrepro.store.manifest import ENVIRONMENT_FIELDS
+from cellrepro.nested_values import flattened
+from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
+from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, Ledger, LedgerRow
+from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Repeat
 
 _LAST = 2**31 - 1  # a step after all others, for the files that a run ended with
@@ -173,7 +167,7 @@ def _comparable(
     left_out = set(PASSED.keys() - (stages_a & stages_b))
     a, b = (repeat.spec for repeat in repeats)
     same_model = (a.model, a.model_digest) == (b.model, b.model_digest)
-    precisions = {spec.profile_settings.get("dtype", "float32") for spec in (a, b)}
+    precisions = {spec.precision for spec in (a, b)}
     if same_model and len(precisions) == 2:
         left_out.add("weights-init")
     return [[row for row in side if row.stage not in left_out] for side in sides]

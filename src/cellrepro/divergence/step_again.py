@@ -27,9 +27,10 @@ from cellrepro.progress import progress
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.plan import Request
 from cellrepro.run.training_recorder import CHECKPOINTS
-from cellrepro.store import checkpoints
+from cellrepro.store import checkpoint_choice
 from cellrepro.store.checkpoints import TrainingState
-from cellrepro.store.ledger import LEDGER, Ledger, LedgerRow, by_place, read_rows
+from cellrepro.store.ledger import LEDGER, Ledger, LedgerRow, by_place
+from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Repeat
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow
@@ -204,8 +205,7 @@ class Stepper:
         spec = request.spec
         folder = read_folder(request.data)
         # As the run began: bfloat16 rounds the weights, and the loop widens them again.
-        dtype = spec.profile_settings.get("dtype", "float32")
-        self.network = build(request.model, seed=spec.seed, device=device, dtype=dtype)
+        self.network = build(request.model, seed=spec.seed, device=device, dtype=spec.precision)
         beginning = Ledger()
         StepWatch(beginning).weights("weights-init", self.network)
         self._initial_weights = beginning.entries
@@ -231,7 +231,7 @@ class Stepper:
         """Restore the state before a step, and say how it was reached."""
         if same_as_stored(self._initial_weights, stored) is False:
             raise BadInput("the initial weights are not those that the run began with")
-        nearest, passed_over = checkpoints.nearest(folder, step=step)
+        nearest, passed_over = checkpoint_choice.nearest(folder, step=step)
         if nearest is not None:
             self.go_back(Snapshot(nearest.training_state(), nearest.generators))
         start: int = self.loop.training.n_steps

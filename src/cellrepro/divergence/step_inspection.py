@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from cellrepro.call_site import Site
 from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
 from cellrepro.determinism.known_operations import may_race
-from cellrepro.digests.site import Site
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import may_explain, of_round_off
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
@@ -27,8 +27,9 @@ from cellrepro.errors import CellreproError
 from cellrepro.images.folder import folder_digest
 from cellrepro.run.plan import Request
 from cellrepro.run.training_recorder import CHECKPOINTS
-from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place, read_rows
-from cellrepro.store.manifest import is_on_another_computer
+from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place
+from cellrepro.store.record_values import is_on_another_computer
+from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Repeat
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow

@@ -14,7 +14,7 @@ from cellrepro.comparison.weight_reading import open_weights
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import Damaged
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.inference import loaded_by_cellpose
+from cellrepro.model.evaluator import loaded_by_cellpose
 from cellrepro.store.peak_memory import peak_memory_of_process
 from cellrepro.words import some, that_differ
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from cellrepro.model.encoders import CellposeNetwork
-    from cellrepro.model.inference import EvalOutput
+    from cellrepro.model.evaluator import EvalOutput
     from cellrepro.model.weight_sources import ModelSource
     from cellrepro.process.child import Child
 
@@ -89,7 +89,7 @@ def check_cellpose_file(
     tell: Callable[[str], object] = str,
 ) -> CellposeCheck:
     """Load a file through Cellpose, and compare tensors and masks with the weights of the run."""
-    from cellrepro.model.inference import evaluator
+    from cellrepro.model.evaluator import evaluator
     from cellrepro.model.network import build
 
     loaded = loaded_by_cellpose(file, device=device, dtype="float32")

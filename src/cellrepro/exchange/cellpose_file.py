@@ -37,8 +37,9 @@ from cellrepro.process.setup import Setup
 from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
 from cellrepro.spec.spec import Spec
+from cellrepro.store.new_files import new_file
 from cellrepro.store.store import Repeat, Store
-from cellrepro.store.whole_files import new_file, whole_file, write_whole
+from cellrepro.store.whole_files import whole_file, write_whole
 from cellrepro.version import __version__
 from cellrepro.words import amount, grouped, short_digest
 
@@ -228,7 +229,7 @@ def _refuse_short_disk(path: Path, *, needed: int) -> None:
 
 def _setup(spec: Spec) -> Setup:
     """Compute on the CPU in the precision of the run."""
-    precision = spec.profile_settings.get("dtype", "float32")
+    precision = spec.precision
     profile = "cpu-bfloat16" if precision == "bfloat16" else "cpu"
     return Setup(profile=load(profile), mode="fast", seed=0)
 

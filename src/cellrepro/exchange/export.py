@@ -25,9 +25,10 @@ from cellrepro.results import Result, Row, table_lines
 from cellrepro.spec import defaults
 from cellrepro.spec.sent_spec import refused_elsewhere
 from cellrepro.spec.spec import KEY_LENGTH, Spec
+from cellrepro.store.new_files import new_file
 from cellrepro.store.seal import SUMS, read_seal
 from cellrepro.store.store import MANIFEST, SPEC, WEIGHTS, Repeat, Store
-from cellrepro.store.whole_files import inside, new_file
+from cellrepro.store.store_paths import inside
 from cellrepro.words import amount, grouped
 
 _CHECKPOINTS = "checkpoints/"

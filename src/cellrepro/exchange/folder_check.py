@@ -10,19 +10,12 @@ from pathlib import Path
 
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
-from cellrepro.exchange.problem import (
-    Mending,
-    Move,
-    Problem,
-    PutAside,
-    Remove,
-    Restore,
-    Write,
-)
+from cellrepro.exchange.problem import Mending, Move, Problem, PutAside, Remove, Restore, Write
 from cellrepro.store.manifest import Manifest
+from cellrepro.store.scratch_files import is_being_written, is_scratch
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, MOST_SUMS_BYTES, SUMS, read_seal, seal_text
+from cellrepro.store.store_paths import regular_bytes
 from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, SPEC, read_record, read_spec
-from cellrepro.store.whole_files import is_being_written, is_scratch, regular_bytes
 from cellrepro.words import short_digest
 
 RESTORE_REPEAT = "copy it again from where it came, or remove this repeat's folder and run it again"

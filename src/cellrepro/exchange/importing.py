@@ -19,18 +19,13 @@ from cellrepro.exchange.input_lookup import INPUTS, NETWORKS
 from cellrepro.exchange.kept_passports import keep_attestations
 from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
+from cellrepro.store.removal import remove_folder
+from cellrepro.store.renames import link_or_copy, moved, replace_file
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
+from cellrepro.store.store_paths import inside, regular_bytes
 from cellrepro.store.stored_run import MOST_RECORD_BYTES
-from cellrepro.store.unchanged import note_not_sent
-from cellrepro.store.whole_files import (
-    inside,
-    link_or_copy,
-    moved,
-    regular_bytes,
-    remove_folder,
-    replace_file,
-    to_disk,
-)
+from cellrepro.store.unsent_files import note_not_sent
+from cellrepro.store.whole_files import to_disk
 from cellrepro.words import amount, joined, some
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.spec.spec import KEY_LENGTH, Spec
-from cellrepro.store.manifest import is_on_another_computer
+from cellrepro.store.record_values import is_on_another_computer
 from cellrepro.store.store import Store
 
 INPUTS = "inputs"

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from cellrepro.commands import BY_NAME
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import read_bundle
 from cellrepro.exchange.passport import Passport
-from cellrepro.extras import ABOUT_THIS_CELLPOSE, absent
+from cellrepro.extras import absent
 from cellrepro.process.lab import Lab, make_lab
 from cellrepro.progress import print_note
 from cellrepro.results import Result
-from cellrepro.store.this_machine import PACKAGES
+from cellrepro.store.installed_versions import PACKAGES
 from cellrepro.terminal import FileName
 from cellrepro.version import __version__
 from cellrepro.words import joined, some
@@ -111,7 +112,7 @@ def _kept_to_this_cellpose(lab: Lab) -> list[str]:
     if absent(["torch", "cellpose"]):
         return []
     version = metadata.version("cellpose")
-    names = joined(ABOUT_THIS_CELLPOSE)
+    names = joined(sorted(n for n, command in BY_NAME.items() if command.about_this_cellpose))
     return [
         f"but {names} keep to Cellpose {version} of this environment; with the lab's own: "
         f"{lab.command} segment …"

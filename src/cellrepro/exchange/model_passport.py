@@ -22,7 +22,8 @@ from cellrepro.exchange.statement import Builder, ResourceDescriptor
 from cellrepro.exchange.strict_json import JsonObject
 from cellrepro.explanation.describe import Description, describe
 from cellrepro.results import Result, Row, derived
-from cellrepro.store.whole_files import new_file, write_whole
+from cellrepro.store.new_files import new_file
+from cellrepro.store.whole_files import write_whole
 from cellrepro.version import __version__
 from cellrepro.words import joined
 

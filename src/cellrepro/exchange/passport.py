@@ -32,14 +32,10 @@ from cellrepro.exchange.statement import (
     package_of,
     package_url,
 )
-from cellrepro.exchange.strict_json import (
-    JsonObject,
-    JsonRecord,
-    read_record,
-    why_not_read,
-)
+from cellrepro.exchange.strict_json import JsonObject, JsonRecord, read_record, why_not_read
 from cellrepro.spec.spec import Spec
-from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Inside
+from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
+from cellrepro.store.record_values import Inside
 from cellrepro.store.stored_run import WEIGHTS, read_spec
 
 BUILD_TYPES = {

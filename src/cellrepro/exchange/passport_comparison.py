@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.digests.nested_values import flattened
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.receipt import EnvironmentDifference
 from cellrepro.exchange.strict_json import JsonObject
+from cellrepro.nested_values import flattened
 from cellrepro.store.numeric_class import differing_probes
 from cellrepro.words import some
 

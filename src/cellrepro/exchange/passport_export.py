@@ -16,8 +16,9 @@ from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
 from cellrepro.spec.sent_spec import refused_elsewhere
+from cellrepro.store.new_files import new_file
 from cellrepro.store.store import Store
-from cellrepro.store.whole_files import new_file, whole_file
+from cellrepro.store.whole_files import whole_file
 from cellrepro.words import amount
 
 

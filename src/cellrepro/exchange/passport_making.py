@@ -44,7 +44,8 @@ from cellrepro.exchange.statement import (
 )
 from cellrepro.exchange.strict_json import JsonObject, as_json, cut
 from cellrepro.spec.spec import Spec
-from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Manifest, WarningRecord
+from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
+from cellrepro.store.manifest import Manifest, WarningRecord
 from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat, Run
 
 MOST_BYTES = 700_000

@@ -17,11 +17,12 @@ from cellrepro.run.function_segmenter import plan_function
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs, refuse_unreadable_network
-from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.run.program_segmenter import plan_program
+from cellrepro.run.segmentation_plan import plan_segmentation
+from cellrepro.run.training_plan import plan_training
 from cellrepro.spec.sent_spec import refuse_strange_variables
 from cellrepro.spec.spec import Spec
-from cellrepro.store.manifest import is_on_another_computer
+from cellrepro.store.record_values import is_on_another_computer
 from cellrepro.store.store import Store
 from cellrepro.words import joined, short_digest
 

@@ -24,7 +24,7 @@ from cellrepro.explanation.two_results import Comparison
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
-from cellrepro.run.repeats import made_repeat
+from cellrepro.run.repeat_making import RepeatMaking
 from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Repeat, Store
 from cellrepro.words import amount
@@ -227,7 +227,7 @@ def _made(plan: Plan, *, quiet: bool) -> Repeat:
         print_note(f"computed again as {plan.spec.key}/{plan.machine}/{index}")
         for notice in plan.notices:
             print_note(notice)
-    return made_repeat(plan, index, label=f"{plan.spec.task} again", quiet=quiet)
+    return RepeatMaking(plan, index, label=f"{plan.spec.task} again", quiet=quiet).made()
 
 
 # -- the comparison ------------------------------------------------------------------------

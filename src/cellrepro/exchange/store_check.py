@@ -22,14 +22,7 @@ from cellrepro.exchange.folder_check import (
 from cellrepro.exchange.input_lookup import INPUTS, NETWORKS
 from cellrepro.exchange.kept_passports import PASSPORTS_FOLDER, kept_bundle, names_of_kept
 from cellrepro.exchange.passport_check import contradictions
-from cellrepro.exchange.problem import (
-    Move,
-    Problem,
-    PutAside,
-    Restore,
-    Write,
-    problem_lines,
-)
+from cellrepro.exchange.problem import Move, Problem, PutAside, Restore, Write, problem_lines
 from cellrepro.exchange.signed.keys import read_allowed_signers
 from cellrepro.exchange.store_repair import ASIDE, Repair, carry_out
 from cellrepro.exchange.verified import VerifiedRepeat
@@ -40,11 +33,12 @@ from cellrepro.spec import defaults
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store import locks
 from cellrepro.store.manifest import ResultSummary
+from cellrepro.store.scratch_files import Owner, is_being_written
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS
 from cellrepro.store.store import MANIFEST, SPEC, Repeat, Store, StoreOrFolder
+from cellrepro.store.store_paths import OWN_FOLDERS
 from cellrepro.store.stored_run import read_record
-from cellrepro.store.unchanged import NOTE_ENDING, RECEIVED, names_not_sent
-from cellrepro.store.whole_files import OWN_FOLDERS, Owner, is_being_written
+from cellrepro.store.unsent_files import NOTE_ENDING, RECEIVED, names_not_sent
 from cellrepro.words import amount, joined, short_digest
 
 _IMAGES = re.compile(r"[0-9a-f]{16}")

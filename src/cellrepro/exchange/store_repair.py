@@ -12,15 +12,10 @@ from cellrepro.digests.digests import file_digest
 from cellrepro.exchange.folder_check import FilesOnDisk
 from cellrepro.exchange.problem import Mending, Move, Problem, PutAside, Remove, Restore, Write
 from cellrepro.store.locks import locked
-from cellrepro.store.whole_files import (
-    link_or_copy,
-    remove_empty,
-    remove_file,
-    remove_folder,
-    replace_file,
-    scratch_beside,
-    whole_file,
-)
+from cellrepro.store.removal import remove_empty, remove_file, remove_folder
+from cellrepro.store.renames import link_or_copy, replace_file
+from cellrepro.store.scratch_files import scratch_beside
+from cellrepro.store.whole_files import whole_file
 
 ASIDE = "aside"
 """Folder of the store for what the lab has not written."""

@@ -21,16 +21,12 @@ from cellrepro.exchange.signed.keys import AllowedSigner
 from cellrepro.exchange.store_check import check_store
 from cellrepro.exchange.verified import VerifiedModel, VerifiedRepeat
 from cellrepro.progress import progress
-from cellrepro.spec.sent_spec import (
-    refuse_strange_variables,
-    strange_variables,
-    variables_in_words,
-)
+from cellrepro.spec.sent_spec import refuse_strange_variables, strange_variables, variables_in_words
 from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import MANIFEST, Repeat, Run, Store
-from cellrepro.store.unchanged import names_not_sent
+from cellrepro.store.unsent_files import names_not_sent
 from cellrepro.words import amount, some
 
 _FEW_REPEATS = 5

@@ -24,7 +24,8 @@ from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.tracked_record import tracked_record
 from cellrepro.extras import absent, needs
-from cellrepro.progress import Progress, print_note, progress
+from cellrepro.progress import print_note, progress
+from cellrepro.progress_count import Progress
 from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
 from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store

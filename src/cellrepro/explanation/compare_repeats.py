@@ -13,7 +13,6 @@ from cellrepro.comparison.seed_spread import decide_between
 from cellrepro.comparison.spread_axes import RANKS_DIFFER
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
-from cellrepro.digests.nested_values import flattened
 from cellrepro.explanation.two_results import (
     ComparedMasks,
     Comparison,
@@ -24,7 +23,9 @@ from cellrepro.explanation.two_results import (
     not_finite_notes,
     stitching_notes,
 )
-from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Manifest
+from cellrepro.nested_values import flattened
+from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
+from cellrepro.store.manifest import Manifest
 from cellrepro.store.numeric_class import differing_probes
 from cellrepro.words import some
 
@@ -223,8 +224,8 @@ def _portable_notes(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[st
 
 
 def _precision_notes(a: Repeat, b: Repeat) -> list[str]:
-    dtype_a = a.spec.profile_settings.get("dtype", "float32")
-    dtype_b = b.spec.profile_settings.get("dtype", "float32")
+    dtype_a = a.spec.precision
+    dtype_b = b.spec.precision
     if dtype_a == dtype_b:
         return []
     return [f"precision: {a.name} computed in {dtype_a}, {b.name} computed in {dtype_b}"]

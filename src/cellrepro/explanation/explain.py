@@ -45,10 +45,11 @@ from cellrepro.process.child import Event
 from cellrepro.process.interrupts import end_on_request
 from cellrepro.process.process_ends import RunError
 from cellrepro.process.setup import Setup
-from cellrepro.progress import Progress, print_note, progress
+from cellrepro.progress import print_note, progress
+from cellrepro.progress_count import Progress
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
-from cellrepro.store import this_machine
+from cellrepro.store import nvidia_gpus
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Place, Quiet
 
@@ -417,7 +418,7 @@ def _what_makes_it_shorter(a: Side, b: Side, profile: Profile, window: Window | 
                     f"image's {needed.of} tiles"
                 )
     if profile.kind == "cpu":
-        ways += [f"--profile auto computes on {gpu['name']}" for gpu in this_machine.gpus()[:1]]
+        ways += [f"--profile auto computes on {gpu['name']}" for gpu in nvidia_gpus.gpus()[:1]]
     return "; ".join(ways)
 
 

@@ -127,7 +127,7 @@ def sidecar_record(masks: Path) -> RecordedSettings:
 
 def _read_sidecar(masks: Path) -> dict[str, Any] | None:
     from cellrepro.run.masks_folder import sidecar_of
-    from cellrepro.store.whole_files import regular_bytes
+    from cellrepro.store.store_paths import regular_bytes
 
     path = sidecar_of(masks)
     if not path.is_file():

@@ -59,7 +59,7 @@ def run_commands(repeat: Repeat, *, image: str | None = None) -> Commands:
     condition = {
         **spec.settings.not_default(),
         MODEL: spec.model,
-        PRECISION: spec.profile_settings.get("dtype", "float32"),
+        PRECISION: spec.precision,
         VERSION: manifest.versions.get("cellpose"),
     }
     weights = folder / WEIGHTS if manifest.weights is not None else manifest.model.path

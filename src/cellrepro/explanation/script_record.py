@@ -22,7 +22,7 @@ from cellrepro.explanation.recorded_settings import (
 )
 from cellrepro.record import FORMAT, masks_digest
 from cellrepro.spec.segmentation_settings import CHANNELS, NAMES
-from cellrepro.store.whole_files import regular_bytes
+from cellrepro.store.store_paths import regular_bytes
 
 if TYPE_CHECKING:
     from cellrepro.images.integer_images import Integers

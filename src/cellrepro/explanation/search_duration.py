@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from cellrepro.explanation.conditions import Condition
-from cellrepro.progress import minutes
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK
-from cellrepro.words import amount
+from cellrepro.words import amount, minutes
 
 DURATION_NOTE = "how long"
 """Beginning of a note; who listens tells it by these words."""

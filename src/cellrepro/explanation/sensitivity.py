@@ -16,12 +16,7 @@ from cellrepro.comparison.image_differences import ImageDifference, difference_o
 from cellrepro.comparison.mask_comparison import average_precision, compare_masks
 from cellrepro.comparison.within_spread import FEWEST_IMAGES, draws
 from cellrepro.errors import BadInput
-from cellrepro.explanation.sensitivity_result import (
-    Example,
-    IntervalOver,
-    Sensitivity,
-    Variant,
-)
+from cellrepro.explanation.sensitivity_result import Example, IntervalOver, Sensitivity, Variant
 from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
@@ -29,13 +24,13 @@ from cellrepro.progress import print_note
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
-from cellrepro.run.planning import plan_segmentation
+from cellrepro.run.segmentation_plan import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK, NAMES, Settings
 from cellrepro.store.store import Store
 
 if TYPE_CHECKING:
-    from cellrepro.model.inference import Evaluator
+    from cellrepro.model.evaluator import Evaluator
 
 VALUES: Mapping[str, tuple[Any, ...]] = {
     "flow_threshold": (0.0, 0.2, 0.8),
@@ -119,7 +114,7 @@ def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -
     """Runs in a child process: segment every image with every variation, and compare."""
     with child.opened(request.model) as (network, _):
         from cellrepro.determinism.generator_states import generators_kept
-        from cellrepro.model.inference import evaluator
+        from cellrepro.model.evaluator import evaluator
 
         evaluate = evaluator(network, sharing=True)
         images = segmented_part(read_images(request))

@@ -11,7 +11,7 @@ import numpy as np
 
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.results import Result, Row, derived
-from cellrepro.spec.spec import setting_in_words
+from cellrepro.spec.field_words import setting_in_words
 from cellrepro.words import amount, share_text, some
 
 IntervalOver = Literal["images", "cells"]

@@ -24,7 +24,7 @@ from cellrepro.results import Result, Row, derived
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
-from cellrepro.run.planning import plan_segmentation
+from cellrepro.run.segmentation_plan import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec import defaults
 from cellrepro.spec.segmentation_settings import Settings
@@ -269,7 +269,7 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
     followed = []
     with child.opened(request.model) as (network, _):
         from cellrepro.determinism.generator_states import generators_kept
-        from cellrepro.model.inference import evaluator
+        from cellrepro.model.evaluator import evaluator
 
         evaluate = evaluator(network)
         settings = request.spec.settings

@@ -154,7 +154,7 @@ class Trials:
         return labels if self.window is None else self.window.cells_of(labels)
 
     def _evaluator(self, condition: Mapping[str, Any]) -> Any:
-        from cellrepro.model.inference import evaluator
+        from cellrepro.model.evaluator import evaluator
 
         model = condition.get(MODEL, self.usual.model)
         precision = condition.get(PRECISION, self.usual.precision)

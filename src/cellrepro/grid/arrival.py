@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cellrepro.errors import NotPossibleHere
-from cellrepro.progress import minutes
-from cellrepro.words import amount
+from cellrepro.words import amount, minutes
 
 START_SECONDS = 600.0
 """Seconds that workers may take to connect while no job is queued."""

@@ -20,8 +20,8 @@ from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
 from cellrepro.grid.sending import SentFiles, job_on_worker
 from cellrepro.grid.status import JobProgress
-from cellrepro.process.calling import Children
-from cellrepro.store import this_machine
+from cellrepro.process.children import Children
+from cellrepro.store import machine_identity, nvidia_gpus
 from cellrepro.version import __version__
 
 JOB_RESOURCE = "cellrepro"
@@ -40,7 +40,7 @@ def machine_resource(identity: str) -> str:
 
 @dataclass(frozen=True)
 class MachineIdentities:
-    """The identities of a process, as `cellrepro.store.this_machine.identity` gives them."""
+    """The identities of a process, as `cellrepro.store.machine_identity.identity` gives them."""
 
     processor: str
     """Identity of the machine that computes on its processor."""
@@ -50,10 +50,10 @@ class MachineIdentities:
     @classmethod
     def here(cls) -> MachineIdentities:
         """The identities of this process."""
-        gpus = this_machine.visible_gpus()
+        gpus = nvidia_gpus.visible_gpus()
         return cls(
-            processor=this_machine.identity(""),
-            gpu=this_machine.identity(gpus[0]) if gpus else None,
+            processor=machine_identity.identity(""),
+            gpu=machine_identity.identity(gpus[0]) if gpus else None,
         )
 
     def all(self) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ class WorkerSetup(WorkerPlugin):
             path.write_bytes(content)
         resources = {machine_resource(identity): 1 for identity in MachineIdentities.here().all()}
         resources[JOB_RESOURCE] = 1
-        if this_machine.visible_gpus() and GPU_RESOURCE not in worker.state.total_resources:
+        if nvidia_gpus.visible_gpus() and GPU_RESOURCE not in worker.state.total_resources:
             resources[GPU_RESOURCE] = 1
         await worker.set_resources(**resources)  # by Dask's own rule, one argument each
 

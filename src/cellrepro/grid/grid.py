@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole
-from cellrepro.grid.board import Board, board_of
+from cellrepro.grid.board import Board
+from cellrepro.grid.board_file import board_of
 from cellrepro.grid.grid_runs import GridRun, GridRuns
 from cellrepro.grid.job import Job
 from cellrepro.grid.local_pool import LocalPool
@@ -105,14 +106,21 @@ class Pool(Protocol):
 
     dashboard: str
     """Address of Dask's dashboard; empty without Dask."""
-    look_seconds: float
-    """Seconds after which `advance` is called although no job has ended."""
 
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
         """Make the jobs of a grid: each point on the machines that are to carry it out."""
 
-    def begin(self, jobs: Sequence[Job], board: Board) -> list[Future[GridRun]]:
-        """Begin the jobs, in this order; gives a future for each."""
+    def begin(self, jobs: Sequence[Job], board: Board) -> Work:
+        """Begin the jobs, in this order."""
+
+
+class Work(Protocol):
+    """The jobs of one grid, in a pool."""
+
+    futures: list[Future[GridRun]]
+    """How each job ends, in the order of the jobs."""
+    look_seconds: float
+    """Seconds after which `advance` is called although no job has ended."""
 
     def advance(self) -> None:
         """Begin jobs as far as there is room; called when a job has ended, and now and then."""
@@ -138,7 +146,7 @@ def _pool(
         from cellrepro.grid.clusters import pool_of_scheduler, pool_of_slurm
     except ImportError as error:
         raise NotPossibleHere(
-            "grids on several machines need Dask: pip install 'cellrepro[cluster]', here and on "
+            'grids on several machines need Dask: pip install "cellrepro[cluster]", here and on '
             "every worker"
         ) from error
 
@@ -161,27 +169,27 @@ def _run_in(pool: Pool, grid: Grid, minutes: float | None, *, quiet: bool) -> Gr
     ):
         for notice in notices:
             board.say(f"note: {notice}")
-        futures = pool.begin(jobs, board)
+        work = pool.begin(jobs, board)
         have_all_ended = False
         try:
-            _wait_for_all(futures, pool)
+            _wait_for_all(work)
             have_all_ended = True
         finally:
             if not have_all_ended:  # interrupted, or the cluster is lost
                 board.stopped = True
-                pool.stop()
-    return GridRuns(tuple(future.result() for future in futures))
+                work.stop()
+    return GridRuns(tuple(future.result() for future in work.futures))
 
 
-def _wait_for_all(futures: list[Future[GridRun]], pool: Pool) -> None:
-    """Let the pool advance whenever a job has ended, until all have."""
+def _wait_for_all(work: Work) -> None:
+    """Let the work advance whenever a job has ended, until all have."""
     ended: queue.SimpleQueue[Future[GridRun]] = queue.SimpleQueue()
-    for future in futures:
+    for future in work.futures:
         future.add_done_callback(ended.put)
-    n_left = len(futures)
+    n_left = len(work.futures)
     while n_left:
-        pool.advance()
-        n_left -= _n_ended(ended, pool.look_seconds)
+        work.advance()
+        n_left -= _n_ended(ended, work.look_seconds)
 
 
 def _n_ended(ended: queue.SimpleQueue[Future[GridRun]], seconds: float) -> int:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args, overload
 
-from cellrepro.grid.file import Scalar
-from cellrepro.grid.points import varied_in_words
-from cellrepro.progress import minutes
+from cellrepro.grid.grid_file import Scalar
+from cellrepro.grid.point import varied_in_words
 from cellrepro.results import Result, Row, table_lines
-from cellrepro.words import amount, grouped
+from cellrepro.words import amount, grouped, minutes
 
 GoodEnding = Literal["done", "present", "planned", "not-here"]
 BadEnding = Literal["failed", "out-of-memory", "disk-full", "time-limit", "interrupted"]
@@ -27,7 +26,7 @@ _IN_WORDS = {"present": "stored before", "not-here": "not possible on this machi
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the missing repeats of a point will take."""
+    """The time and disk space that the missing repeats of a point will take."""
 
     seconds: float
     """Seconds, one repeat after the other."""

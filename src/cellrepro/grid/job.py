@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cellrepro.grid.grid_runs import GridRun, JobStatus
-from cellrepro.grid.points import Grid, Point
+from cellrepro.grid.point import Point
+from cellrepro.grid.points import Grid
 from cellrepro.grid.status import JobProgress
-from cellrepro.process.calling import Children
+from cellrepro.process.children import Children
 from cellrepro.process.machine_here import machine_here
 
 
@@ -25,7 +26,7 @@ class Job:
     machine_label: str = ""
     """Name for people of the machine that must carry it out; empty for any."""
     machine_identity: str = ""
-    """Identity of that machine, see `cellrepro.store.this_machine.identity`."""
+    """Identity of that machine, see `cellrepro.store.machine_identity.identity`."""
     stored_by_driver: frozenset[str] = frozenset()
     """Repeats in the store of the command that sent the job, ``MACHINE/INDEX``."""
 

@@ -16,9 +16,10 @@ from cellrepro.grid.board import Board
 from cellrepro.grid.grid_runs import GridRun
 from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
-from cellrepro.grid.points import Grid, Point
-from cellrepro.grid.slots import Machine, Queues
-from cellrepro.store import this_machine
+from cellrepro.grid.point import Point
+from cellrepro.grid.points import Grid
+from cellrepro.grid.slots import Machine, Queues, Slots
+from cellrepro.store import machine_identity
 
 _STOP_SECONDS = 0.05
 """Seconds between attempts to kill the children: a job may just have started another one."""
@@ -29,16 +30,9 @@ class LocalPool:
 
     def __init__(self, workers: int | None = None, machine: Machine | None = None) -> None:
         self.dashboard = ""
-        self.look_seconds = 60.0
         shared = machine or Machine.here()
         self._gpus = shared.gpus
         self._slots = shared.by_cores() if workers is None else shared.by_number(workers)
-        self._queues = Queues(self._slots, {})
-        self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-        """Numbers of jobs whose slots are to be given back."""
-        self._jobs: Sequence[Job] = ()
-        self._futures: list[Future[GridRun]] = []
-        self._threads: dict[int, threading.Thread] = {}
 
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
         """Make a job for each point; with ``on: all``, for each point on each GPU."""
@@ -64,14 +58,23 @@ class LocalPool:
             ]
         return [replace(job, gpu=_gpu_that_began(job, self._gpus))]
 
-    def begin(self, jobs: Sequence[Job], board: Board) -> list[Future[GridRun]]:
+    def begin(self, jobs: Sequence[Job], board: Board) -> LocalWork:
         """Queue the jobs for their slots, in this order."""
+        return LocalWork(jobs, board, self._slots)
+
+
+class LocalWork:
+    """The jobs of one grid (`cellrepro.grid.grid.Work`), a thread for each that has begun."""
+
+    def __init__(self, jobs: Sequence[Job], board: Board, slots: Slots) -> None:
+        self.look_seconds = 60.0
+        self.futures: list[Future[GridRun]] = [Future() for _ in jobs]
         self._jobs = jobs
         self._board = board
-        self._futures = [Future() for _ in jobs]
-        needs = {number: self._slots.need(job) for number, job in enumerate(jobs)}
-        self._queues = Queues(self._slots, needs)
-        return list(self._futures)
+        self._queues = Queues(slots, {number: slots.need(job) for number, job in enumerate(jobs)})
+        self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+        """Numbers of jobs whose slots are to be given back."""
+        self._threads: dict[int, threading.Thread] = {}
 
     def advance(self) -> None:
         """Begin the jobs that there are slots for."""
@@ -90,11 +93,11 @@ class LocalPool:
 
     def stop(self) -> None:
         """Kill the children of all jobs, and wait until their threads have ended."""
-        for number, future in enumerate(self._futures):
+        for number, future in enumerate(self.futures):
             thread = self._threads.get(number)
             if thread is None or thread.ident is None:  # it never began, so nothing else ends it
                 future.cancel()
-        while not all(future.done() for future in self._futures):
+        while not all(future.done() for future in self.futures):
             self._board.children.end()
             time.sleep(_STOP_SECONDS)
 
@@ -110,7 +113,7 @@ class LocalPool:
         with suppress(Exception):  # the board may be what has failed
             self._board.ended(number, run)
         self._ended.put(number)
-        self._futures[number].set_result(run)
+        self.futures[number].set_result(run)
 
 
 def _gpu_that_began(job: Job, gpus: Sequence[str]) -> str | None:
@@ -119,6 +122,6 @@ def _gpu_that_began(job: Job, gpus: Sequence[str]) -> str | None:
     if run is None:
         return None
     n_made = Counter(repeat.manifest.machine.identity for repeat in run.repeats)
-    n_by_gpu = {gpu: n_made[this_machine.identity(gpu)] for gpu in gpus}
+    n_by_gpu = {gpu: n_made[machine_identity.identity(gpu)] for gpu in gpus}
     first = max(gpus, key=lambda gpu: n_by_gpu[gpu])
     return first if n_by_gpu[first] else None

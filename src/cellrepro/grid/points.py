@@ -5,70 +5,28 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.errors import BadInput, whole
-from cellrepro.grid.file import (
-    SETTING,
-    VARIABLE,
-    GridFile,
-    Scalar,
-    read_file,
-    wrong_names,
-)
-from cellrepro.grid.notebook_execution import find_notebook, notebook_parameters, packaged_folder
+from cellrepro.grid.grid_file import GridFile, Scalar, read_file
+from cellrepro.grid.notebook_execution import notebook_parameters
+from cellrepro.grid.packaged_files import find_notebook, packaged_folder
+from cellrepro.grid.parameter_names import wrong_names
+from cellrepro.grid.point import Parameters, Point, plan_point
 from cellrepro.results import Result, Row
-from cellrepro.run.options import SegmentationOptions, TrainingOptions, options_by_name
-from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs
-from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.spec import defaults
 from cellrepro.spec.spec import PARAMETERS
 from cellrepro.store.store import Store
 from cellrepro.words import amount
 
-Parameters = Mapping[str, Any]
-"""Values of a notebook's parameters by name, as YAML and the notebook have them."""
-
-_OPTIONS = TrainingOptions.model_fields.keys() | SegmentationOptions.model_fields.keys()
-"""Names of parameters that are options of a training or a segmentation."""
-
-
 Machines = Literal["all"] | tuple[str, ...] | None
 """The machines that carry out each point: all, those of Dask workers by name or resource, or None
 for any one."""
 
-
 _MOST_POINTS = 100_000
-
-
-def varied_in_words(varied: Mapping[str, Scalar]) -> str:
-    """The varied parameters of a point, for people.
-
-    >>> varied_in_words({"seed": 0, "mode": "fast"}), varied_in_words({})
-    ('seed 0, mode fast', 'the one spec')
-    """
-    return ", ".join(f"{name} {value}" for name, value in varied.items()) or "the one spec"
-
-
-@dataclass(frozen=True)
-class Point:
-    """One point of a grid: a plan, and the parameters with which the notebook carries it out."""
-
-    parameters: Parameters
-    """Parameters of the notebook without ``repeats``; paths are absolute."""
-    varied: dict[str, Scalar]
-    """The parameters that vary in the grid, as its file has them."""
-    plan: Plan
-    """The checked spec."""
-
-    @property
-    def label(self) -> str:
-        """The varied parameters, for people."""
-        return varied_in_words(self.varied)
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,7 +42,7 @@ class Grid(Result):
     repeats: int
     """Number of repeats of every point."""
     store: Store
-    """Where the runs are kept."""
+    """Store of the runs."""
     on: Machines
     """The machines that carry out each point; None for any one."""
 
@@ -167,7 +125,7 @@ def _points(
     by_key: dict[str, Point] = {}
     for varied in combinations(file):
         parameters = {**usual, **file.fixed, **varied}
-        point = _plan_point(parameters, varied, store=store, inputs=inputs)
+        point = plan_point(parameters, varied, store=store, inputs=inputs)
         key = point.plan.spec.key
         if key in by_key:
             raise BadInput(
@@ -203,74 +161,3 @@ def combinations(file: GridFile) -> Iterator[dict[str, Scalar]]:
 
 def _has_all(varied: Mapping[str, Scalar], entry: Mapping[str, Scalar]) -> bool:
     return all(varied[name] == value for name, value in entry.items())
-
-
-# -- one point -----------------------------------------------------------------------------
-
-
-def _plan_point(
-    parameters: Parameters,
-    varied: dict[str, Scalar],
-    *,
-    store: str | Path,
-    inputs: PlanInputs,
-) -> Point:
-    """Plan one point."""
-    gathered = _with_settings_gathered(_with_variables_in_profile(parameters))
-    plan = _plan(gathered, store, inputs)
-    return Point(_with_absolute_paths(gathered, plan, store), varied, plan)
-
-
-def _with_variables_in_profile(parameters: Parameters) -> Parameters:
-    """Put each ``environment.NAME`` into the name of the profile: ``cpu+NAME=VALUE``."""
-    profile = str(parameters.get("profile"))
-    remaining = {}
-    for name, value in parameters.items():
-        variable = VARIABLE.fullmatch(name)
-        if variable:
-            profile += f"+{variable[1]}={value}"
-        else:
-            remaining[name] = value
-    if len(remaining) == len(parameters):
-        return parameters
-    return {**remaining, "profile": profile}
-
-
-def _with_settings_gathered(parameters: Parameters) -> Parameters:
-    """Put each ``settings.NAME`` into the one table ``settings``."""
-    settings = {
-        name.removeprefix(SETTING): value
-        for name, value in parameters.items()
-        if name.startswith(SETTING)
-    }
-    if not settings:
-        return parameters
-    remaining = {name: value for name, value in parameters.items() if not name.startswith(SETTING)}
-    remaining["settings"] = {**(remaining["settings"] or {}), **settings}
-    return remaining
-
-
-def _plan(parameters: Parameters, store: str | Path, inputs: PlanInputs) -> Plan:
-    """Plan a training if there are epochs, else a segmentation."""
-    options = {name: parameters[name] for name in _OPTIONS if name in parameters}
-    options["data"] = _absolute(parameters["data"])
-    options["store"] = store
-    if "epochs" in parameters:
-        return plan_training(options_by_name(TrainingOptions, options), inputs=inputs)
-    return plan_segmentation(options_by_name(SegmentationOptions, options), inputs=inputs)
-
-
-def _with_absolute_paths(parameters: Parameters, plan: Plan, store: str | Path) -> Parameters:
-    """Make all paths absolute: the notebook runs in a folder of its own."""
-    paths = {"data": _absolute(parameters["data"]), "store": _absolute(store)}
-    model = str(parameters.get("model"))
-    if plan.request.model.path is not None and Path(model).is_file():
-        paths["model"] = _absolute(model)
-    profile = ProfileReference.parse(str(parameters.get("profile")))
-    if profile.is_file:
-        paths["profile"] = str(replace(profile, source=_absolute(profile.source)))
-    return {**parameters, **paths}
-
-
-def _absolute(path: object) -> str:
-    return str(Path(str(path)).resolve())

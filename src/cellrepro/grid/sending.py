@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.job import Job
-from cellrepro.grid.points import Grid, Point
+from cellrepro.grid.point import Point, profile_reference
+from cellrepro.grid.points import Grid
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import MANIFEST, SPEC, STAGED_DATA, WEIGHTS, Repeat, Store
-from cellrepro.store.whole_files import inside
+from cellrepro.store.store_paths import inside
 from cellrepro.words import some
 
 _STORE = "store"
@@ -50,7 +50,7 @@ def files_for_workers(grid: Grid) -> dict[str, bytes]:
     for point in grid.points:
         files.update(_images_of(point))
         files.update(_model_of(point, grid.store.root))
-        profile = _profile_of(point)
+        profile = profile_reference(point.parameters)
         if profile.is_file:
             file = Path(profile.source)
             files[f"{_PROFILE}/{file.name}"] = file
@@ -93,17 +93,12 @@ def _model_of(point: Point, root: Path) -> dict[str, Path]:
     return {f"{_STORE}/{file.relative_to(root).as_posix()}": file for file in files}
 
 
-def _profile_of(point: Point) -> ProfileReference:
-    """The profile of a point, as its parameters name it."""
-    return ProfileReference.parse(str(point.parameters.get("profile", "")))
-
-
 def job_on_worker(job: Job, folder: Path) -> Job:
     """Copy a job with the paths of `files_for_workers` on a worker."""
     store = folder / _STORE
     model = job.point.plan.request.model
     sent_model = folder / _MODEL / str(model.digest) / model.label
-    profile = _profile_of(job.point)
+    profile = profile_reference(job.point.parameters)
     sent_profile = folder / _PROFILE / Path(profile.source).name
     parameters = {
         **job.point.parameters,
@@ -166,7 +161,7 @@ class SentFiles:
 
 
 def _data_folder(root: Path, job: Job) -> Path:
-    """Where a store keeps the images of a job's spec."""
+    """The folder in which a store keeps the images of a job's spec."""
     return root / "data" / job.point.plan.spec.images_digest[:KEY_LENGTH]
 
 

@@ -17,7 +17,7 @@ import psutil
 from cellrepro.errors import whole
 from cellrepro.grid.job import Job
 from cellrepro.model.encoders import SMALL
-from cellrepro.store import this_machine
+from cellrepro.store import nvidia_gpus
 
 CORE = 1000
 """Thousandths of a core."""
@@ -28,7 +28,7 @@ _BYTES_LARGE_NETWORK = 14_000_000_000
 
 @dataclass(frozen=True)
 class Need:
-    """What a job occupies while it runs."""
+    """The slots that a job occupies while it runs."""
 
     slots: tuple[str, ...]
     """Names of the slots to choose from; jobs with the same choice wait in one queue."""
@@ -60,7 +60,7 @@ class Machine:
         return cls(
             n_cores=max(1, n_cores),
             memory=psutil.virtual_memory().total,
-            gpus=tuple(this_machine.visible_gpus()),
+            gpus=tuple(nvidia_gpus.visible_gpus()),
         )
 
     def by_cores(self) -> Slots:
@@ -88,7 +88,7 @@ class Slots:
         self._free = {"cpu": self._cores, **dict.fromkeys(gpus, jobs_of_each_gpu)}
 
     def need(self, job: Job) -> Need:
-        """What a job occupies; never more than there is, so that a job alone always fits."""
+        """The need of a job; never more than there is, so that a job alone always fits."""
         profile = job.point.plan.profile
         if profile.kind == "mps":
             return Need(("mps",), n_slots=1, amount=1)

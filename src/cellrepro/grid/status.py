@@ -1,6 +1,6 @@
 """The status of the grids of a store, read from ``STORE/.grids/NAME.json``.
 
-`cellrepro.grid.board` writes these files, and explains their locks.
+`cellrepro.grid.board_file` writes these files, and explains their locks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class JobProgress(BaseModel):
     total: int = 0
     """All parts of the present repeat."""
     text: str = ""
-    """What is said of the last part: epoch, loss, learning rate."""
+    """Words on the last part: epoch, loss, learning rate."""
     notebook: str = ""
     """The notebook that is being executed, as papermill writes it; empty between two repeats."""
 

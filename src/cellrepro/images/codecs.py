@@ -209,5 +209,5 @@ def _opened(file: Path, data: bytes, kind: str) -> Image:
 def _needs_imagecodecs(file: Path, reason: str) -> NotPossibleHere:
     return NotPossibleHere(
         f"{file}: {reason}, which needs imagecodecs to be read; install it with: "
-        "pip install 'cellrepro[formats]'"
+        'pip install "cellrepro[formats]"'
     )

@@ -29,7 +29,8 @@ from cellrepro.images.decoding import read_bytes
 from cellrepro.images.folder import is_litter, read_folder
 from cellrepro.images.image_file import pieces_by_label, read_image, read_masks
 from cellrepro.results import Result
-from cellrepro.store.whole_files import remove_empty, write_whole
+from cellrepro.store.removal import remove_empty
+from cellrepro.store.whole_files import write_whole
 from cellrepro.terminal import FileName
 from cellrepro.words import some
 from cellrepro.wrong_fields import wrong_fields

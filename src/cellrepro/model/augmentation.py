@@ -25,7 +25,7 @@ class Crop:
 
     scale: float
     degrees: float
-    """From -180 to 180."""
+    """Degrees, from -180 to 180."""
     flipped: bool
     """Whether left and right change places."""
     y: float

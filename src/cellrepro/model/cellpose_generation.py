@@ -1,4 +1,4 @@
-"""What each generation of Cellpose can do, as far as the lab needs to know it.
+"""Generations of Cellpose, and what each can do, as far as the lab needs to know it.
 
 The lab segments with the Cellpose that is installed. It trains with the versions whose loop its
 tests have compared with its own.
@@ -39,7 +39,7 @@ class Generation:
     names: tuple[str, ...]
     """Its pretrained networks that need no other package."""
     networks: str = "Cellpose 4"
-    """Whose files it loads, in words."""
+    """The networks whose files it loads, in words."""
     builds_own_networks: bool = True
     """Whether the lab's networks (``tiny``, ``vit-b`` …) can be built of its classes."""
     n_channels: int | None = None
@@ -55,13 +55,13 @@ class Generation:
 
 @dataclass(frozen=True)
 class TileLayout:
-    """What decides, beside an image and its settings, where its tiles lie.
+    """The layout of tiles, as far as neither image nor settings decide it.
 
     The defaults are those of Cellpose 4.0 to 4.2.
     """
 
     tile_size: int = 256
-    """In pixels, where no setting says another."""
+    """Pixels along an edge, where no setting says another number."""
     network_diameter: float = float(NETWORK_DIAMETER)
     usual_diameter: float = float(NETWORK_DIAMETER)
     """Diameter of a cell that is assumed where none is set, in pixels of the image."""
@@ -94,8 +94,8 @@ _NAMES_OF_3 = (
     "LC3",
     "LC4",
 )
-"""As in 3.1.1.2 (``cellpose/models.py``), without the two that need the package of a transformer.
-"""
+"""Names as in 3.1.1.2 (``cellpose/models.py``), without the two that need the package of a
+transformer."""
 
 _GENERATIONS = (
     # DINO's networks (cpdino, cpdino-vitb) need a package that is not on PyPI (4.2.1.1).

@@ -79,7 +79,7 @@ PRETRAINED = "cellpose"
 """The architecture of what Cellpose loads by itself."""
 
 ARCHITECTURES = frozenset({*ENCODERS, PRETRAINED})
-"""What the metadata of a weights file may name."""
+"""The architectures that the metadata of a weights file may name."""
 
 SMALL = frozenset(name for name, encoder in ENCODERS.items() if encoder.is_small)
 

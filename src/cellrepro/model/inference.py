@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-import functools
-import glob
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.digests.digests import array_digest, value_digest
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.cellpose_generation import FLOW_STEPS, TileLayout, generation_of
-from cellrepro.model.patching import replaced
-from cellrepro.model.segmentation_limits import refuse_impossible
-from cellrepro.model.shared_steps import RecentResults, SharedSteps
-from cellrepro.model.window import Window, WindowedNetwork
+from cellrepro.model.cellpose_generation import FLOW_STEPS
+from cellrepro.model.evaluator import evaluator
 from cellrepro.spec.segmentation_settings import Settings
 
 if TYPE_CHECKING:
-    import torch
-
     from cellrepro.model.encoders import CellposeNetwork
-
-IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
-"""What importing Cellpose imports after NumPy and PyTorch, in order; the last has the networks."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +33,6 @@ class Segmentation:
     flows: dict[str, np.ndarray] = field(default_factory=dict)
     """The network's output for the whole image: ``flows``, shape (2, Y, X), in y and x, and
     ``probability``, shape (Y, X), the logit of being cell. Empty where another program segments."""
-
-
-@dataclass(frozen=True)
-class EvalOutput:
-    """What ``CellposeModel.eval`` returns for one image; arrays of a stack have an axis Z."""
-
-    masks: np.ndarray
-    """0 is background; planes that were segmented one by one share no number."""
-    flows: np.ndarray
-    """In y and x."""
-    probability: np.ndarray
-    """The logit of being cell."""
 
 
 def segment(
@@ -80,39 +53,6 @@ def segment(
         )
 
 
-def evaluator(
-    network: CellposeNetwork,
-    *,
-    sharing: bool = False,
-    tile_by_tile: bool | None = None,
-    window: Window | None = None,
-) -> Evaluator:
-    """Wrap a network as ``CellposeModel.eval`` needs it."""
-    from cellpose.models import CellposeModel
-
-    network.eval()
-    loaded_model = getattr(network, "loaded_by", None)
-    if loaded_model is None:
-        loaded_model = _model_around(network, CellposeModel)
-    model = copy.copy(loaded_model)
-    model.net = _TileByTile(network, tile_by_tile)
-    if window is not None:
-        model.net = WindowedNetwork(model.net)
-    model.device = network.device
-    return Evaluator(model, sharing=sharing, window=window)
-
-
-def loaded_by_cellpose(file: Path, *, device: torch.device, dtype: str) -> Evaluator:
-    """Load a file through the constructor of ``CellposeModel``, as a user of Cellpose does."""
-    from cellpose.models import CellposeModel
-
-    with generators_kept():
-        model = CellposeModel(
-            pretrained_model=str(file), device=device, use_bfloat16=dtype == "bfloat16"
-        )
-    return Evaluator(model, sharing=False)
-
-
 def masks_of_flows(output: NDArray[np.float32], settings: Settings) -> NDArray[np.uint32]:
     """Make masks of the network's output for one tile, at the size at which it saw the image."""
     from cellpose.dynamics import resize_and_compute_masks
@@ -128,194 +68,3 @@ def masks_of_flows(output: NDArray[np.float32], settings: Settings) -> NDArray[n
     )
     labels: NDArray[np.uint32] = np.asarray(masks).astype(np.uint32)
     return labels
-
-
-def _model_around(network: CellposeNetwork, model_class: Any) -> Any:
-    """A ``CellposeModel`` without its constructor, which takes only files of weights (4.2.1.1)."""
-    model = model_class.__new__(model_class)
-    model.net = network
-    model.device = network.device
-    model.gpu = network.device.type != "cpu"
-    model.backbone = getattr(network, "backbone", "vit_l")  # not known before 4.2
-    model.pretrained_model = ""
-    return model
-
-
-@contextmanager
-def in_plain_layout(network: CellposeNetwork) -> Iterator[None]:
-    """Have a network compute on plain tensors for one block.
-
-    On a processor a network of Cellpose 3 packs its tensors for oneDNN (``mkldnn``). Packed tensors
-    have no address and no parts, so that their operations cannot be executed again one by one. The
-    last bits of the output differ from those of packed tensors; networks of Cellpose 4 pack none.
-    """
-    if not packs_tensors(network):
-        yield
-        return
-    with replaced(network, "mkldnn", False):
-        yield
-
-
-def packs_tensors(network: CellposeNetwork) -> bool:
-    """Whether a network packs its tensors for oneDNN."""
-    return bool(getattr(network, "mkldnn", False))
-
-
-def _strict_is_in_force() -> bool:
-    """Whether PyTorch refuses what is not deterministic, as mode ``strict`` has it do."""
-    import torch
-
-    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    return torch.are_deterministic_algorithms_enabled() and not only_warns
-
-
-class _TileByTile:
-    """A network that is given one tile at a time: always, never, or in mode ``strict`` (None)."""
-
-    def __init__(self, network: CellposeNetwork, tile_by_tile: bool | None) -> None:
-        self._network = network
-        self._tile_by_tile = tile_by_tile
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._network, name)
-
-    def __call__(self, tiles: torch.Tensor) -> Any:
-        import torch
-
-        one_by_one = self._tile_by_tile
-        if one_by_one is None:
-            one_by_one = _strict_is_in_force()
-        if len(tiles) == 1 or not one_by_one:
-            return self._network(tiles)
-        outputs = [self._network(tiles[i : i + 1])[:2] for i in range(len(tiles))]
-        return tuple(torch.cat(parts) for parts in zip(*outputs, strict=True))
-
-
-class Evaluator:
-    """Calls ``CellposeModel.eval``, each time with every field of its normalisation.
-
-    With ``sharing``, outputs of the network and `SharedSteps` come from memory where they can.
-    """
-
-    def __init__(self, model: Any, *, sharing: bool, window: Window | None = None) -> None:
-        self.model = model
-        self.n_passes = 0
-        self._sharing = sharing
-        self._window = window
-        self._usual_normalisation = _usual_normalisation()
-        self._passes = RecentResults()
-        self._steps = SharedSteps(RecentResults())
-
-    def __call__(
-        self,
-        image: np.ndarray,
-        *,
-        stack: bool = False,
-        normalize: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> EvalOutput:
-        """Segment one image."""
-        refuse_impossible(
-            image.shape,
-            {**options, "normalize": normalize},
-            stack=stack,
-            n_channels=generation_of().n_channels,
-        )
-        planes_together = bool(options.get("do_3D") or options.get("stitch_threshold"))
-        if planes_together and not stack:
-            raise BadInput("do_3D and stitch_threshold are for stacks, and the image is one plane")
-        has_channels = image.ndim > 2 + stack
-        pixels = image if has_channels else image[..., None]
-        axes = {"channel_axis": pixels.ndim - 1}
-        if planes_together:
-            axes["z_axis"] = 0
-        whole_normalisation = {**self._usual_normalisation, **(normalize or {})}
-        with ExitStack() as borrowed:
-            if self._window is not None:
-                borrowed.enter_context(self._window.in_force(image.shape))
-            if self._sharing:
-                self._share(borrowed)
-            masks, network_output, _ = self.model.eval(
-                pixels, normalize=whole_normalisation, **axes, **options
-            )
-        masks = np.asarray(masks)
-        if stack and not planes_together:
-            masks = _with_distinct_numbers(masks)
-        _picture, flows, probability, *_ = network_output
-        return EvalOutput(masks, np.asarray(flows), np.asarray(probability))
-
-    @property
-    def tile_layout(self) -> TileLayout:
-        """How the network's tiles are laid out in an image."""
-        generation = generation_of()
-        if generation.builds_own_networks:
-            return TileLayout()
-        return TileLayout(
-            tile_size=generation.tile_size,
-            network_diameter=float(self.model.diam_mean),
-            usual_diameter=float(self.model.diam_labels),
-            fills_tile=False,
-        )
-
-    def channels_of(self, image: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
-        """Give those channels of one plane whose intensities Cellpose scales."""
-        generation = generation_of()
-        if generation.n_channels is None:
-            return image
-        from cellpose.transforms import convert_image
-
-        pixels = image if image.ndim > 2 else image[..., None]
-        channel_axis = pixels.ndim - 1
-        if generation.chooses_channels:
-            chosen = options.get("channels")
-            return np.asarray(convert_image(pixels, chosen, channel_axis=channel_axis))
-        return np.asarray(convert_image(pixels, channel_axis=channel_axis))
-
-    def _share(self, borrowed: ExitStack) -> None:
-        """Replace passes through the network and the steps beside it by cached ones."""
-        run_network = self.model._run_net
-        shared_pass = functools.partial(self._shared_pass, run_network)
-        borrowed.enter_context(replaced(self.model, "_run_net", shared_pass))
-        borrowed.enter_context(self._steps.in_force())
-
-    def _shared_pass(self, run_network: Any, x: np.ndarray, **options: Any) -> Any:
-        """Cache the network's output for normalised pixels; the options are Cellpose's."""
-        key = value_digest([array_digest(x), sorted((n, str(v)) for n, v in options.items())])
-
-        def run() -> Any:
-            self.n_passes += 1
-            return run_network(x, **options)
-
-        return self._passes.get(key, run)
-
-
-def _with_distinct_numbers(masks: np.ndarray) -> np.ndarray:
-    """Renumber planes so that they share no number: their objects are not one another's."""
-    most = masks.max(axis=(1, 2), initial=0).astype(np.int64)
-    n_before = np.concatenate([[0], np.cumsum(most)])
-    return np.where(masks > 0, masks + n_before[:-1, None, None], 0)
-
-
-@functools.cache
-def _usual_normalisation() -> dict[str, Any]:
-    """Cellpose's defaults before the first call: ``eval`` writes into its own (4.2.1.1), and a call
-    that leaves a field out would take what an earlier one has left there."""
-    return dict(shared_defaults())
-
-
-def listed_by_cellpose(folder: Path) -> list[Path]:
-    """List the images of a folder as Cellpose does, which knows fewer endings than the lab."""
-    from cellpose.io import get_image_files
-
-    try:
-        # Its argument is a pattern, and a folder's name may hold brackets.
-        return [Path(path) for path in get_image_files(glob.escape(str(folder)), "_masks")]
-    except ValueError:  # where it finds none
-        return []
-
-
-def shared_defaults() -> dict[str, Any]:
-    """Cellpose's normalisation defaults, a dictionary that ``eval`` reads and writes into."""
-    from cellpose import models
-
-    return models.normalize_default

@@ -1,4 +1,4 @@
-"""Which network a file of weights holds, by the names and shapes in it, and how Cellpose loads it.
+"""The network in a file of weights, known by names and shapes, and how Cellpose loads it.
 
 Nothing is loaded.
 """
@@ -44,10 +44,10 @@ _TORCH_ONLY = "Cellpose reads what torch.save wrote; cellrepro loads this one"
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a network is, and how the installed Cellpose loads it."""
+    """A network, and how the installed Cellpose loads it."""
 
     generation: str | None
-    """Of Cellpose, in words; None if the network is none of Cellpose's."""
+    """Generation of Cellpose, in words; None if the network is none of Cellpose's."""
     network: str | None
     """The kind of network and its encoder."""
     loads_as: str | None
@@ -58,10 +58,10 @@ class Recognised:
 
 @dataclass(frozen=True)
 class _Weights:
-    """What the header of a weights file says."""
+    """The header of a weights file."""
 
     shapes: Mapping[str, tuple[int, ...]]
-    """By the names of the parameters."""
+    """Shapes by the names of the parameters."""
     saved_by_torch: bool
 
     @property
@@ -205,7 +205,7 @@ _RULES: tuple[Callable[[_Weights], Recognised | None], ...] = (
     _incomplete_sam,
     _sam,
 )
-"""In order of precedence; the last fits every network."""
+"""Rules in order of precedence; the last fits every network."""
 
 
 def known_to_cellpose(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Where pixels arrive that follow the flows, with the same bits on every machine.
+"""The end points of pixels that follow the flows, with the same bits on every machine.
 
 Cellpose's ``dynamics.steps_interp`` samples the flows with ``grid_sample``, which fuses operations
 where a processor can. Here each operation is one of NumPy's, which IEEE 754 rounds in one way.

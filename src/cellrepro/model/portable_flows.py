@@ -56,10 +56,10 @@ class _Cells(NamedTuple):
     """Cells that fit into boxes of one size."""
 
     numbers: list[int]
-    """In the label image, less 1."""
+    """Labels of the label image, less 1."""
     boxes: list[Box]
     height: int
-    """Of the common size of box."""
+    """Pixels of the common size of box."""
     width: int
 
 

@@ -1,4 +1,4 @@
-"""What Cellpose's normalisation computes, percentiles and filters, with the same bits everywhere.
+"""Cellpose's normalisation, percentiles and filters, with the same bits on every machine.
 
 SciPy's filters are compiled, and on some processors its compiler joins a product and a sum into
 one operation; the fast Fourier transform adds in an order of its own on each. Here every product

@@ -114,7 +114,7 @@ class CellposeImages:
     test: PreparedImages
     """Empty without test images."""
     mean_diameter: float
-    """Of the cells in the training images, in pixels; it is stored in the network."""
+    """Mean diameter of the cells in the training images, in pixels; it is stored in the network."""
 
     @classmethod
     def of(

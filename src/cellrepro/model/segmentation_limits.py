@@ -9,7 +9,7 @@ from cellrepro.errors import BadInput
 from cellrepro.model.cellpose_generation import FLOW_STEPS, NETWORK_DIAMETER
 
 _MOST_PIXELS = 2**31 - 1
-"""In a resized plane: OpenCV counts them in 32 bits."""
+"""Pixels in a resized plane: OpenCV counts them in 32 bits."""
 
 
 def refuse_impossible(

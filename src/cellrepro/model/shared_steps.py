@@ -13,7 +13,7 @@ from cellrepro.digests.digests import array_digest, value_digest
 from cellrepro.model.patching import replaced
 
 MOST_BYTES = 2**28
-"""What a cache may hold, beside the two results that were used last."""
+"""Bytes that a cache may hold, beside the two results that were used last."""
 
 _FEWEST_RESULTS = 2
 

@@ -126,7 +126,7 @@ class Stages:
         self.saw("network", *call.result[0])
 
     def _note_dynamics(self, call: _FinishedCall) -> None:
-        """Where each pixel arrives; one that is not followed stays where it is."""
+        """Note the end point of each pixel; one that is not followed stays where it is."""
         flows = call.arguments[0]
         inds = call.options["inds"]
         ends = np.indices(flows.shape[1:]).astype(np.float32)

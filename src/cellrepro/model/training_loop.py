@@ -9,20 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.augmentation import (
-    Crop,
-    augment,
-    middle_crops,
-    pass_over_crop,
-    upcoming_crops,
-)
+from cellrepro.model.batch_gradients import BatchGradients
 from cellrepro.model.cellpose_generation import refuse_training
 from cellrepro.model.epoch_schedule import (
     TEST_SEED,
@@ -32,14 +26,13 @@ from cellrepro.model.epoch_schedule import (
     looks_at_test_images,
     spread_seed,
 )
-from cellrepro.model.gradient_sum import GradientSum
-from cellrepro.model.prepared_images import USUAL, CellposeImages, PreparedImages
+from cellrepro.model.prepared_images import USUAL, CellposeImages
+from cellrepro.model.training_batches import Cropping
+from cellrepro.model.training_team import Team
 from cellrepro.spec.training_fields import Hyperparameters
 from cellrepro.store.checkpoints import LoopState
 
 if TYPE_CHECKING:
-    import torch
-
     from cellrepro.model.encoders import CellposeNetwork
     from cellrepro.trace.watches import Watch
 
@@ -49,7 +42,7 @@ class Epoch:
     """One epoch as it ended."""
 
     index: int
-    """From 0."""
+    """Number of the epoch, from 0."""
     learning_rate: float
     train_loss: float
     """Mean over the images drawn."""
@@ -59,33 +52,13 @@ class Epoch:
 
 @dataclass
 class Training:
-    """What a training has done so far."""
+    """The course of a training so far."""
 
     epochs: list[Epoch] = field(default_factory=list)
     """The epochs that have ended."""
     n_steps: int = 0
     n_removed: int = 0
     """Training images that were left out, as they have too few masks."""
-
-
-class Team(Protocol):
-    """The ranks of a data parallel training, as seen by one of them."""
-
-    rank: int
-    n_ranks: int
-    generators: list[dict[str, Any]]
-
-    def share(self, network: Any, loss: float, n_images: int) -> tuple[float, int]:
-        """Turn this rank's gradients into those of the batch; gives the batch's loss and size."""
-
-    def add(self, gradients: GradientSum, loss: float | None) -> list[float]:
-        """Add each rank's gradients of one image, in the order of the ranks.
-
-        A rank without an image gives None as its loss; the losses of the others are returned.
-        """
-
-    def compare(self, network: Any) -> None:
-        """After an epoch: raise unless all ranks have the same weights."""
 
 
 @dataclass
@@ -100,55 +73,8 @@ class _EpochInProgress:
     """Sum over these."""
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Some prepared images, before they are augmented."""
-
-    pixels: list[np.ndarray]
-    flows: list[np.ndarray]
-    sizes: np.ndarray | None
-    """Divisor by which augmentation first scales each image."""
-
-    def only(self, position: int) -> _Batch:
-        """The batch of one of its images."""
-        part = slice(position, position + 1)
-        sizes = None if self.sizes is None else self.sizes[part]
-        return _Batch(self.pixels[part], self.flows[part], sizes)
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """The crops of some images that the network is shown."""
-
-    inputs: torch.Tensor
-    """Pixels."""
-    targets: torch.Tensor
-    """Flows."""
-
-    @classmethod
-    def joined(cls, images: Sequence[_Shown]) -> _Shown:
-        """Concatenate several."""
-        import torch
-
-        inputs = torch.cat([image.inputs for image in images])
-        return cls(inputs, torch.cat([image.targets for image in images]))
-
-
-@dataclass(frozen=True)
-class _BatchLoss:
-    """The mean loss of a batch."""
-
-    mean: torch.Tensor | float
-    """A number where ranks share the batch."""
-    n_images: int
-
-    def as_number(self) -> float:
-        """Read the loss, which synchronises with a GPU: best after the update."""
-        return self.mean if isinstance(self.mean, float) else self.mean.item()
-
-
-def _nothing_after(epoch: Epoch) -> None:
-    """The default callback."""
+def nothing_after(epoch: Epoch) -> None:
+    """Do nothing after an epoch: the default callback."""
 
 
 class TrainingLoop:
@@ -166,7 +92,7 @@ class TrainingLoop:
         images_per_epoch: int | None = None,
         data_seed: DataSeed = "cellpose",
         settings: Hyperparameters = USUAL,
-        on_epoch: Callable[[Epoch], None] = _nothing_after,
+        on_epoch: Callable[[Epoch], None] = nothing_after,
         watch: Watch | None = None,
         team: Team | None = None,
         image_by_image: bool = False,
@@ -181,7 +107,6 @@ class TrainingLoop:
         self._rates = learning_rates(whole("n_epochs", n_epochs, 1), learning_rate)
         self._learning_rate = learning_rate
         self._data_seed = data_seed
-        self._settings = settings
         self._on_epoch = on_epoch
         self._watch = Watch() if watch is None else watch
         self._team = team
@@ -193,6 +118,14 @@ class TrainingLoop:
         self._images = CellposeImages.of(network, train_images, test_images, settings=settings)
         mean_diameter = torch.Tensor([self._images.mean_diameter])
         network.diam_labels.data = mean_diameter.to(network.device)
+        self._gradients = BatchGradients(
+            network,
+            self._images,
+            Cropping(settings, network.device),
+            self._watch,
+            team,
+            image_by_image,
+        )
 
         n_usable = len(self._images.train)
         self._n_draws = n_usable if images_per_epoch is None else images_per_epoch
@@ -235,7 +168,10 @@ class TrainingLoop:
         with self._watch.step(self.training.n_steps, len(self.training.epochs)):
             if self._epoch.position == 0:
                 self._start_epoch()
-            loss = self._gradients(self._next_images())
+            self.optimizer.zero_grad()
+            begin = self._epoch.position
+            batch = self._epoch.order[begin : begin + self._batch_size]
+            loss = self._gradients.compute(batch)
             self._watch.backward(self._network)
             self.optimizer.step()
             self._watch.updated(self._network, self.optimizer)
@@ -325,154 +261,6 @@ class TrainingLoop:
         is_first_rank = self._team is None or self._team.rank == 0
         return is_first_rank and len(self._images.test) > 0 and looks_at_test_images(epoch)
 
-    # -- batches ---------------------------------------------------------------------------
-
-    def _next_images(self) -> np.ndarray:
-        """Indices of the next batch, or of this rank's share of it."""
-        begin = self._epoch.position
-        indices = self._epoch.order[begin : begin + self._batch_size]
-        if self._team is None or self._image_by_image:
-            return indices
-        return indices[self._team.rank :: self._team.n_ranks]
-
-    def _gradients(self, indices: np.ndarray) -> _BatchLoss:
-        """Compute a batch's gradients, which stay in the network."""
-        self.optimizer.zero_grad()
-        if self._image_by_image:
-            return self._gradients_image_by_image(indices)
-        if self._team is None:
-            loss = self._loss(indices, self._images.train, is_watched=True)
-            loss.backward()
-            return _BatchLoss(loss, len(indices))
-        own_loss = 0.0
-        if len(indices) > 0:  # a rank may have no image of a small last batch
-            loss = self._loss(indices, self._images.train, is_watched=True)
-            loss.backward()
-            own_loss = loss.item()
-        mean, n_images = self._team.share(self._network, own_loss, len(indices))
-        return _BatchLoss(mean, n_images)
-
-    def _gradients_image_by_image(self, batch: np.ndarray) -> _BatchLoss:
-        """Compute a batch's gradients, added in the order of its images."""
-        shown = self._own_images(batch)
-        gradients = GradientSum(self._network)
-        losses: list[float] = []
-        outputs: list[torch.Tensor] = []
-        n_ranks = 1 if self._team is None else self._team.n_ranks
-        for first in range(0, len(shown), n_ranks):
-            own_loss = None
-            for image in shown[first : first + n_ranks]:
-                if image is None:
-                    self._pass_over_dropping()
-                    continue
-                output = self._network(image.inputs)[0]
-                loss = self._loss_of(image, output)
-                loss.backward()
-                own_loss = loss.item()
-                outputs.append(output.detach())
-            if self._team is not None:
-                losses += self._team.add(gradients, own_loss)
-            elif own_loss is not None:
-                losses.append(own_loss)
-                gradients.add(gradients.taken())
-        gradients.leave_mean(len(batch))
-        mean_loss = sum(losses) / len(batch)
-        self._tell_of_outputs(outputs, mean_loss)
-        return _BatchLoss(mean_loss, len(batch))
-
-    def _own_images(self, batch: np.ndarray) -> list[_Shown | None]:
-        """Augment this rank's images of a batch; None stands for another rank's.
-
-        The crops of those are drawn, too, so that every rank's generator has the state that it
-        would have in one process.
-        """
-        images = self._taken(batch, self._images.train)
-        crops = self._upcoming_crops(images)
-        rank, n_ranks = (0, 1) if self._team is None else (self._team.rank, self._team.n_ranks)
-        shown: list[_Shown | None] = []
-        for position in range(len(batch)):
-            if position % n_ranks == rank:
-                shown.append(self._shown(images.only(position)))
-                continue
-            shown.append(None)
-            if self._settings.augmentation:
-                pass_over_crop()
-        own = [image for image in shown if image is not None]
-        if own:
-            self._tell_of_batch(batch[rank::n_ranks], crops[rank::n_ranks], _Shown.joined(own))
-        return shown
-
-    def _pass_over_dropping(self) -> None:
-        """Draw for dropped layers what another rank draws for its image.
-
-        ``CPSAM.forward`` of Cellpose 4.2.1.1 draws a number for each layer.
-        """
-        import torch
-
-        if self._network.rdrop > 0:
-            torch.rand((1, len(self._network.encoder.blocks)), device=self._network.device)
-
-    def _loss(
-        self, indices: np.ndarray, part: PreparedImages, *, is_watched: bool = False
-    ) -> torch.Tensor:
-        """Compute the mean loss of some images; the watch is told of those trained on."""
-        images = self._taken(indices, part)
-        crops = self._upcoming_crops(images) if is_watched else []
-        shown = self._shown(images)
-        if is_watched:
-            self._tell_of_batch(indices, crops, shown)
-        output = self._network(shown.inputs)[0]
-        loss = self._loss_of(shown, output)
-        if is_watched:
-            self._watch.forward(output)
-            self._watch.loss(loss)
-        return loss
-
-    def _loss_of(self, shown: _Shown, output: torch.Tensor) -> torch.Tensor:
-        from cellpose.train import _loss_fn_seg
-
-        return _loss_fn_seg(shown.targets, output, self._network.device)
-
-    def _taken(self, indices: np.ndarray, part: PreparedImages) -> _Batch:
-        from cellpose.train import _get_batch
-
-        pixels, flows = _get_batch(indices, data=part.images, labels=part.flows)
-        return _Batch(pixels, flows, None if part.sizes is None else part.sizes[indices])
-
-    def _upcoming_crops(self, images: _Batch) -> list[Crop]:
-        """The crops that `_shown` is about to draw; none without augmentation."""
-        if not self._settings.augmentation:
-            return []
-        scale_range = self._settings.scale_range
-        return upcoming_crops(images.pixels, sizes=images.sizes, scale_range=scale_range)
-
-    def _shown(self, images: _Batch) -> _Shown:
-        """Augment some images, or take their middle."""
-        device = self._network.device
-        if not self._settings.augmentation:
-            inputs = middle_crops(images.pixels, device)
-            return _Shown(inputs, middle_crops(images.flows, device))
-        inputs, targets = augment(
-            images.pixels,
-            images.flows,
-            device,
-            sizes=images.sizes,
-            scale_range=self._settings.scale_range,
-        )
-        return _Shown(inputs, targets)
-
-    def _tell_of_batch(self, indices: np.ndarray, crops: Sequence[Crop], shown: _Shown) -> None:
-        names = [self._images.names[index] for index in indices]
-        cropped = [asdict(crop) for crop in crops]
-        self._watch.batch(names, cropped, shown.inputs, shown.targets)
-
-    def _tell_of_outputs(self, outputs: list[torch.Tensor], mean_loss: float) -> None:
-        import torch
-
-        if outputs:
-            self._watch.forward(torch.cat(outputs))
-        self._watch.loss(torch.tensor(mean_loss, dtype=torch.float64))
-
     def _test_loss(self) -> float:
         """Compute the mean loss over the test images, as Cellpose draws and crops them."""
         import torch
@@ -485,5 +273,5 @@ class TrainingLoop:
             order = test.drawn_order(self._n_test_draws)
             for start in range(0, len(order), self._batch_size):
                 indices = order[start : start + self._batch_size]
-                total += self._loss(indices, test).item() * len(indices)
+                total += self._gradients.loss(indices, test).item() * len(indices)
         return total / len(order)

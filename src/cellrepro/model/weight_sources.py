@@ -1,4 +1,4 @@
-"""What a model reference means: an untrained network, a pretrained name, a file or a stored run."""
+"""Sources of weights, and the reference to one: a network, a name, a file or a stored run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.encoders import ARCHITECTURES, ENCODERS, PRETRAINED
-from cellrepro.store.manifest import is_on_another_computer
+from cellrepro.store.record_values import is_on_another_computer
 from cellrepro.store.unchanged import digest_once
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a network's weights come from."""
+    """The source of a network's weights."""
 
     label: str
     """Its name in the spec."""

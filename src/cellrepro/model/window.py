@@ -28,7 +28,7 @@ Edges = Sequence[Sequence[int]]
 """For each tile its first pixel along an axis, and the one after its last."""
 
 Tiling = tuple[NDArray[np.float32], Edges, Edges, int, int]
-"""What Cellpose's ``make_tiles`` returns: tiles, their rows and columns, and the padded size."""
+"""The output of Cellpose's ``make_tiles``: tiles, their rows and columns, and the padded size."""
 
 
 class MakesTiles(Protocol):
@@ -54,7 +54,7 @@ class Window:
     rows: tuple[int, int]
     """The first pixel, and the one after the last."""
     columns: tuple[int, int]
-    """Likewise."""
+    """The same along X."""
 
     @property
     def in_words(self) -> str:

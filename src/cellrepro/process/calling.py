@@ -1,90 +1,52 @@
-"""Work in a process of its own, with the profile's environment: the caller's end and the child's.
+"""Work in a process of its own, with the profile's environment.
 
-`in_child` starts a process that calls `serve`, and listens to its events until it ends. What
-travels between the two is in `cellrepro.process.messages`. The child's standard input stays open:
-when it closes, the caller is gone, and the child ends.
+`in_child` starts a process that calls `cellrepro.process.serving.serve`, and listens to its events
+until it ends. What travels between the two is in `cellrepro.process.messages`. The child's standard
+input stays open: when it closes, the caller is gone, and the child ends.
 """
 
 from __future__ import annotations
 
 import functools
 import io
-import os
 import subprocess
-import sys
 import tempfile
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from cellrepro.errors import CellreproError
-from cellrepro.extras import missing_module, needs
 from cellrepro.process.child import Child, Event
+from cellrepro.process.children import Children
 from cellrepro.process.grid_handover import leave_ending
-from cellrepro.process.interrupts import leave_interrupts_to_caller
 from cellrepro.process.messages import (
     Answer,
     T,
     Task,
     event_in,
-    line_of,
     not_written,
     read_answer,
-    read_task,
-    write_answer,
     write_task,
 )
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup, interpreter_for
-from cellrepro.progress import Progress, progress
+from cellrepro.progress import progress
+from cellrepro.progress_count import Progress
 
 # Not run as a script, where pickled classes would belong to __main__. The current folder, where a
 # user may have a cellpose.py or random.py, leaves the path; Python's option -P came with 3.11.
 _SERVE = (
     "import sys; sys.path[:] = [path for path in sys.path if path]; "
-    "from cellrepro.process.calling import serve; serve()"
+    "from cellrepro.process.serving import serve; serve()"
 )
-
-
-class Children:
-    """The child processes of one piece of work, so that all of them can be ended together.
-
-    Each grid has its own: to end one grid ends no process of another one.
-    """
-
-    def __init__(self) -> None:
-        self.ended = False  # once true, a process that is started ends at once
-        self._running: set[subprocess.Popen[str]] = set()
-        self._lock = threading.Lock()
-
-    def end(self) -> None:
-        """Kill all that run, and all that are started later."""
-        with self._lock:
-            self.ended = True
-            for process in self._running:
-                process.kill()
-
-    @contextmanager
-    def having(self, process: subprocess.Popen[str]) -> Iterator[None]:
-        """Register a process for one block."""
-        with self._lock:
-            self._running.add(process)
-            if self.ended:
-                process.kill()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._running.remove(process)
 
 
 @dataclass(frozen=True)
 class _ProcessEnd:
-    """How a child's process ended."""
+    """The end of a child's process."""
 
     code: int
     """Exit code; below 0, the signal that ended it."""
@@ -279,63 +241,3 @@ def _followed(
     if is_late.is_set():
         raise RunError("time-limit", f"{minutes:g} minutes", label=label)
     return _ProcessEnd(code, unanswered)
-
-
-# -- the child's end -----------------------------------------------------------------------
-
-
-def serve() -> None:
-    """Run the task in the folder that the command line names, and leave the answer there."""
-    end_with_caller()
-    leave_interrupts_to_caller()
-    scratch = Path(sys.argv[-1])
-    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever libraries print goes to the log, not between the events
-
-    def send(event: Event) -> None:
-        events.write(line_of(event))
-        events.flush()
-
-    answer = _do_task(scratch, send)
-    try:
-        write_answer(scratch, answer)
-    except OSError as error:
-        send(Event("unanswered", not_written("its answer", scratch, error)))
-    with suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(0)  # all is written; a normal exit of PyTorch takes one to two seconds
-
-
-def _do_task(scratch: Path, send: Callable[[Event], None]) -> Answer:
-    """Run the task that lies in a folder."""
-    try:
-        task, setup = read_task(scratch)
-        return Answer(value=task(Child(setup, send)))
-    except CellreproError as error:
-        return Answer(refusal=error)
-    except ModuleNotFoundError as error:
-        module = missing_module(error)
-        if module is None:
-            return _unforeseen(error)
-        return Answer(refusal=needs([module], what="what was asked for"))
-    except Exception as error:
-        return _unforeseen(error)
-
-
-def _unforeseen(error: Exception) -> Answer:
-    """The answer for an error that is being handled and is not one of the lab's own."""
-    with suppress(OSError):  # the log may lie on a full disk
-        traceback.print_exc()
-    return Answer(unforeseen=repr(error))
-
-
-def end_with_caller() -> None:
-    """End this process as soon as the caller's end of standard input is closed."""
-
-    def wait() -> None:
-        while os.read(0, 4096):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()

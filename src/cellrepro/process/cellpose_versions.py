@@ -14,13 +14,15 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 
 from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.process.locked_environment import program_in
+from cellrepro.process.uv import uv_command
+from cellrepro.store.installed_versions import distributions
 from cellrepro.store.locks import locked
-from cellrepro.store.this_machine import distributions
 from cellrepro.store.whole_files import write_whole
 
 CACHE_VARIABLE = "CELLREPRO_CACHE"
@@ -105,11 +107,7 @@ def python_of(version: str) -> PythonOfVersion:
             _make(scratch, version, preferred)
             scratch.rename(folder)
         source = _folder_with_this_package(folder)
-    environment = folder / "environment"
-    if os.name == "nt":
-        executable = environment / "Scripts" / "python.exe"
-    else:
-        executable = environment / "bin" / "python"
+    executable = program_in(folder / "environment", "python", windows=os.name == "nt")
     return PythonOfVersion(str(executable), {"PYTHONPATH": str(source)})
 
 
@@ -182,11 +180,11 @@ def _make(folder: Path, version: str, preferred: list[str]) -> None:
 
 
 def _uv(version: str, *arguments: str | Path) -> None:
-    if util.find_spec("uv") is None and shutil.which("uv") is None:
+    uv = uv_command()
+    if not uv:
         raise NotPossibleHere(
             f"Cellpose {version} needs an environment of its own, which uv makes: pip install uv"
         )
-    uv = [sys.executable, "-m", "uv"] if util.find_spec("uv") else ["uv"]
     command = [*uv, *map(str, arguments), "--quiet", "--no-progress"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:

@@ -56,7 +56,7 @@ class _NothingLoose(nullcontext[object]):
 
 
 class Child:
-    """What a task of `cellrepro.process.calling.in_child` is given: its setup and its caller."""
+    """A child process, as its task sees it: the setup, and the line to the caller."""
 
     def __init__(self, setup: Setup | None, send: Callable[[Event], None]) -> None:
         self._setup = setup
@@ -65,7 +65,7 @@ class Child:
 
     @property
     def setup(self) -> Setup:
-        """How to compute; a task without a setup must not ask for it."""
+        """The setup of the process; a task without a setup must not ask for it."""
         if self._setup is None:
             raise ValueError("this work was handed over without a setup")
         return self._setup

@@ -17,13 +17,13 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import util
 from pathlib import Path
 
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.process.locked_environment import FolderTaken, LockedEnvironment, SetUpFailed
 from cellrepro.process.own_wheel import write_own_wheel
+from cellrepro.process.uv import uv_command
 from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.whole_files import write_whole
 from cellrepro.version import __version__
@@ -132,7 +132,7 @@ def _bring_up_to_date(
     environment: LockedEnvironment, interpreter: str, versions: Mapping[str, str] | None
 ) -> None:
     """Install the lock and this package, unless exactly these are installed already."""
-    uv = _uv()
+    uv = uv_command()
     try:
         with tempfile.TemporaryDirectory() as scratch:
             wheel = write_own_wheel(Path(scratch))
@@ -200,14 +200,6 @@ def _announce(folder: Path) -> None:
         f"note: the lab takes up to {needed} GB in {folder}, where {free:.0f} GB are free; a "
         "minute to half an hour, as the network is\n"
     )
-
-
-def _uv() -> list[str]:
-    """The command that starts uv; empty where it is not installed."""
-    if util.find_spec("uv") is not None:
-        return [sys.executable, "-m", "uv"]
-    program = shutil.which("uv")
-    return [] if program is None else [program]
 
 
 def _refuse_unwritable(target: Path) -> None:

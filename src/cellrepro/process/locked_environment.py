@@ -44,6 +44,13 @@ class FolderTaken(SetUpFailed):
     """The folder holds files that no set-up has made; they stay as they are."""
 
 
+def program_in(environment: Path, name: str, *, windows: bool) -> Path:
+    """The path of a program that is installed in a virtual environment."""
+    if windows:
+        return environment / "Scripts" / f"{name}.exe"
+    return environment / "bin" / name
+
+
 @dataclass(frozen=True)
 class LockedEnvironment:
     """A virtual environment that is made from a lock."""
@@ -66,9 +73,7 @@ class LockedEnvironment:
 
     def program(self, name: str) -> Path:
         """A program that is installed in it."""
-        if self.windows:
-            return self.folder / "Scripts" / f"{name}.exe"
-        return self.folder / "bin" / name
+        return program_in(self.folder, name, windows=self.windows)
 
     @property
     def ready(self) -> Path:

@@ -7,16 +7,17 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cellrepro.determinism.numeric_variables import NUMERIC_VARIABLES
 from cellrepro.determinism.process_start import require_at_startup
-from cellrepro.determinism.profiles import NUMERIC_VARIABLES, Profile, cpu_capability
+from cellrepro.determinism.profiles import Profile, cpu_capability
 from cellrepro.errors import BadInput
 from cellrepro.libraries import has_library
 from cellrepro.process.calling import in_child, in_this_process
 from cellrepro.process.child import Child
 from cellrepro.process.grid_handover import handover_folder
 from cellrepro.process.setup import Setup, only_gpu
-from cellrepro.store import this_machine
-from cellrepro.store.manifest import EnvironmentRecord, MachineRecord
+from cellrepro.store import installed_versions, machine_identity, this_machine
+from cellrepro.store.environment_record import EnvironmentRecord, MachineRecord
 from cellrepro.store.numeric_class import measure_numeric_class
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def machine_here(
     )
     question = _Question(
         profile_settings=profile.model_dump_json(exclude={"description"}),
-        given_name=os.environ.get(this_machine.MACHINE_VARIABLE),
+        given_name=os.environ.get(machine_identity.MACHINE_VARIABLE),
         in_this_process=can_answer_here,
         gpu=gpu,
         cellpose=cellpose,
@@ -51,7 +52,7 @@ def _was_started_for(profile: Profile) -> bool:
 
 @dataclass(frozen=True)
 class _Question:
-    """What `machine_here` depends on: the key of its cache."""
+    """All that `machine_here` depends on: the key of its cache."""
 
     profile_settings: str
     """The profile as JSON."""
@@ -91,18 +92,18 @@ def numeric_class(profile: Profile, device: torch.device) -> dict[str, Any]:
 
 
 def environment_here(profile: Profile, device: torch.device) -> EnvironmentRecord:
-    """What this process computes with, once its mode is in force."""
+    """The environment of this process, once its mode is in force."""
     of_class = numeric_class(profile, device)
     return EnvironmentRecord(
         machine=this_machine.machine(device, of_class["name"]),
         host=this_machine.host(),
-        versions=this_machine.versions(),
-        distributions=this_machine.distributions(),
-        cuda=this_machine.cuda(),
+        versions=installed_versions.versions(),
+        distributions=installed_versions.distributions(),
+        cuda=installed_versions.cuda(),
         device=_name_of(device),
         threads=_n_threads(profile),
         cpu_capability=cpu_capability(),
-        numeric_libraries=this_machine.numeric_libraries(),
+        numeric_libraries=installed_versions.numeric_libraries(),
         numeric_class=of_class,
         variables={name: os.environ[name] for name in NUMERIC_VARIABLES if name in os.environ},
     )

@@ -36,10 +36,10 @@ the child has its standard output for itself is no event."""
 
 @dataclass(frozen=True)
 class Answer:
-    """How a task ended: exactly one field is set, or the value is None."""
+    """The end of a task: exactly one field is set, or the value is None."""
 
     value: Any = None
-    """What the task returned."""
+    """The return value of the task."""
     refusal: CellreproError | None = None
     """The `CellreproError` that it raised."""
     unforeseen: str | None = None

@@ -1,10 +1,10 @@
-"""How a child process ended without an answer: a status, whose text is made where it is shown."""
+"""The end of a child process without an answer: a status, whose text is made where it is shown."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from cellrepro.determinism.known_operations import PHRASES
+from cellrepro.determinism.torch_alerts import PHRASES
 from cellrepro.errors import CellreproError, NotPossibleHere
 
 Status = Literal[
@@ -34,7 +34,7 @@ _MEANINGS: dict[Status, str] = {
         "nor this lab has one for one of them on this device; run in mode warn to see which"
     ),
 }
-"""What to do about an ending that the machine caused."""
+"""Advice on an ending that the machine caused."""
 
 _SIGNS: dict[Status, tuple[str, ...]] = {
     "out-of-memory": (
@@ -100,8 +100,12 @@ def ended_with(what: str, *, label: str, code: int = 0, log: str = "") -> RunErr
     status = _status_by_signs(what)
     if status is None and code < 0:
         status = "killed" if code == -9 else "crashed"
-    last_lines = "\n".join(log.splitlines()[-_N_LAST_LINES:])
-    return RunError(status or "failed", what, label=label, log=last_lines)
+    return RunError(status or "failed", what, label=label, log=last_lines(log))
+
+
+def last_lines(log: str) -> str:
+    """Cut what a process wrote to its last lines, as messages quote it."""
+    return "\n".join(log.splitlines()[-_N_LAST_LINES:])
 
 
 def _status_by_signs(what: str) -> Status | None:

@@ -21,7 +21,7 @@ from cellrepro.wrong_fields import wrong_fields
 
 @dataclass(frozen=True)
 class Setup:
-    """What decides how a process computes."""
+    """All that decides how a process computes."""
 
     profile: Profile
     """Device, precision, threads, and the variables that go with them."""

@@ -14,11 +14,13 @@ from cellrepro.model.weight_sources import started_from
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_sources import FolderSummary, PlanInputs
-from cellrepro.run.training_recorder import growing_ledgers, with_spec
-from cellrepro.spec.spec import Spec, make_spec
+from cellrepro.run.repeat_ledgers import growing_ledgers, with_spec
+from cellrepro.spec.new_spec import make_spec
+from cellrepro.spec.spec import Spec
 from cellrepro.store import checkpoints
-from cellrepro.store.checkpoints import differences, last_checkpoint
-from cellrepro.store.ledger import LEDGER, read_rows
+from cellrepro.store.checkpoint_choice import differences, last_checkpoint
+from cellrepro.store.ledger import LEDGER
+from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Repeat, Store
 
 

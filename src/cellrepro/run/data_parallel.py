@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 
 from cellrepro.determinism import seeds
 from cellrepro.errors import NotPossibleHere
-from cellrepro.process.calling import Children, in_child
+from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child, Event
+from cellrepro.process.children import Children
 from cellrepro.run.inputs import read_images, training_loop
 from cellrepro.run.plan import Request
-from cellrepro.run.rank_exchange import RankTeam, in_touch
+from cellrepro.run.rank_exchange import RankTeam
+from cellrepro.run.rank_meeting import in_touch
 
 if TYPE_CHECKING:
     import torch

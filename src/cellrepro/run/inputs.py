@@ -9,7 +9,8 @@ from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.images.image_axes import FLAT, Axes
 from cellrepro.model.encoders import CellposeNetwork
-from cellrepro.model.training_loop import Epoch, Team, TrainingLoop
+from cellrepro.model.training_loop import Epoch, TrainingLoop, nothing_after
+from cellrepro.model.training_team import Team
 from cellrepro.run.plan import CHANGED_SINCE, Request
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.spec.spec import Spec
@@ -54,16 +55,12 @@ def scored_for_training(folder: ImageFolder) -> tuple[LabelledImage, ...]:
     return tuple(folder.train[i * n_train // n_scored] for i in range(n_scored))
 
 
-def _hear_nothing(epoch: Epoch) -> None:
-    pass
-
-
 def training_loop(
     spec: Spec,
     network: CellposeNetwork,
     folder: ImageFolder,
     *,
-    on_epoch: Callable[[Epoch], None] = _hear_nothing,
+    on_epoch: Callable[[Epoch], None] = nothing_after,
     watch: Watch | None = None,
     team: Team | None = None,
 ) -> TrainingLoop:

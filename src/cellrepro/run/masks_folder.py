@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput
-from cellrepro.store.whole_files import refuse_existing, whole_file, write_whole
+from cellrepro.store.new_files import refuse_existing
+from cellrepro.store.whole_files import whole_file, write_whole
 
 if TYPE_CHECKING:
     from cellrepro.store.store import Repeat
@@ -66,7 +67,7 @@ def _record_of(repeat: Repeat) -> dict[str, Any]:
         "settings": spec.settings.model_dump(mode="json"),
         "model": spec.model if weights is None else repeat.name,
         "model_digest": manifest.model.initial_weights if weights is None else weights.digest,
-        "precision": spec.profile_settings.get("dtype", "float32"),
+        "precision": spec.precision,
         "run": repeat.name,
         "versions": manifest.versions,
     }

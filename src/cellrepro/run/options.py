@@ -1,11 +1,10 @@
-"""The options of a run, a record for each task; and what is said of unknown names."""
+"""The options of a run, a record for each task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from typing_extensions import Self
@@ -13,8 +12,6 @@ from typing_extensions import Self
 from cellrepro.errors import BadInput
 from cellrepro.spec import defaults
 from cellrepro.spec.choices import STORED_CHECKPOINTS, StoredCheckpoints
-from cellrepro.spec.field_marks import field_marks
-from cellrepro.spec.spec import LEAVE_OUT, Spec
 from cellrepro.spec.training_fields import (
     CheckedMode,
     Data,
@@ -48,7 +45,7 @@ class _Options(BaseModel):
 
 
 class RecordingOptions(BaseModel):
-    """What is kept of a training beside its result; no option of it changes the result."""
+    """Options of what is kept of a training beside its result; none of them changes the result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,7 +54,7 @@ class RecordingOptions(BaseModel):
     checkpoint_every: WholeNumber | None = Field(default=None, ge=0)
     """Epochs between checkpoints, 0 for none; by default what suits the network."""
     keep_checkpoints: StoredCheckpoints = "none"
-    """Which checkpoints are stored with the finished repeat; True is ``all``, for older scripts."""
+    """Checkpoints that are stored with the finished repeat; True is ``all``, for older scripts."""
     operation_steps: tuple[Annotated[WholeNumber, Field(ge=0)], ...] | None = None
     """Steps whose operations ``ledger="ops"`` writes down; None for all. In a segmentation these
     are images."""
@@ -106,7 +103,7 @@ class SegmentationOptions(_Options):
     model: Named | None = None
     """A network as for a training, a trained one; by default Cellpose's own."""
     seed: Seed = None
-    """By default 0, and none in mode ``off``."""
+    """Seed of every generator; by default 0, and none in mode ``off``."""
     settings: Mapping[str, Any] | None = None
     """Arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``."""
     batch_size: int | None = None
@@ -118,7 +115,7 @@ class SegmentationOptions(_Options):
     mode: CheckedMode = defaults.MODE
     """How strictly PyTorch is held to deterministic operations."""
     ledger: Ledger = defaults.LEDGER
-    """Which digests are written down."""
+    """The digests that are written down."""
     loose: str | None = None
     """The one operation that mode ``strict`` leaves as it is."""
     store: str | Path = defaults.STORE
@@ -133,70 +130,8 @@ class WrapOptions(_Options):
     mode: CheckedMode = defaults.MODE
     """Mode around a function; of a program only ``off`` and ``fast``, which passes the seed."""
     seed: Seed = None
-    """By default 0, and none in mode ``off``."""
+    """Seed of every generator; by default 0, and none in mode ``off``."""
     profile: Named = defaults.PROFILE
     """Numeric environment; a program gets its environment variables."""
     store: str | Path = defaults.STORE
     """Folder of finished runs."""
-
-
-# -- names that come as data ---------------------------------------------------------------
-
-Options = TypeVar("Options", TrainingOptions, SegmentationOptions)
-
-_ELSEWHERE = (
-    ("train", TrainingOptions.model_fields),
-    ("segment", SegmentationOptions.model_fields),
-    ("wrap", {name for name, mark in field_marks(Spec).items() if mark.task == "wrap"}),
-)
-"""The options of each task; an unknown name is said to belong to the first task that has it."""
-
-
-def options_by_name(kind: type[Options], parameters: Mapping[str, Any]) -> Options:
-    """Make options from parameters of a grid, whose names may be wrong."""
-    known = list(kind.model_fields)
-    unknown = [
-        name
-        for name, value in parameters.items()
-        if name not in known and not _is_usual(name, value)
-    ]
-    function = "train" if issubclass(kind, TrainingOptions) else "segment"
-    refuse_unknown(function, unknown, known)
-    return kind.among(parameters)
-
-
-def _is_usual(name: str, value: Any) -> bool:
-    if value is None:
-        return True
-    field = Spec.model_fields.get(name)
-    return field is not None and value == field.get_default(call_default_factory=True)
-
-
-def refuse_unknown(function: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise `BadInput` with a sentence for each name that a function does not take.
-
-    >>> refuse_unknown("train", ["epochs", "epoch"], ["epochs", "seed"])
-    Traceback (most recent call last):
-        ...
-    cellrepro.errors.BadInput: train has no option epoch; do you mean epochs?
-    """
-    known_names = list(known)
-    problems = [
-        _sentence_on_unknown(function, name, known_names)
-        for name in names
-        if name not in known_names
-    ]
-    if problems:
-        raise BadInput("; ".join(problems))
-
-
-def _sentence_on_unknown(function: str, name: str, known: list[str]) -> str:
-    has_none = f"{function} has no option {name}"
-    for other, options in _ELSEWHERE:
-        if name in options:
-            advice = LEAVE_OUT.get(name, "leave it out") if function == "train" else "leave it out"
-            return f"{has_none}, which is one of {other}: {advice}"
-    near = get_close_matches(name, known, n=2, cutoff=0.75)
-    if near:
-        return f"{has_none}; do you mean {' or '.join(near)}?"
-    return f"{has_none}; expected {', '.join(known)}"

@@ -26,7 +26,7 @@ class Verdicts:
 
 @dataclass(frozen=True)
 class Compared:
-    """How much the verdict is over."""
+    """The amount of results that a verdict is over."""
 
     repeats: int
     """Number of repeats."""
@@ -79,7 +79,7 @@ class Outcome(Result):
 
     @derived
     def compared(self) -> Compared:
-        """How much was compared."""
+        """Amount of what was compared."""
         return Compared(repeats=self.judgement.n_repeats, images=self.judgement.n_images)
 
     @derived

@@ -1,6 +1,6 @@
 """Two records of a spec that is to be carried out: the request for a child, and the plan.
 
-The plan is made in `cellrepro.run.planning`. Of it a child process gets the request alone.
+It is made in `training_plan` or `segmentation_plan`. A child process gets the request alone.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ INITIAL_WEIGHTS = "initial.safetensors"
 
 @dataclass(frozen=True)
 class Request:
-    """What a child process needs to carry out a spec on this machine; the images are unread."""
+    """All that a child process needs to carry out a spec here; the images are unread."""
 
     spec: Spec
-    """What was asked for."""
+    """The spec that is carried out."""
     data: Path
     """The folder of images."""
     model: ModelSource
-    """Where the weights come from."""
+    """Source of the weights."""
     device: str | None = None
     """One of several devices of the profile's kind; by default the first."""
     goal: Goal | None = None
@@ -104,21 +104,21 @@ class Plan:
     """A checked spec, and all that is needed to make its repeats on this machine."""
 
     request: Request
-    """What the child process of each repeat is given."""
+    """The request that the child process of each repeat is given."""
     n_images: int
     """Number of images to segment."""
     store: Store
-    """Where finished runs are kept."""
+    """Store of finished runs."""
     notices: tuple[str, ...]
     """Sentences that the user should read before it starts."""
     recording: RecordingOptions = field(default_factory=RecordingOptions)
-    """What is kept of a training beside its result."""
+    """Options of what is kept of a training beside its result."""
     continued: Repeat | None = None
     """The finished training that this one continues."""
 
     @property
     def spec(self) -> Spec:
-        """What was asked for."""
+        """The spec that is carried out."""
         return self.request.spec
 
     @property

@@ -33,7 +33,7 @@ class ImageSize:
 
 @dataclass(frozen=True)
 class FolderSummary:
-    """What a plan needs to know of a folder of images; no pixels, so that many fit in memory."""
+    """A folder of images, as far as a plan needs it; no pixels, so that many fit in memory."""
 
     digest: str
     """Digest of all its files."""

@@ -15,6 +15,7 @@ from pathlib import Path, PureWindowsPath
 
 import numpy as np
 
+from cellrepro.command_lines import words_of
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput, NotPossibleHere
@@ -22,20 +23,19 @@ from cellrepro.images.folder import LabelledImage
 from cellrepro.images.image_file import read_labels
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.child import NeedOfCellpose
+from cellrepro.process.process_ends import last_lines
 from cellrepro.process.process_trees import end_tree, ended_with_us
 from cellrepro.run.imported_files import ScriptContent
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs
 from cellrepro.run.segmenter import WrappedRequest, plan_wrapped
-from cellrepro.words import words_of
 
 LOGS = "logs"
 """Folder of a repeat with the output of the program, a file for each image."""
 
 _PLACEHOLDER = re.compile(r"\{(image|masks)(\.(?:tif|png|npy))?\}")
 _LONGEST_LABEL = 60
-_N_LAST_LINES = 12
 _SEED_VARIABLES = ("CELLREPRO_SEED", "PYTHONHASHSEED")
 
 
@@ -233,6 +233,5 @@ class ProgramRequest(WrappedRequest):
 
 def _last_lines(log: Path) -> str:
     """Quote the end of a program's output."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    quoted = "\n".join(lines[-_N_LAST_LINES:]) or "(none)"
+    quoted = last_lines(log.read_text(encoding="utf-8", errors="replace")) or "(none)"
     return f"its last words:\n{quoted}"

@@ -1,4 +1,4 @@
-"""Communication between the ranks of one training: rendezvous, gradients, weights, generators.
+"""The exchange between the ranks of one training: gradients, weights, states of generators.
 
 Of each batch every rank takes its share, augments it and drops layers with generators of its own;
 the gradients of all are summed in the order of the ranks. So the same number of ranks gives the
@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -27,6 +25,7 @@ from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.gradient_sum import GradientSum
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.process_ends import RunError, reworded
+from cellrepro.run.rank_meeting import FOR_EVER, Groups
 from cellrepro.store import checkpoints
 
 if TYPE_CHECKING:
@@ -36,99 +35,13 @@ SECONDS_VARIABLE = "CELLREPRO_RANK_SECONDS"
 """Seconds that the first rank waits for the others in a step; by default `_SECONDS`."""
 
 _SECONDS = 1800.0
-_FOR_EVER = timedelta(days=20)  # a rank that dies is noticed at once
-_SECONDS_BETWEEN_LOOKS = 0.2
 _BUCKET = 8_000_000  # parameters whose gradients are exchanged at once: 32 MB a rank
 
 T = TypeVar("T")
 
 
-# -- rendezvous ----------------------------------------------------------------------------
-
-
-class Groups(NamedTuple):
-    """The process groups of the ranks; PyTorch may use a number for a group."""
-
-    words: Any
-    """Group of gloo, for Python values."""
-    gradients: Any
-    """The same group, or one of NCCL between GPUs."""
-
-
-@contextmanager
-def in_touch(
-    meeting: Path,
-    rank: int,
-    n_ranks: int,
-    device: torch.device,
-    others: Mapping[int, Future[None]] | None = None,
-) -> Iterator[Groups]:
-    """Connect the ranks with each other for one block."""
-    import torch.distributed as dist
-
-    def meet() -> Groups:
-        # A FileStore, as the address ``file://`` has another form on Windows.
-        store = dist.FileStore(str(meeting), n_ranks)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=n_ranks)
-        words = dist.new_group(backend="gloo", timeout=_FOR_EVER)
-        if device.type != "cuda":
-            return Groups(words, words)
-        return Groups(words, dist.new_group(backend="nccl", timeout=_FOR_EVER))
-
-    loopback = loopback_interface(sys.platform)
-    was_set = "GLOO_SOCKET_IFNAME" in os.environ
-    if loopback is not None:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
-    try:
-        groups = _met(meet, others or {})
-        try:
-            yield groups
-        finally:
-            dist.destroy_process_group()
-    finally:
-        if not was_set:
-            os.environ.pop("GLOO_SOCKET_IFNAME", None)
-
-
-def loopback_interface(system: str) -> str | None:
-    """The loopback interface by ``sys.platform``.
-
-    >>> loopback_interface("linux"), loopback_interface("darwin"), loopback_interface("win32")
-    ('lo', 'lo0', None)
-    """
-    if system == "win32":  # named in the system's language; PyTorch takes the host's own
-        return None
-    return "lo0" if system == "darwin" else "lo"
-
-
-def _met(meet: Callable[[], Groups], others: Mapping[int, Future[None]]) -> Groups:
-    """Wait for the rendezvous of all ranks; raise as soon as one of the others has ended.
-
-    PyTorch would wait half an hour for it and cannot be interrupted, so a daemon thread waits.
-    """
-    meeting: Future[Groups] = Future()
-
-    def wait_for_all() -> None:
-        try:
-            meeting.set_result(meet())
-        except BaseException as error:
-            meeting.set_exception(error)
-
-    threading.Thread(target=wait_for_all, daemon=True).start()
-    while True:
-        with suppress(TimeoutError):
-            return meeting.result(timeout=_SECONDS_BETWEEN_LOOKS)
-        for rank, future in others.items():
-            if future.done():
-                future.result()  # raises why it ended before it began
-                raise RunError("failed", f"rank {rank} ended before the ranks had met")
-
-
-# -- the exchange --------------------------------------------------------------------------
-
-
 class _Share(NamedTuple):
-    """What a rank sends to the others with its part of a batch."""
+    """The message of a rank to the others with its part of a batch."""
 
     loss: float
     n_images: int
@@ -142,19 +55,19 @@ class _Standing(NamedTuple):
     weights: str
     """Digest of the weights."""
     generators: dict[str, Any]
-    """As `generator_states.capture` gives them."""
+    """States of the generators, by `generator_states.capture`."""
 
 
 @dataclass
 class RankTeam:
-    """One rank with its connection to the others; see `cellrepro.model.training_loop.Team`."""
+    """One rank with its connection to the others; see `cellrepro.model.training_team.Team`."""
 
     rank: int
     """Number of this process, from 0."""
     n_ranks: int
     groups: Groups
     others: dict[int, Future[None]] = field(default_factory=dict)
-    """In the first rank: the processes of the other ranks, by number."""
+    """Processes of the other ranks, by number; only the first rank has them."""
     generators: list[dict[str, Any]] = field(default_factory=list)
     """States of the generators of each rank after the last epoch."""
 
@@ -288,7 +201,7 @@ class RankTeam:
         """All-gather a Python value; the first rank waits only so long for the others."""
         import torch.distributed as dist
 
-        limit = _FOR_EVER if self.rank else timedelta(seconds=_seconds_to_wait())
+        limit = FOR_EVER if self.rank else timedelta(seconds=_seconds_to_wait())
         values: list[Any] = [None] * self.n_ranks  # as PyTorch fills it
         with self._naming_the_lost():
             dist.monitored_barrier(self.groups.words, timeout=limit, wait_all_ranks=self.rank == 0)

@@ -10,27 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.digests.digests import value_digest
-from cellrepro.digests.nested_values import flattened
 from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import ImageFolder
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.epoch_schedule import trains_nothing
+from cellrepro.nested_values import flattened
 from cellrepro.process.child import Child, LooseBlock
 from cellrepro.run.plan import Request
-from cellrepro.run.training_recorder import TrainingRecorder, add_spec
+from cellrepro.run.repeat_ledgers import add_spec
+from cellrepro.run.training_recorder import TrainingRecorder
 from cellrepro.run.until_found import as_trained
 from cellrepro.spec.spec import Spec
-from cellrepro.store.manifest import (
-    ENVIRONMENT_FIELDS,
-    DataRecord,
-    EnvironmentRecord,
-    Manifest,
-    MaskRecord,
-    ModelRecord,
-    TrainingRecord,
-    WeightsRecord,
-)
+from cellrepro.store.environment_record import ENVIRONMENT_FIELDS, EnvironmentRecord
+from cellrepro.store.manifest import DataRecord, Manifest, MaskRecord, ModelRecord
 from cellrepro.store.peak_memory import peak_memory
+from cellrepro.store.training_record import TrainingRecord, WeightsRecord
 from cellrepro.trace.torch_warnings import WarningLog
 
 if TYPE_CHECKING:
@@ -98,7 +92,7 @@ class RepeatWork:
 
     @property
     def spec(self) -> Spec:
-        """What was asked for."""
+        """The spec of the request."""
         return self.request.spec
 
     @property

@@ -1,15 +1,14 @@
-"""How long similar work took before, by the runs in the store."""
+"""Estimates of duration, by similar runs in the store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from cellrepro.errors import BadInput
-from cellrepro.progress import minutes
 from cellrepro.run.plan import Plan
 from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Repeat, Store
-from cellrepro.words import amount
+from cellrepro.words import amount, minutes
 
 MOST_READ = 200
 """Stored runs that are read at most."""

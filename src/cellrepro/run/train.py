@@ -1,30 +1,22 @@
-"""`train` and `segment`: one spec carried out several times, and are the results the same."""
+"""The command `train`: one spec trained several times, and are the results the same."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from cellrepro.comparison.verdicts import judge
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.errors import BadInput
-from cellrepro.progress import print_note
-from cellrepro.run.masks_folder import refuse_masks, write_masks
-from cellrepro.run.options import SegmentationOptions, TrainingOptions
+from cellrepro.run.options import TrainingOptions
 from cellrepro.run.outcome import Outcome
-from cellrepro.run.plan import Plan
-from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.run.repeats import carry_out
-from cellrepro.run.until_found import DRAWS_PER_EPOCH, FOUND, MOST_EPOCHS, Goal
+from cellrepro.run.training_plan import plan_training
 from cellrepro.spec import defaults
 from cellrepro.spec.choices import LedgerKind, StoredCheckpoints
 from cellrepro.stated import STATED
-from cellrepro.store.store import Repeat
-from cellrepro.terminal import IN_PYTHON, FileName, Quiet, Switch
-from cellrepro.terminal_values import EvalSettings, Numbers, Steps, Weights
+from cellrepro.terminal import FileName, Quiet, Switch
+from cellrepro.terminal_values import Numbers, Steps, Weights
 
 if TYPE_CHECKING:  # what Python takes
     Kept = StoredCheckpoints | bool
@@ -175,7 +167,40 @@ def train(
     stated = frozenset[str]() if continued_from is None else STATED.get()
     if "repeats" in stated:
         raise BadInput("--continue adds one repeat; leave --repeats out")
-    options = TrainingOptions.among(locals())
+    # pydantic converts the five values whose types are wider here than in the options.
+    options = TrainingOptions(
+        data=data,
+        model=model,
+        seed=seed,
+        data_seed=data_seed,  # type: ignore[arg-type]
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        images_per_epoch=images_per_epoch,
+        weight_decay=weight_decay,
+        min_train_masks=min_train_masks,
+        rescale=rescale,
+        scale_range=scale_range,
+        normalize=normalize,
+        train_probs=train_probs,  # type: ignore[arg-type]
+        nimg_test_per_epoch=nimg_test_per_epoch,
+        augmentation=augmentation,
+        SGD=SGD,
+        bsize=bsize,
+        class_weights=class_weights,  # type: ignore[arg-type]
+        ranks=ranks,
+        profile=profile,
+        mode=mode,
+        ledger=ledger,
+        loose=loose,
+        resume=resume,
+        checkpoint_every=checkpoint_every,
+        keep_checkpoints=keep_checkpoints,  # type: ignore[arg-type]
+        continued_from=continued_from,
+        operation_steps=operation_steps,  # type: ignore[arg-type]
+        stated=stated,
+        store=store,
+    )
     return train_with(options, repeats=repeats, quiet=quiet)
 
 
@@ -184,133 +209,3 @@ def train_with(
 ) -> Outcome:
     """Train as `train` does, from a record of options."""
     return carry_out(plan_training(options), repeats=repeats, quiet=quiet)
-
-
-def segment(
-    data: FileName,
-    *,
-    model: str | None = None,
-    seed: int | None = None,
-    settings: EvalSettings | None = None,
-    batch_size: int | None = None,
-    cellpose: str | None = None,
-    profile: str = defaults.PROFILE,
-    mode: Mode = defaults.MODE,
-    ledger: LedgerKind = defaults.LEDGER,
-    loose: Annotated[str | None, IN_PYTHON] = None,
-    repeats: int = defaults.SEGMENTATIONS,
-    masks_into: FileName | None = None,
-    store: FileName = defaults.STORE,
-    quiet: Quiet = False,
-) -> Outcome:
-    """Segment the same images ``repeats`` times, each in a process of its own, and compare.
-
-    Parameters
-    ----------
-    data : str or Path
-        Folder of images, or one image file; masks need not exist.
-    model : str, optional
-        As for `train`; one that has learnt something. By default the network that Cellpose itself
-        takes, in the version that segments.
-    seed : int, optional
-        For Python, NumPy, PyTorch; by default 0, and none in mode ``off``.
-    settings : mapping of str to value, optional
-        Arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``.
-    batch_size : int, optional
-        How many tiles of an image the network sees at once; may be given among the settings, too.
-    cellpose : str, optional
-        A different version in an environment of its own, ``"4.0.9"``; see docs/grids.md.
-    profile : str
-        Numeric environment: the name of one, or a ``.yaml`` file.
-    mode : {"off", "fast", "warn", "strict", "portable"}
-        How strictly PyTorch is held to equal results.
-    ledger : {"off", "steps", "ops"}
-        What is written down of the computation, for `cellrepro.diverge`.
-    loose : str, optional
-        The one operation that mode ``strict`` leaves as it is.
-    repeats : int
-        How often; 2 are needed for a verdict.
-    masks_into : str or Path, optional
-        A new folder for NAME_masks.tif, and NAME_masks.json: how they were made.
-    store : str or Path
-        Folder of finished runs.
-    quiet : bool
-        Show neither progress nor notices.
-
-    Returns
-    -------
-    Outcome
-        Its ``str`` is the verdict in a sentence; in a notebook it shows a table of the repeats,
-        too.
-
-    Raises
-    ------
-    BadInput
-        If the folder cannot be read, or an option or setting cannot be used or would be ignored.
-    NotPossibleHere
-        If this machine lacks what the profile asks for.
-    RunError
-        If a process ends without finishing.
-
-    Examples
-    --------
-    Segment a folder three times; is every mask the same?
-
-    ``cellrepro segment my_images --repeats 3``
-
-    Segment once with your settings, and write the masks
-
-    ``cellrepro segment my_images --repeats 1 --set diameter=60 --masks-into masks``
-    """
-    options = SegmentationOptions.among(locals())
-    if masks_into is not None:
-        refuse_masks(Path(masks_into), Path(data))
-    outcome = carry_out(plan_segmentation(options), repeats=repeats, quiet=quiet)
-    if masks_into is not None:
-        write_masks(outcome.repeats[0], Path(masks_into))
-    return outcome
-
-
-def train_until_found(
-    data: str | Path,
-    *,
-    model: str = defaults.MODEL,
-    store: str | Path = defaults.STORE,
-    goal: Goal = FOUND,
-    quiet: bool = False,
-) -> Outcome:
-    """Train a small network until it finds the cells of a folder, and store it as one run.
-
-    The run is that of `train` with as many epochs as it took, to the last bit; what it found
-    meanwhile stands in its manifest, under ``training.until``. One that this machine has stored for
-    the same goal is not made again; one that was killed goes on where it was.
-    """
-    options = TrainingOptions(
-        data=data,
-        model=model,
-        store=store,
-        epochs=MOST_EPOCHS,
-        images_per_epoch=DRAWS_PER_EPOCH,
-    )
-    plan = plan_training(options, goal=goal)
-    repeat = _found_before(plan, goal)
-    if repeat is None:
-        repeat = carry_out(plan, repeats=1, quiet=quiet).repeats[0]
-    elif not quiet:
-        print_note(f"this network is stored already: {repeat.name}, {repeat.spec.epochs} epochs")
-    as_it_ended = replace(plan, request=replace(plan.request, spec=repeat.spec))
-    return Outcome(as_it_ended, (repeat,), judge([repeat.manifest]))
-
-
-def _found_before(plan: Plan, goal: Goal) -> Repeat | None:
-    """Find a stored training of this machine for the same goal."""
-    for run in plan.store.readable_runs(data_digest=plan.spec.data_digest):
-        as_asked = {"epochs": plan.spec.epochs, "key_from": plan.spec.key_from}
-        if run.spec.model_copy(update=as_asked).key != plan.spec.key:
-            continue
-        repeat = plan.store.repeat(run.spec.key, plan.machine, 0)
-        training = None if repeat is None else repeat.manifest.training
-        until = None if training is None else training.until
-        if until is not None and goal == Goal(until.score, until.seconds):
-            return repeat
-    return None

@@ -9,32 +9,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from cellrepro.determinism import checkpoint_seeds, generator_states
-from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.run.options import RecordingOptions
+from cellrepro.run.repeat_ledgers import growing_ledgers, with_spec
 from cellrepro.spec.choices import LedgerKind
 from cellrepro.spec.spec import Spec
-from cellrepro.store import checkpoints
+from cellrepro.store import checkpoint_choice, checkpoints
 from cellrepro.store.checkpoints import CHECKPOINTS, Checkpoint, Origin
-from cellrepro.store.ledger import (
-    DRAWS,
-    LEDGER,
-    OPERATIONS,
-    Ledger,
-    LedgerRow,
-    Pieces,
-    read_rows,
-    write_rows,
-)
-from cellrepro.store.whole_files import link_or_copy
+from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, LedgerRow
+from cellrepro.store.renames import link_or_copy
+from cellrepro.store.row_tables import read_rows, write_rows
 
 if TYPE_CHECKING:
     from cellrepro.trace.operation_ledger import OperationWatch
     from cellrepro.trace.watches import Watch, Watches
 
 RowType = TypeVar("RowType")
+
+_UNFINISHED = ".unfinished"
+"""Folder of a repeat for what grows, where no other folder is given; it is gone at the end."""
 
 
 class TrainingRecorder:
@@ -57,7 +52,7 @@ class TrainingRecorder:
         self._staged = staged
         self._level = level
         self._seed = seed
-        self._unfinished = unfinished or staged / ".unfinished"
+        self._unfinished = unfinished or staged / _UNFINISHED
         self._pieces = growing_ledgers(self._unfinished, level)
         self._operations: OperationWatch | None = None
         self.ledger = Ledger()
@@ -101,7 +96,7 @@ class TrainingRecorder:
         """Resume an unfinished training if asked to, else remove its files; gives notes."""
         self.origin = origin
         if self._recording.resume:
-            checkpoint, passed_over = checkpoints.nearest(self._unfinished)
+            checkpoint, passed_over = checkpoint_choice.nearest(self._unfinished)
             if checkpoint is not None:
                 self._go_on(checkpoint, origin, network, loop)
                 return [f"{reason}; an older checkpoint is taken" for reason in passed_over]
@@ -121,7 +116,7 @@ class TrainingRecorder:
             # with those of the checkpoint.
             origin = replace(origin, initial_weights=checkpoint.origin.initial_weights)
             self.origin = origin
-        checkpoints.refuse_other(checkpoint, origin)
+        checkpoint_choice.refuse_other(checkpoint, origin)
         self._refuse_other_seeds(checkpoint)
         self.goes_on_from = checkpoint.folder
         state = checkpoint.training_state()
@@ -172,7 +167,7 @@ class TrainingRecorder:
             n_rows={name: pieces.n_rows for name, pieces in self._pieces.items()},
         )
         if to_store != "all":
-            checkpoints.keep_last(self._unfinished)
+            checkpoint_choice.keep_last(self._unfinished)
 
     def _write_ledgers(self) -> None:
         """Append the new rows of every ledger to its file."""
@@ -208,45 +203,10 @@ class TrainingRecorder:
         for checkpoint in self.checkpoints_to_store:
             target = self._staged / CHECKPOINTS / checkpoint.folder.name
             shutil.copytree(checkpoint.folder, target, copy_function=link_or_copy)
-        shutil.rmtree(self._staged / ".unfinished", ignore_errors=True)
+        shutil.rmtree(self._staged / _UNFINISHED, ignore_errors=True)
 
     def _is_other_than_planned(self, carried_out: Spec) -> bool:
         """Whether a training had another number of epochs than planned."""
         if self.origin is None:
             return False
         return carried_out.model_dump(mode="json") != self.origin.spec
-
-
-# -- ledgers while they grow ---------------------------------------------------------------
-
-
-def growing_ledgers(unfinished: Path, level: LedgerKind) -> dict[str, Pieces]:
-    """The growing ledgers of a training, by the name of the finished file."""
-    rows = unfinished / "rows"
-    ledgers = {LEDGER: Pieces(rows / "steps", LedgerRow)}
-    if level == "ops":
-        from cellrepro.trace.operation_ledger import OperationRow
-        from cellrepro.trace.random_draws import Draw
-
-        ledgers[OPERATIONS] = Pieces(rows / "operations", OperationRow)
-        ledgers[DRAWS] = Pieces(rows / "draws", Draw)
-    return ledgers
-
-
-def add_spec(ledger: Ledger, spec: Spec) -> None:
-    """Add a row for each field of the spec."""
-    for name, value in spec.model_dump(mode="json").items():
-        ledger.add("spec", name, value_digest(value), detail=value)
-
-
-def with_spec(rows: list[LedgerRow], spec: Spec) -> list[LedgerRow]:
-    """Replace the rows of the spec in a step ledger."""
-    ledger_of_spec = Ledger()
-    add_spec(ledger_of_spec, spec)
-    position = next(i for i, row in enumerate(rows) if row.stage == "spec")
-    rows_without_spec = [row for row in rows if row.stage != "spec"]
-    return [
-        *rows_without_spec[:position],
-        *ledger_of_spec.entries,
-        *rows_without_spec[position:],
-    ]

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cellrepro.images.folder import ImageFolder, LabelledImage
-from cellrepro.progress import minutes
 from cellrepro.spec.spec import Spec
-from cellrepro.store.manifest import Look, TrainingRecord, UntilRecord
+from cellrepro.store.training_record import Look, TrainingRecord, UntilRecord
+from cellrepro.words import minutes
 
 MOST_EPOCHS = 150
-"""Of them the last 50 have a falling learning rate, so they belong together: a training ends after
-99 epochs at the latest, or after all."""
+"""Most epochs of a training, of which the last 50 have a falling learning rate, so they belong
+together: it ends after 99 epochs at the latest, or after all."""
 
 LEAST_EPOCHS = 2
 """The first epoch has a learning rate of 0, so that one alone would train nothing."""
 
 LAST_FREE_EPOCH = 99
-"""Up to here the learning rates of the epochs do not depend on how many are asked for."""
+"""Up to this epoch the learning rates do not depend on how many epochs are asked for."""
 
 DRAWS_PER_EPOCH = 48
 """Images drawn in an epoch, however many there are."""

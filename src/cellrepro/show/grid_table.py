@@ -12,9 +12,8 @@ from urllib.parse import quote
 
 from cellrepro.grid.grid_runs import BAD_ENDINGS
 from cellrepro.grid.status import GridStatus, JobRow
-from cellrepro.progress import minutes
 from cellrepro.store.store import NOTEBOOK
-from cellrepro.words import amount
+from cellrepro.words import amount, minutes
 
 if TYPE_CHECKING:
     from rich.console import Group

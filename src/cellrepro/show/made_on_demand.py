@@ -11,7 +11,9 @@ from pathlib import Path
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.images.public_sets import write_benchmark
 from cellrepro.model.encoders import SMALL
-from cellrepro.run.train import Outcome, segment, train
+from cellrepro.run.outcome import Outcome
+from cellrepro.run.segment import segment
+from cellrepro.run.train import train
 from cellrepro.show.which_runs import best_network, trained_on
 from cellrepro.spec import defaults
 from cellrepro.spec.choices import LedgerKind

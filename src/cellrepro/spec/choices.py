@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 LedgerKind = Literal["off", "steps", "ops"]
-"""What a run writes down as it goes: nothing, a row for each step, every operation."""
+"""Degrees of detail in what a run writes down: nothing, a row for each step, every operation."""
 
 LEDGERS: tuple[LedgerKind, ...] = get_args(LedgerKind)
 
 StoredCheckpoints = Literal["none", "last", "all"]
-"""Which checkpoints of a training are stored with the finished repeat."""
+"""Choices of checkpoints that are stored with the finished repeat of a training."""
 
 STORED_CHECKPOINTS: tuple[StoredCheckpoints, ...] = get_args(StoredCheckpoints)

@@ -16,8 +16,10 @@ class InSpec:
     """A mark in the type of a field: ``ranks: Annotated[int, InSpec(task="train")]``."""
 
     first: bool = False
-    """In every spec since the first version, so that it always enters the key. A later field enters
-    it where it differs from its default: keys of earlier runs stay as they are."""
+    """Whether it is in every spec since the first version, so that it always enters the key.
+
+    A later field enters it where it differs from its default: keys of earlier runs stay as they
+    are."""
     task: Task | None = None
     """The only task in which the field does something; none for all."""
     chosen: bool = False

@@ -2,105 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from cellrepro.determinism.field_defaults import defaults
 from cellrepro.errors import BadInput
+from cellrepro.spec.setting_names import NamedSettings, nested, plainly_named, spelt_out
 from cellrepro.wrong_fields import wrong_fields
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Range = tuple[_Finite, _Finite]
 _Channel = Annotated[int, Field(ge=0)]  # counted from 1; 0 for grey, and for none
 
-_ELSEWHERE = {
-    "rescale": "Cellpose 4.2.1.1 overwrites it by 30 / diameter: give diameter",
-    "use_bfloat16": "precision belongs to the profile: give --profile cellpose-default (bfloat16), "
-    "or a profile with `dtype`",
-    "compute_masks": "the lab compares masks, so it makes them",
-    "progress": "it changes no mask",
-    "interp": "Cellpose 4 has no such argument any more: it interpolates in any case",
-    "net_avg": "Cellpose 4 has one network",
-    "model_type": "Cellpose 4 ignores it: give --model",
-    "pretrained_model": "give --model",
-    "invert": "it is a field of normalize: give normalize.invert",
-}
-"""Arguments of Cellpose that are no settings here, and why."""
 
-
-class _Named(BaseModel):
-    """A model that proposes the nearest name for a wrong one, and stores no defaults."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_names(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        fields = {*cls.model_fields, *_ALIASES}
-        wrong = []
-        for name, value in given.items():
-            field = cls.model_fields.get(str(_ALIASES.get(name, name)))
-            is_number = field is not None and field.annotation not in (bool, Normalize)
-            if isinstance(value, bool) and is_number:
-                wrong.append(f"{name} is {value}: expected a number, not yes or no")
-        for name in [name for name in given if name not in fields]:
-            near = get_close_matches(str(name), fields, 1)
-            meant = f"do you mean {near[0]}?" if near else f"expected {', '.join(cls.model_fields)}"
-            wrong.append(f"{name}: {_ELSEWHERE.get(str(name)) or f'no such setting; {meant}'}")
-        if wrong:
-            raise ValueError("; ".join(wrong))
-        return _plainly_named(given)
-
-    @model_serializer(mode="wrap")
-    def _only_what_is_set(self, inner: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in inner(self).items() if name in self.changed}
-
-    @property
-    def changed(self) -> list[str]:
-        """Names of the fields that differ from their defaults."""
-        usual = defaults(type(self))
-        return [name for name in usual if getattr(self, name) != usual[name]]
-
-    def _refuse_ignored(self, names: Iterable[str], why: str) -> None:
-        ignored = [name for name in names if name in self.changed]
-        if ignored:
-            raise ValueError(f"Cellpose ignores {', '.join(ignored)} {why}: leave it out")
-
-
-_ALIASES = {"sharpen_radius": "sharpen"}  # as Cellpose's own dictionary has it
-
-
-def _plainly_named(given: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Resolve aliases; a value that is given by two names must be given alike."""
-    values: dict[Any, Any] = {}
-    for name, value in given.items():
-        plain_name = _ALIASES.get(name, name)
-        first = values.setdefault(plain_name, value)
-        if first != value:
-            raise ValueError(
-                f"{name} is {value!r}, and {first!r} by another of its names: give it once, as "
-                f"{plain_name}"
-            )
-    return values
-
-
-class Normalize(_Named):
-    """How intensities are scaled before the network sees them."""
+class Normalize(NamedSettings):
+    """The scaling of intensities before the network sees them."""
 
     normalize: bool = True
     percentile: _Range | None = None  # to 0 and 1; none for (1, 99)
@@ -115,15 +33,15 @@ class Normalize(_Named):
     @model_validator(mode="after")
     def _checked(self) -> Normalize:
         if not self.normalize:
-            self._refuse_ignored(set(self.changed) - {"normalize"}, "where normalize is false")
+            self.refuse_ignored(set(self.changed) - {"normalize"}, "where normalize is false")
         if self.lowhigh is not None:
             names = ("percentile", "sharpen", "smooth_radius", "tile_norm_blocksize")
-            self._refuse_ignored(names, "where lowhigh is given")
+            self.refuse_ignored(names, "where lowhigh is given")
             pairs = self.lowhigh if isinstance(self.lowhigh[0], tuple) else (self.lowhigh,)
             if any(low >= high for low, high in pairs):
                 raise ValueError(f"lowhigh is {self.lowhigh}; expected a low and a higher value")
         if not self.tile_norm_blocksize:
-            self._refuse_ignored(["tile_norm_smooth3D"], "without tile_norm_blocksize")
+            self.refuse_ignored(["tile_norm_smooth3D"], "without tile_norm_blocksize")
         if self.percentile is not None:
             low, high = self.percentile
             if not 0 <= low < high <= 100:
@@ -140,43 +58,7 @@ class Normalize(_Named):
         }
 
 
-def _spelt_out(value: Any) -> Any:
-    """Write ``normalize`` as a mapping: ``eval`` also takes a bool for its field of that name."""
-    if isinstance(value, Normalize):
-        return {name: getattr(value, name) for name in value.changed}
-    return {"normalize": value} if isinstance(value, bool) else value
-
-
-def _nested(given: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Write ``normalize.sharpen: 4`` as ``normalize: {sharpen: 4}``."""
-    nested = {
-        name: _spelt_out(value) if name == "normalize" else value
-        for name, value in given.items()
-        if "." not in str(name)
-    }
-    for name, value in given.items():
-        head, dot, field = str(name).partition(".")
-        if dot:
-            nested[head] = _with_field(nested.get(head, {}), field, value)
-    return nested
-
-
-def _with_field(whole: Any, field: str, value: Any) -> Any:
-    """Add a field that was given by itself to a whole; given both ways, it must be given alike."""
-    if not isinstance(whole, Mapping):
-        return whole  # refused by its type
-    plain_name = _ALIASES.get(field, field)
-    fields = _plainly_named(whole)
-    given = fields.setdefault(plain_name, value)
-    if given != value:
-        raise ValueError(
-            f"normalize.{plain_name} is {value!r}, and {given!r} in normalize as a whole: give it "
-            "once"
-        )
-    return fields
-
-
-class Settings(_Named):
+class Settings(NamedSettings):
     """Arguments of ``CellposeModel.eval`` (4.2.1.1), with its names and defaults.
 
     What Cellpose overwrites or ignores is refused, with the reason.
@@ -193,7 +75,7 @@ class Settings(_Named):
     augment: bool = False
     tile_overlap: _Finite = Field(default=0.1, ge=0.05, le=0.5)  # Cellpose bounds it so
     bsize: int | None = Field(default=None, ge=64, le=4096)  # pixels; of CPDINO alone
-    normalize: Annotated[Normalize, BeforeValidator(_spelt_out)] = Normalize()
+    normalize: Annotated[Normalize, BeforeValidator(spelt_out)] = Normalize()
     channels: tuple[_Channel, _Channel] | None = None  # of Cellpose 3: of cells, and of nuclei
     channel_axis: int | None = Field(default=None, ge=-4, le=3)  # of the file's array
     z_axis: int | None = Field(default=None, ge=-4, le=3)
@@ -205,16 +87,16 @@ class Settings(_Named):
     @model_validator(mode="before")
     @classmethod
     def _fields_in_their_table(cls, given: Any) -> Any:
-        return _nested(given) if isinstance(given, Mapping) else given
+        return nested(given) if isinstance(given, Mapping) else given
 
     @model_validator(mode="after")
     def _checked(self) -> Settings:
         if self.do_3D:
-            self._refuse_ignored(("stitch_threshold", "flow_threshold"), "where do_3D is on")
+            self.refuse_ignored(("stitch_threshold", "flow_threshold"), "where do_3D is on")
         else:
-            self._refuse_ignored(("anisotropy", "flow3D_smooth"), "where do_3D is off")
+            self.refuse_ignored(("anisotropy", "flow3D_smooth"), "where do_3D is off")
         if self.augment:
-            self._refuse_ignored(["tile_overlap"], "where augment is on")
+            self.refuse_ignored(["tile_overlap"], "where augment is on")
         smooth = self.flow3D_smooth if isinstance(self.flow3D_smooth, tuple) else ()
         if min((*smooth, 0)) < 0 or (not smooth and self.flow3D_smooth < 0):  # type: ignore[operator]
             raise ValueError(f"flow3D_smooth is {self.flow3D_smooth}; expected 0 or more pixels")
@@ -223,8 +105,10 @@ class Settings(_Named):
     def by_name(self) -> dict[str, Any]:
         """Every setting as people write it, ``normalize.sharpen``; ``channels`` only if given."""
         own = {name: getattr(self, name) for name in NAMES if "." not in name}
-        nested = {f"normalize.{n}": getattr(self.normalize, n) for n in Normalize.model_fields}
-        by_name = {**own, **nested}
+        of_normalize = {
+            f"normalize.{n}": getattr(self.normalize, n) for n in Normalize.model_fields
+        }
+        by_name = {**own, **of_normalize}
         settings = {name: by_name[name] for name in NAMES}
         if self.channels is not None:
             settings[CHANNELS] = self.channels
@@ -241,11 +125,11 @@ class Settings(_Named):
         Fields of ``normalize`` are replaced one by one, also where it is given whole.
         """
         try:
-            new_values = _nested(changes)
+            new_values = nested(changes)
             whole = new_values.get("normalize")
             if isinstance(whole, Mapping):
                 del new_values["normalize"]
-                for name, value in _plainly_named(whole).items():
+                for name, value in plainly_named(whole).items():
                     new_values[f"normalize.{name}"] = value
             return Settings.model_validate({**self.not_default(), **new_values})
         except ValidationError as error:

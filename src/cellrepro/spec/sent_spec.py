@@ -1,4 +1,4 @@
-"""What a spec from elsewhere may ask of this machine: numbers, and nothing that runs.
+"""Specs from elsewhere, which may ask this machine for numbers, and for nothing that runs.
 
 A profile sets environment variables for the process that computes, and some variables make a
 process run commands, load libraries or read files. Users may set all of them in a profile of their
@@ -11,13 +11,17 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from cellrepro.determinism.profiles import NUMERIC_VARIABLES, ProfileReference
+from cellrepro.determinism.numeric_variables import (
+    MOST_THREADS,
+    NUMERIC_VARIABLES,
+    THREAD_VARIABLES,
+)
+from cellrepro.determinism.profile_reference import ProfileReference
 from cellrepro.errors import BadInput
+from cellrepro.shown_text import short
 from cellrepro.spec.spec import Spec
-from cellrepro.words import short, some
+from cellrepro.words import some
 
-_MOST_THREADS = 1024
-"""As for ``threads`` of a profile."""
 _MOST_NAMED = 8
 
 
@@ -29,7 +33,7 @@ def _is_word(value: str) -> bool:
 
 def _is_number_of_threads(value: str) -> bool:
     numbers = value.split(",")
-    return all(re.fullmatch(r"[0-9]{1,4}", n) and int(n) <= _MOST_THREADS for n in numbers)
+    return all(re.fullmatch(r"[0-9]{1,4}", n) and int(n) <= MOST_THREADS for n in numbers)
 
 
 def _is_seed(value: str) -> bool:
@@ -44,19 +48,14 @@ _PLAUSIBLE: Mapping[str, Callable[[str], bool]] = {
             "GOMP_SPINCOUNT",
             "KMP_AFFINITY",
             "KMP_BLOCKTIME",
-            "KMP_DETERMINISTIC_REDUCTION",
             "OMP_PLACES",
             "OMP_PROC_BIND",
             "OMP_SCHEDULE",
             "OMP_WAIT_POLICY",
-            "TORCH_BLAS_PREFER_CUBLASLT",
         ),
         _is_word,
     ),
-    **dict.fromkeys(
-        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
-        _is_number_of_threads,
-    ),
+    **dict.fromkeys(THREAD_VARIABLES, _is_number_of_threads),
     **dict.fromkeys(("PYTHONHASHSEED", "TCNN_SEED"), _is_seed),
 }
 """Allowlist: a test of the value for each variable of threads, kernels and seeds."""

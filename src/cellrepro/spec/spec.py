@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from cellrepro.determinism.field_defaults import added_later
 from cellrepro.determinism.modes import check_switches
 from cellrepro.determinism.profiles import device_kind
 from cellrepro.digests.digests import value_digest
-from cellrepro.errors import BadInput
+from cellrepro.field_defaults import added_later
+from cellrepro.shown_text import short
 from cellrepro.spec.field_marks import InSpec, Task, field_marks
+from cellrepro.spec.field_words import setting_in_words
 from cellrepro.spec.segmentation_settings import CHANNELS, NAMES, Settings
 from cellrepro.spec.training_fields import (
     Epochs,
@@ -22,22 +23,11 @@ from cellrepro.spec.training_fields import (
     TrainingFields,
     Version,
 )
-from cellrepro.words import short
-from cellrepro.wrong_fields import wrong_fields
 
 KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
 
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-
-
-LEAVE_OUT = {
-    "settings": "a training segments with Cellpose's own settings, so that trainings can be "
-    "compared: leave it out, and give it to segment with the trained network as model, KEY/REPEAT",
-    "cellpose": "the lab trains with the version that is installed, whose loop its own is held to: "
-    "leave it out",
-}
-"""Advice on options of other tasks that were given to a training."""
 
 
 class Spec(TrainingFields):
@@ -90,12 +80,11 @@ class Spec(TrainingFields):
 
     @model_validator(mode="after")
     def _mode_suits_profile(self) -> Spec:
-        precision = self.profile_settings.get("dtype", "float32")
-        if self.mode == "portable" and precision != "float32":
+        if self.mode == "portable" and self.precision != "float32":
             raise ValueError(
-                f"mode portable was asked for with a profile in {precision}, in which the order of "
-                "additions cannot be made not to matter: half of the digits would be lost; use a "
-                "profile in float32 (cpu, cuda), or mode strict"
+                f"mode portable was asked for with a profile in {self.precision}, in which the "
+                "order of additions cannot be made not to matter: half of the digits would be "
+                "lost; use a profile in float32 (cpu, cuda), or mode strict"
             )
         check_switches(self.mode, self.profile_settings.get("switches", {}))
         return self
@@ -104,6 +93,12 @@ class Spec(TrainingFields):
     @classmethod
     def _kind_of_device(cls, value: dict[str, Any]) -> dict[str, Any]:
         return value if "device" not in value else value | {"device": device_kind(value["device"])}
+
+    @property
+    def precision(self) -> str:
+        """The dtype in which a network segments, by the profile; training is always in float32."""
+        dtype: str = self.profile_settings.get("dtype", "float32")
+        return dtype
 
     @property
     def mode_in_words(self) -> str:
@@ -211,85 +206,9 @@ def _chosen(*, first: bool) -> Iterator[str]:
 
 
 PARAMETERS = (*_chosen(first=True), *_chosen(first=False), *SETTINGS)
-"""What a user chooses beside the images, under one name in options, notebooks, grids and specs."""
+"""Choices of a user beside the images, under one name in options, notebooks, grids and specs."""
 
 
 def fields_of_another_task(task: Task) -> dict[str, Task]:
     """Map each field that does nothing in a task to the task that it is for."""
     return {name: mark.task for name, mark in _MARKS.items() if mark.task not in (None, task)}
-
-
-# -- a field in words ------------------------------------------------------------------------
-
-
-def setting_in_words(name: str, value: object) -> str:
-    """Write a field of a spec and its value for a sentence or a label.
-
-    >>> setting_in_words("weight_decay", 0.2), setting_in_words("train_probs", (("a", 3.0),))
-    ('weight decay 0.2', 'train probs a 3')
-    >>> setting_in_words("settings.flow_threshold", 0.5)
-    'flow_threshold 0.5'
-    >>> setting_in_words("settings.normalize.percentile", (2.0, 98.0))
-    'normalize.percentile (2, 98)'
-    """
-    if name == "seed" and value is None:
-        return "no seed"
-    if name.startswith("settings."):
-        words = name.removeprefix("settings.")  # Cellpose's own name
-    else:
-        words = name.replace("_", " ")
-    return f"{words} {_value_in_words(name, value)}"
-
-
-def _value_in_words(name: str, value: object) -> str:
-    if value is None:
-        return "default"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    if isinstance(value, tuple) and name == "train_probs":
-        return ", ".join(f"{image} {number:g}" for image, number in value)
-    if isinstance(value, tuple):
-        return str(value).replace(".0,", ",").replace(".0)", ")")
-    return str(value)
-
-
-# -- a new spec ----------------------------------------------------------------------------
-
-
-def make_spec(**fields: Any) -> Spec:
-    """Make a spec for a new run, which is checked more strictly than a stored one."""
-    try:
-        spec = Spec(**{"key_from": "contents"} | fields)
-    except ValidationError as error:
-        raise BadInput(wrong_fields(error, known=Spec.model_fields)) from error
-    problems = _of_another_task(spec)
-    if problems:
-        raise BadInput("; ".join(problems))
-    return spec
-
-
-def _of_another_task(spec: Spec) -> list[str]:
-    """Say of each field with a value that it does nothing in the task of a spec."""
-    problems = []
-    for name, task in fields_of_another_task(spec.task).items():
-        value = getattr(spec, name)
-        if value == Spec.model_fields[name].get_default(call_default_factory=True):
-            continue
-        if isinstance(value, Settings):
-            value = value.not_default()
-        advice = "leave it out"
-        if spec.task == "train":
-            advice = LEAVE_OUT.get(name, advice)
-        problems.append(
-            f"{name} is {value!r}, an option of {task} that does nothing in {spec.task}: {advice}"
-        )
-    usual_batch = Spec.model_fields["batch_size"].default
-    if spec.task != "train" and spec.batch_size != usual_batch:
-        advice = "give settings.batch_size" if spec.task == "segment" else "leave it out"
-        problems.append(
-            f"batch_size is {spec.batch_size}, images a step of train, and does nothing in "
-            f"{spec.task}: {advice}"
-        )
-    return problems

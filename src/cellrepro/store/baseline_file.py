@@ -17,8 +17,8 @@ import numpy as np
 import psutil
 
 from cellrepro.digests.digests import array_digest
-from cellrepro.digests.nested_values import each_once
 from cellrepro.errors import BadInput, NotPossibleHere, no_such_file, whole_number
+from cellrepro.nested_values import each_once
 from cellrepro.store.whole_files import whole_file
 
 _RECORD = "baseline.json"

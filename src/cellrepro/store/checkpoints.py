@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,9 @@ from typing import Any
 from cellrepro.determinism import generator_states
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
-from cellrepro.store.numeric_class import differing_probes
-from cellrepro.store.stored_run import Repeat
+from cellrepro.store.removal import remove_if_possible
 from cellrepro.store.unchanged import digest_once
-from cellrepro.store.whole_files import folder_to_disk, remove_if_possible, to_disk
+from cellrepro.store.whole_files import folder_to_disk, to_disk
 
 _FORMAT = 1
 STATE = "state.safetensors"
@@ -30,6 +30,18 @@ _FOLDER = "epoch-"
 CHECKPOINTS = "checkpoints"
 """Folder of a finished repeat with the checkpoints that were kept."""
 START_ANEW = "remove that folder and train without --resume"
+"""Advice at the end of what is said of a broken checkpoint."""
+
+
+class BrokenCheckpoint(BadInput):
+    """A checkpoint that is not whole, or has changed since it was written."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {START_ANEW}"
 
 
 @dataclass(frozen=True)
@@ -66,7 +78,7 @@ class LoopState:
 
 @dataclass(frozen=True)
 class TrainingState:
-    """What a checkpoint restores, without the generators."""
+    """The state that a checkpoint restores, without the generators."""
 
     network: dict[str, Any]
     """State dict of the network, on the processor."""
@@ -89,7 +101,7 @@ class Checkpoint:
     groups: list[dict[str, Any]]
     """Parameter groups of the optimizer."""
     generators: dict[str, Any]
-    """As `generator_states.capture` gives them."""
+    """States of the generators, by `generator_states.capture`."""
     n_rows: dict[str, int]
     """Rows that each ledger has up to here, by file name."""
     state: str
@@ -142,50 +154,51 @@ def save(
         tensors |= {f"optimizer/{index}/{key}": value for key, value in state.items()}
     epoch = len(loop["epochs"])
     folder = parent / f"{_FOLDER}{epoch:05d}"
-    scratch = parent / f".{folder.name}.part"
-    remove_if_possible(scratch)
-    scratch.mkdir(parents=True)
-    save_file(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
-        scratch / STATE,
-    )
-    plain = {
-        "format": _FORMAT,
-        "origin": asdict(origin),
-        "epoch": epoch,
-        "step": loop["n_steps"],
-        "loop": loop,
-        "groups": optimizer["param_groups"],
-        "generators": generator_states.capture(),
-        "n_rows": dict(n_rows),
-        "state": file_digest(scratch / STATE),
-    }
-    # NumPy's numbers become Python's, which have the same bits.
-    text = json.dumps(plain, default=lambda number: number.item())
-    (scratch / PLAIN).write_text(text, encoding="utf-8")
-    for name in (STATE, PLAIN):
-        to_disk(scratch / name)
-    remove_if_possible(folder)
-    scratch.rename(folder)
-    folder_to_disk(parent)
+    with _whole_checkpoint(folder) as scratch:
+        save_file(
+            {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()},
+            scratch / STATE,
+        )
+        plain = {
+            "format": _FORMAT,
+            "origin": asdict(origin),
+            "epoch": epoch,
+            "step": loop["n_steps"],
+            "loop": loop,
+            "groups": optimizer["param_groups"],
+            "generators": generator_states.capture(),
+            "n_rows": dict(n_rows),
+            "state": file_digest(scratch / STATE),
+        }
+        # NumPy's numbers become Python's, which have the same bits.
+        text = json.dumps(plain, default=lambda number: number.item())
+        (scratch / PLAIN).write_text(text, encoding="utf-8")
     return folder
 
 
 def save_copy(checkpoint: Checkpoint, parent: Path) -> Path:
     """Write a checkpoint below another folder, whole or not at all."""
     folder = parent / checkpoint.folder.name
-    scratch = parent / f".{folder.name}.part"
+    with _whole_checkpoint(folder) as scratch:
+        shutil.copyfile(checkpoint.folder / STATE, scratch / STATE)
+        plain = {"format": _FORMAT, **asdict(checkpoint)}
+        del plain["folder"]
+        (scratch / PLAIN).write_text(json.dumps(plain), encoding="utf-8")
+    return folder
+
+
+@contextmanager
+def _whole_checkpoint(folder: Path) -> Iterator[Path]:
+    """Give a scratch folder for the two files, which an atomic rename turns into the checkpoint."""
+    scratch = folder.with_name(f".{folder.name}.part")
     remove_if_possible(scratch)
     scratch.mkdir(parents=True)
-    shutil.copyfile(checkpoint.folder / STATE, scratch / STATE)
-    plain = {"format": _FORMAT, **asdict(checkpoint)}
-    del plain["folder"]
-    (scratch / PLAIN).write_text(json.dumps(plain), encoding="utf-8")
+    yield scratch
     for name in (STATE, PLAIN):
         to_disk(scratch / name)
+    remove_if_possible(folder)
     scratch.rename(folder)
-    folder_to_disk(parent)
-    return folder
+    folder_to_disk(folder.parent)
 
 
 def is_one(folder: Path) -> bool:
@@ -202,7 +215,7 @@ def read_plain(folder: Path) -> Checkpoint:
             raise ValueError(f"it has the format {written_as!r}; this version reads {_FORMAT}")
         return Checkpoint(folder=Path(folder), origin=Origin(**plain.pop("origin")), **plain)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(f"{folder} is no whole checkpoint ({error}); {START_ANEW}") from error
+        raise BrokenCheckpoint(f"{folder} is no whole checkpoint ({error})") from error
 
 
 def refuse_changed(checkpoint: Checkpoint) -> None:
@@ -210,88 +223,12 @@ def refuse_changed(checkpoint: Checkpoint) -> None:
     path = checkpoint.folder / STATE
     digest = digest_once(path) if path.exists() else "of no file"
     if digest != checkpoint.state:
-        raise BadInput(
+        raise BrokenCheckpoint(
             f"{path} changed since it was written: its SHA-256 is {digest[:12]}…, "
-            f"not {checkpoint.state[:12]}…; {START_ANEW}"
+            f"not {checkpoint.state[:12]}…"
         )
 
 
 def folders(parent: Path) -> list[Path]:
     """The checkpoints below a folder, the earliest first."""
     return sorted(parent.glob(f"{_FOLDER}*"))
-
-
-def nearest(parent: Path, *, step: int | None = None) -> tuple[Checkpoint | None, tuple[str, ...]]:
-    """The last whole checkpoint below a folder, or the last at or before a step."""
-    problems: list[str] = []
-    for folder in reversed(folders(parent)):
-        try:
-            checkpoint = read_plain(folder)
-            if step is not None and checkpoint.step > step:
-                problems = []  # what comes after this one is past the step, too
-                continue
-            refuse_changed(checkpoint)
-        except BadInput as error:
-            problems.append(str(error).removesuffix(f"; {START_ANEW}"))
-            continue
-        return checkpoint, tuple(problems)
-    return None, tuple(problems)
-
-
-def keep_last(parent: Path) -> None:
-    """Remove all checkpoints below a folder but the last."""
-    for old in folders(parent)[:-1]:
-        remove_if_possible(old)
-
-
-def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Name the fields in which two trainings differ, with both values."""
-    return [
-        f"{name} is {stored.get(name)!r} there and {wanted.get(name)!r} here"
-        for name in {**stored, **wanted}
-        if stored.get(name) != wanted.get(name)
-    ]
-
-
-def refuse_other(checkpoint: Checkpoint, wanted: Origin) -> None:
-    """Raise unless a checkpoint belongs to a training of this spec, repeat and numeric class."""
-    problems = differences(checkpoint.origin.training(), wanted.training())
-    stored_class = checkpoint.origin.numeric_class
-    class_here = wanted.numeric_class
-    probes = differing_probes(stored_class["probes"], class_here["probes"])
-    is_portable = wanted.spec.get("mode") == "portable"  # whose bits no machine changes
-    if probes and not is_portable:
-        problems.append(
-            f"this machine computes different bits (numeric class {class_here['name']}, there "
-            f"{stored_class['name']}; {', '.join(probes[:6])})"
-        )
-    if problems:
-        raise BadInput(
-            f"the checkpoint {checkpoint.folder} belongs to another training: "
-            f"{'; '.join(problems)}; train without --resume to start anew, or ask for what it "
-            "belongs to"
-        )
-
-
-# -- of a finished training ----------------------------------------------------------------
-
-
-def stored_checkpoints(repeat: Repeat) -> list[Checkpoint]:
-    """Read the plain parts of the checkpoints that a finished repeat kept, the earliest first."""
-    stored = []
-    for folder in folders(repeat.folder / CHECKPOINTS):
-        repeat.file(f"{CHECKPOINTS}/{folder.name}/{PLAIN}")
-        stored.append(read_plain(folder))
-    return stored
-
-
-def last_checkpoint(repeat: Repeat) -> Checkpoint:
-    """The checkpoint of a finished training's last epoch, whole."""
-    stored = stored_checkpoints(repeat)
-    if not stored or stored[-1].epoch != repeat.spec.epochs:
-        raise BadInput(
-            f"{repeat.name} is no training that kept the checkpoint of its last epoch, from which "
-            "it could go on; train with keep_checkpoints 'last', in another store if it is in this"
-        )
-    refuse_changed(stored[-1])
-    return stored[-1]

@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Literal
 from cellrepro.digests.digests import file_digest
 from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store.equal_content import files_of_content, remember_files
+from cellrepro.store.removal import remove_folder
+from cellrepro.store.renames import link_or_copy, moved, replace_by_link
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, seal_files, seal_repeat
+from cellrepro.store.store_paths import inside
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat
-from cellrepro.store.whole_files import (
-    inside,
-    link_or_copy,
-    moved,
-    remove_folder,
-    replace_by_link,
-    write_whole,
-)
+from cellrepro.store.whole_files import write_whole
 
 if TYPE_CHECKING:
     from cellrepro.store.manifest import Manifest

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from cellrepro.errors import BadInput
-from cellrepro.store.whole_files import inside, regular_bytes
+from cellrepro.store.store_paths import inside, regular_bytes
 
 _FOLDER = ".digests"
 _KNOWN_REPEATS = "known"

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from cellrepro.store.whole_files import Owner, remove_empty, remove_if_possible
+from cellrepro.store.removal import remove_empty, remove_if_possible
+from cellrepro.store.scratch_files import Owner
 
 try:
     import fcntl

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
-from cellrepro.store.manifest import stays_inside
+from cellrepro.store.record_values import stays_inside
 from cellrepro.store.whole_files import whole_file
 
 SUMS = "SHA256SUMS"

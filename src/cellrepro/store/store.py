@@ -31,8 +31,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput, Damaged, NotPossibleHere
+from cellrepro.shown_text import visible
 from cellrepro.spec.spec import KEY_LENGTH, Spec
-from cellrepro.store import committing, locks, unfinished, whole_files
+from cellrepro.store import committing, locks, store_paths, unfinished
 from cellrepro.store.committing import STAGED_DATA
 from cellrepro.store.references import Reference, repeats_of_one_machine
 from cellrepro.store.seal import SUMS
@@ -49,7 +50,7 @@ from cellrepro.store.stored_run import (
 from cellrepro.store.tiff_pages import check_pages_of_file
 from cellrepro.store.unchanged import digest_once, sealed_digests
 from cellrepro.store.unfinished import KeptFailure
-from cellrepro.words import some, visible
+from cellrepro.words import some
 
 if TYPE_CHECKING:
     import numpy as np
@@ -280,8 +281,8 @@ class Store:
         return self._pixels(images_digest, f"{name}_masks.tif")
 
     def kept(self, images_digest: str, file: str) -> Path:
-        """Where a file of a data set would lie; never outside the store, links followed."""
-        return whole_files.inside(self.root / "data", f"{images_digest[:KEY_LENGTH]}/{file}")
+        """The path that a file of a data set has or would have; never outside the store."""
+        return store_paths.inside(self.root / "data", f"{images_digest[:KEY_LENGTH]}/{file}")
 
     def kept_file(self, images_digest: str, file: str) -> Path | None:
         """A file of a data set as it was stored; none if it was not kept.
@@ -432,7 +433,7 @@ class Store:
             Likewise, or if one of the store's own folders is a link; `NotPossibleHere` if the disk
             is full.
         """
-        whole_files.refuse_links(self.root)
+        store_paths.refuse_links(self.root)
         try:
             yield
         except OSError as error:
@@ -446,7 +447,7 @@ class Store:
     # -- failures and unfinished work ------------------------------------------------------
 
     def failures(self) -> list[KeptFailure]:
-        """What the grid kept of failed repeats, in order of keys, machines and repeats."""
+        """Failures that grids kept, in order of keys, machines and repeats."""
         return unfinished.read_failures(self.root)
 
     def keep_failure(
@@ -475,12 +476,12 @@ class Store:
 
     def forget_failure(self, key: str, machine: str, repeat: int) -> None:
         """Remove the trace of a failure once the repeat succeeded."""
-        whole_files.refuse_links(self.root)
+        store_paths.refuse_links(self.root)
         unfinished.forget_failure(self.root, key, machine=machine, repeat=repeat)
 
     @contextmanager
     def unfinished(self, spec: Spec, machine: str, repeat: int) -> Iterator[Path | None]:
-        """Where a repeat leaves what is needed to go on after a kill; none if another is at it.
+        """A folder for what a repeat needs to go on after a kill; none if another process is at it.
 
         What lies there stays if the block is left by an error, and goes after one that ends well.
         """
@@ -490,7 +491,7 @@ class Store:
             yield folder
 
     def unfinished_specs(self) -> dict[str, dict[str, Any]]:
-        """What was asked of every training that was not finished, by ``KEY/MACHINE/REPEAT``."""
+        """The specs of all trainings that were not finished, by ``KEY/MACHINE/REPEAT``."""
         return unfinished.read_unfinished_specs(self.root)
 
 
@@ -518,4 +519,4 @@ if TYPE_CHECKING:
     StoreOrFolder = Store | str | Path
 else:
     StoreOrFolder = str
-"""What Python passes for a store; a terminal writes its folder."""
+"""A store as Python passes it; a terminal writes its folder."""

@@ -15,12 +15,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput, Damaged
+from cellrepro.shown_text import short
 from cellrepro.spec.spec import Spec
-from cellrepro.store import whole_files
+from cellrepro.store import store_paths
 from cellrepro.store.manifest import Manifest, ResultSummary
 from cellrepro.store.tiff_pages import check_pages_of_file
-from cellrepro.store.unchanged import RESTORE, Reading, refuse_damaged
-from cellrepro.words import short
+from cellrepro.store.unchanged import RESTORE, ReadingBudget, refuse_damaged
 from cellrepro.wrong_fields import wrong_fields
 
 MANIFEST = "manifest.json"
@@ -38,7 +38,7 @@ MOST_RECORD_BYTES = 2**28
 def read_record(path: Path, parse: Callable[[bytes], Record]) -> Record:
     """Read a JSON file of a store, and name the file where it cannot be parsed."""
     try:
-        return parse(whole_files.regular_bytes(path, most_bytes=MOST_RECORD_BYTES))
+        return parse(store_paths.regular_bytes(path, most_bytes=MOST_RECORD_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         why = wrong_fields(error) if isinstance(error, ValidationError) else error
         raise BadInput(
@@ -118,7 +118,7 @@ class Repeat:
 
     @functools.cached_property
     def manifest(self) -> Manifest:
-        """What happened, read once from ``manifest.json``."""
+        """The record of what happened, read once from ``manifest.json``."""
         return read_record(self.folder / MANIFEST, Manifest.model_validate_json)
 
     @functools.cached_property
@@ -128,7 +128,7 @@ class Repeat:
 
     @functools.cached_property
     def spec(self) -> Spec:
-        """What was asked for, of a repeat in the store."""
+        """The spec of a repeat in the store."""
         return read_record(self.folder.parents[1] / SPEC, read_spec)
 
     @property
@@ -183,7 +183,7 @@ class Repeat:
 
     def file(self, name: str) -> Path:
         """The path of one of its files; raises `Damaged` if that is no longer what was stored."""
-        path = whole_files.inside(self.folder, name)
+        path = store_paths.inside(self.folder, name)
         expected = self._summary.files.get(name)
         if expected is not None:
             refuse_damaged(path, expected)
@@ -191,14 +191,14 @@ class Repeat:
 
     def has(self, name: str) -> bool:
         """Whether one of its files is there; it may still be damaged."""
-        return whole_files.inside(self.folder, name).exists()
+        return store_paths.inside(self.folder, name).exists()
 
     @property
     def _summary(self) -> ResultSummary:
         """The manifest if it was read already, else the part of it that is read faster."""
         return self.__dict__.get("manifest") or self.outcome
 
-    def refuse_damage(self, *, reading: Reading | None = None) -> None:
+    def refuse_damage(self, *, reading: ReadingBudget | None = None) -> None:
         """Raise `Damaged` if weights or masks are no longer what the manifest says.
 
         A file that is absent, as in a store without weights, is no damage.

@@ -22,7 +22,8 @@ _SUB_IFDS = 330
 _ORDERS = {b"II": "<", b"MM": ">"}
 _MOST_TAGS = 4096  # of a page; tifffile reads no more, either
 _BYTES_OF_TYPE = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)
-"""By the number that TIFF gives a type; 0 where there is none, which readers pass over."""
+"""Bytes of a value, by the number that TIFF gives its type; 0 where there is none, which readers
+pass over."""
 _FORMAT_OF_TYPE = {3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
 _TEXT = (1, 2, 7)  # bytes and undefined bytes, too, as some programs write
 _HEADER_BYTES = 8  # some programs write offsets below, which lead into the header and are harmless
@@ -159,7 +160,7 @@ class _Walk:
         return [*seen]
 
     def _table(self, offset: int, where: str) -> tuple[int, int]:
-        """Where the tags of a page begin and end."""
+        """The bytes at which the tags of a page begin and end."""
         n_tags = self._number(self._layout.n_tags, offset, where)
         if n_tags > _MOST_TAGS:
             raise ValueError(f"{where} has a table of {n_tags} tags")

@@ -1,12 +1,12 @@
-"""Whether stored files are still what was stored, and which of them never came.
+"""Digests of stored files, each computed once, and the refusal of files that have changed.
 
-Digests are cached for the process, by what tells a content apart without reading it.
+They are cached for the process, by what tells a content apart without reading it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +15,9 @@ from typing import NamedTuple
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import Damaged
 from cellrepro.store.seal import read_seal
-from cellrepro.store.whole_files import inside, regular_bytes, write_whole
+
+RESTORE = "copy the store again, or remove that repeat's folder and run it again"
+"""Advice at the end of what is said of a damaged file."""
 
 
 class _State(NamedTuple):
@@ -33,7 +35,7 @@ _known: dict[_State, str] = {}
 
 
 @dataclass
-class Reading:
+class ReadingBudget:
     """A budget of bytes to read in search of damage, for an answer that has to come at once."""
 
     n_bytes_left: int
@@ -77,7 +79,9 @@ def _digests_in(sums: Path, state: _State) -> Mapping[str, str]:
     return read_seal(sums.read_bytes().decode())
 
 
-def refuse_damaged(path: Path | str, expected: str, *, reading: Reading | None = None) -> None:
+def refuse_damaged(
+    path: Path | str, expected: str, *, reading: ReadingBudget | None = None
+) -> None:
     """Raise `Damaged` if the content of a stored file has changed; a missing file is no damage."""
     try:
         if reading is not None:
@@ -94,43 +98,3 @@ def refuse_damaged(path: Path | str, expected: str, *, reading: Reading | None =
             f"{path} is damaged: its SHA-256 begins with {actual[:12]}, and that of the file that "
             f"was stored with {expected[:12]} (manifest.json); {RESTORE}"
         )
-
-
-RESTORE = "copy the store again, or remove that repeat's folder and run it again"
-
-
-# -- files that never came -----------------------------------------------------------------
-
-RECEIVED = "received"
-"""Folder of a store: ``received/KEY/MACHINE/REPEAT.txt`` names the files that were not sent.
-
-Runs are sent without weights unless these are asked for, and always without checkpoints; that such
-a file is absent is no damage.
-"""
-_MASKS = "masks/"
-NOTE_ENDING = ".txt"
-_MOST_BYTES = 2**24
-
-
-def note_not_sent(root: Path, repeat: str, names: Collection[str]) -> None:
-    """Write down which files of a repeat did not come with it, in place of an earlier note."""
-    path = _file_of(root, repeat)
-    if not names:
-        path.unlink(missing_ok=True)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, "\n".join(sorted(names)), replace=True)
-
-
-def names_not_sent(root: Path, repeat: str) -> frozenset[str]:
-    """The files of a repeat that did not come with it."""
-    try:
-        text = regular_bytes(_file_of(root, repeat), most_bytes=_MOST_BYTES)
-        names = text.decode().splitlines()
-    except (OSError, ValueError):
-        return frozenset()
-    return frozenset(name for name in names if not name.startswith(_MASKS))
-
-
-def _file_of(root: Path, repeat: str) -> Path:
-    return inside(root / RECEIVED, f"{repeat}{NOTE_ENDING}")

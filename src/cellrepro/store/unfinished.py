@@ -17,14 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput
 from cellrepro.store.locks import locked
+from cellrepro.store.removal import remove_empty, remove_if_possible
+from cellrepro.store.store_paths import inside, regular_bytes
 from cellrepro.store.stored_run import NOTEBOOK, SPEC
-from cellrepro.store.whole_files import (
-    inside,
-    regular_bytes,
-    remove_empty,
-    remove_if_possible,
-    write_whole,
-)
+from cellrepro.store.whole_files import write_whole
 
 if TYPE_CHECKING:
     from cellrepro.spec.spec import Spec

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
+from cellrepro.call_site import Site
 from cellrepro.digests.same_bits import LargestDifference, same_bits
-from cellrepro.digests.site import Site
 from cellrepro.errors import BadInput
 from cellrepro.results import Result
 from cellrepro.trace.observer import Call, Observer

@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from cellrepro import torch_internals
+from cellrepro.call_site import Site, short_path
 from cellrepro.determinism import (
     checkpoint_seeds,
     data_order,
@@ -37,7 +38,6 @@ from cellrepro.determinism import (
     loose_operation,
     seeds,
 )
-from cellrepro.digests.site import Site, short_path
 from cellrepro.errors import BadInput
 
 if TYPE_CHECKING:

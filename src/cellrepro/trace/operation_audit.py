@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
+from cellrepro.call_site import Site
 from cellrepro.determinism import known_operations, substitutes
 from cellrepro.digests.same_bits import LargestDifference, holds_bits, same_bits
-from cellrepro.digests.site import Site
 from cellrepro.errors import whole
 from cellrepro.results import Result
 from cellrepro.spec import defaults

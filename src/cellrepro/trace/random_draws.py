@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from cellrepro import torch_internals
-from cellrepro.digests.site import Site
+from cellrepro.call_site import Site
 from cellrepro.errors import BadInput
 from cellrepro.trace.observer import Call, Observer, source_line
 from cellrepro.trace.replay_plan import plan_of

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.determinism import known_operations, substitutes
-from cellrepro.determinism.known_operations import alert_in
+from cellrepro.call_site import short_path
+from cellrepro.determinism import substitutes, torch_alerts
 from cellrepro.determinism.modes import mode_in_force
-from cellrepro.digests.site import short_path
+from cellrepro.determinism.torch_alerts import alert_in
 from cellrepro.store.manifest import WarningRecord
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
@@ -104,7 +104,7 @@ def _operation_behind(record: WarningRecord, alert: str) -> NondeterministicOper
     site = record.place
     op = alert if site is None else site.op
     source = None if site is None else site.source
-    known = known_operations.lookup(record.message)
+    known = torch_alerts.lookup(record.message)
     substitute = substitutes.for_operation(op, source)
     return NondeterministicOperation(
         op=op,

@@ -16,8 +16,8 @@ from itertools import zip_longest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from cellrepro.call_site import Site
 from cellrepro.digests.same_bits import as_integers, difference, same_bits
-from cellrepro.digests.site import Site
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call
 from cellrepro.trace.replay_plan import (

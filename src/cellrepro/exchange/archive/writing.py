@@ -14,7 +14,8 @@ from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.entry_names import EntryName, refuse_twins
 from cellrepro.exchange.archive.form import Entry, local_header, tail
-from cellrepro.progress import Progress, progress
+from cellrepro.progress import progress
+from cellrepro.progress_count import Progress
 from cellrepro.store.seal import SUMS, seal_text
 from cellrepro.store.whole_files import whole_file
 from cellrepro.words import amount

@@ -19,7 +19,7 @@ from cellrepro.errors import BadInput, no_such_file
 from cellrepro.exchange.bioimageio.measuring import Circumstances, MeasuredOutput, PackagedTest
 from cellrepro.exchange.strict_json import read_json
 from cellrepro.spec.spec import Digest
-from cellrepro.store.manifest import MachineRecord
+from cellrepro.store.environment_record import MachineRecord
 from cellrepro.store.whole_files import whole_file
 from cellrepro.wrong_fields import wrong_fields
 

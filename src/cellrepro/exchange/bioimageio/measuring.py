@@ -20,7 +20,7 @@ from cellrepro.process.machine_here import numeric_class
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
 from cellrepro.store import this_machine
-from cellrepro.store.manifest import MachineRecord
+from cellrepro.store.environment_record import MachineRecord
 from cellrepro.words import joined
 
 REFERENCE_PROFILE = "cpu"

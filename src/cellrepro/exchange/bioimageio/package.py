@@ -30,8 +30,8 @@ from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR, HiddenObjects,
 from cellrepro.extras import absent, needs
 from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
+from cellrepro.store.new_files import new_file
 from cellrepro.store.store import Repeat, Store
-from cellrepro.store.whole_files import new_file
 from cellrepro.words import amount
 
 PACKAGE_ENDING = ".bioimageio.zip"

@@ -17,8 +17,9 @@ from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.spec import defaults
-from cellrepro.spec.spec import setting_in_words
-from cellrepro.store.whole_files import refuse_existing, whole_file
+from cellrepro.spec.field_words import setting_in_words
+from cellrepro.store.new_files import refuse_existing
+from cellrepro.store.whole_files import whole_file
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.terminal_values import EvalSettings, Overrides
 from cellrepro.words import amount, share_text, some

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from cellrepro.show.figures.style import LineStyle
     from cellrepro.show.inference_rates import Rate, SegmentationSpeed
-    from cellrepro.store.manifest import TrainingRecord
     from cellrepro.store.store import Repeat, Run
+    from cellrepro.store.training_record import TrainingRecord
 
 _IMAGE_SIZE = "image size (pixels along an edge)"
 _MOST_CURVES = 12

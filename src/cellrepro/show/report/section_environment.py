@@ -14,7 +14,8 @@ from cellrepro.show.inference_rates import inference_rates
 from cellrepro.show.pages.parts import Cell, Figure, Table, TableFile, figure, table, table_file
 from cellrepro.show.report.summary import OF_MACHINE, Chapter
 from cellrepro.show.tables.runs import rate_table
-from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Manifest
+from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
+from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat, Run
 from cellrepro.words import amount
 

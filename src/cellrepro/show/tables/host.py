@@ -8,7 +8,7 @@ from cellrepro.determinism import modes, profiles
 from cellrepro.determinism.mode_names import MODES, profile_names
 from cellrepro.errors import NotPossibleHere
 from cellrepro.show.tables.frames import frame
-from cellrepro.store import this_machine
+from cellrepro.store import installed_versions, this_machine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,7 @@ def host_table() -> pd.DataFrame:
         "memory": f"{host['memory'] / 2**30:.0f} GiB",
         "GPU": ", ".join(gpu["name"] for gpu in host["gpus"]) or "none from NVIDIA",
         "system": host["system"],
-        **this_machine.versions(),
+        **installed_versions.versions(),
     }
     return frame([{"what": name, "here": value} for name, value in facts.items()], "what")
 

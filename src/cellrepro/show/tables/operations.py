@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from cellrepro.determinism.known_operations import alert_in, base_name
+from cellrepro.determinism.known_operations import base_name
+from cellrepro.determinism.torch_alerts import alert_in
 from cellrepro.show.tables.frames import frame, readable
 from cellrepro.words import grouped, ppm_text
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from cellrepro.errors import BadInput
-from cellrepro.store import ledger
-from cellrepro.store.ledger import LedgerRow, Pieces, read_rows, write_rows
+from cellrepro.store import row_tables
+from cellrepro.store.ledger import LedgerRow
+from cellrepro.store.row_tables import Pieces, read_rows, write_rows
 
 LOSS = LedgerRow(0, 0, "loss", "loss", "cd" * 16, 0.25, None)
 
@@ -42,7 +43,7 @@ def test_every_field_of_every_row_comes_back(folder, written):
 
 def test_one_step_is_read_by_itself(tmp_path, monkeypatch):
     """And however the rows were cut into pieces, the bytes are equal."""
-    monkeypatch.setattr(ledger, "ROWS_OF_A_GROUP", 5)
+    monkeypatch.setattr(row_tables, "ROWS_OF_A_GROUP", 5)
     written = [replace(LOSS, step=step, name=str(n)) for step in range(-1, 6) for n in range(3)]
     write_rows(tmp_path / "whole", written, LedgerRow)
     for n in (1, 4, 30):

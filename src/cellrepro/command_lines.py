@@ -1,0 +1,35 @@
+"""Command lines, as a shell reads and as a user writes them."""
+
+import shlex
+from collections.abc import Mapping
+
+
+def with_variables(variables: Mapping[str, str], command: str, *, windows: bool) -> str:
+    """A command with environment variables before it, as one writes it in a shell.
+
+    >>> with_variables({"A": "1", "B": "x y"}, "python …", windows=False)
+    "A=1 B='x y' python …"
+    >>> with_variables({"A": "1", "B": "it's"}, "python …", windows=True)
+    "$env:A='1'; $env:B='it''s'; python …"
+    """
+    if not windows:
+        set_for_it = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+        return " ".join([*set_for_it, command])
+    doubled = {name: value.replace("'", "''") for name, value in variables.items()}
+    return "; ".join([*(f"$env:{name}='{value}'" for name, value in doubled.items()), command])
+
+
+def words_of(command: str, *, windows: bool) -> list[str]:
+    r"""The words of a command line, as a shell divides them.
+
+    >>> words_of("python 'my script.py' {image}", windows=False)
+    ['python', 'my script.py', '{image}']
+    >>> words_of(r'C:\py\python.exe "C:\my files\a.py" {image}', windows=True)
+    ['C:\\py\\python.exe', 'C:\\my files\\a.py', '{image}']
+    """
+    divided = shlex.shlex(command, posix=True, punctuation_chars=False)
+    divided.whitespace_split = True
+    divided.commenters = ""
+    if windows:
+        divided.escape = ""
+    return list(divided)

@@ -1,0 +1,232 @@
+"""Calls of Cellpose's own ``CellposeModel.eval``, each with all that it depends on."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cellrepro.determinism.generator_states import generators_kept
+from cellrepro.digests.digests import array_digest, value_digest
+from cellrepro.errors import BadInput
+from cellrepro.model.cellpose_generation import TileLayout, generation_of
+from cellrepro.model.patching import replaced
+from cellrepro.model.segmentation_limits import refuse_impossible
+from cellrepro.model.shared_steps import RecentResults, SharedSteps
+from cellrepro.model.window import Window, WindowedNetwork
+
+if TYPE_CHECKING:
+    import torch
+
+    from cellrepro.model.encoders import CellposeNetwork
+
+
+@dataclass(frozen=True)
+class EvalOutput:
+    """The output of ``CellposeModel.eval`` for one image; arrays of a stack have an axis Z."""
+
+    masks: np.ndarray
+    """0 is background; planes that were segmented one by one share no number."""
+    flows: np.ndarray
+    """Flows in y and x."""
+    probability: np.ndarray
+    """The logit of being cell."""
+
+
+def evaluator(
+    network: CellposeNetwork,
+    *,
+    sharing: bool = False,
+    tile_by_tile: bool | None = None,
+    window: Window | None = None,
+) -> Evaluator:
+    """Wrap a network as ``CellposeModel.eval`` needs it."""
+    from cellpose.models import CellposeModel
+
+    network.eval()
+    loaded_model = getattr(network, "loaded_by", None)
+    if loaded_model is None:
+        loaded_model = _model_around(network, CellposeModel)
+    model = copy.copy(loaded_model)
+    model.net = _TileByTile(network, tile_by_tile)
+    if window is not None:
+        model.net = WindowedNetwork(model.net)
+    model.device = network.device
+    return Evaluator(model, sharing=sharing, window=window)
+
+
+def loaded_by_cellpose(file: Path, *, device: torch.device, dtype: str) -> Evaluator:
+    """Load a file through the constructor of ``CellposeModel``, as a user of Cellpose does."""
+    from cellpose.models import CellposeModel
+
+    with generators_kept():
+        model = CellposeModel(
+            pretrained_model=str(file), device=device, use_bfloat16=dtype == "bfloat16"
+        )
+    return Evaluator(model, sharing=False)
+
+
+def _model_around(network: CellposeNetwork, model_class: Any) -> Any:
+    """A ``CellposeModel`` without its constructor, which takes only files of weights (4.2.1.1)."""
+    model = model_class.__new__(model_class)
+    model.net = network
+    model.device = network.device
+    model.gpu = network.device.type != "cpu"
+    model.backbone = getattr(network, "backbone", "vit_l")  # not known before 4.2
+    model.pretrained_model = ""
+    return model
+
+
+def _strict_is_in_force() -> bool:
+    """Whether PyTorch refuses what is not deterministic, as mode ``strict`` has it do."""
+    import torch
+
+    only_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    return torch.are_deterministic_algorithms_enabled() and not only_warns
+
+
+class _TileByTile:
+    """A network that is given one tile at a time: always, never, or in mode ``strict`` (None)."""
+
+    def __init__(self, network: CellposeNetwork, tile_by_tile: bool | None) -> None:
+        self._network = network
+        self._tile_by_tile = tile_by_tile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._network, name)
+
+    def __call__(self, tiles: torch.Tensor) -> Any:
+        import torch
+
+        one_by_one = self._tile_by_tile
+        if one_by_one is None:
+            one_by_one = _strict_is_in_force()
+        if len(tiles) == 1 or not one_by_one:
+            return self._network(tiles)
+        outputs = [self._network(tiles[i : i + 1])[:2] for i in range(len(tiles))]
+        return tuple(torch.cat(parts) for parts in zip(*outputs, strict=True))
+
+
+class Evaluator:
+    """Calls ``CellposeModel.eval``, each time with every field of its normalisation.
+
+    With ``sharing``, outputs of the network and `SharedSteps` come from memory where they can.
+    """
+
+    def __init__(self, model: Any, *, sharing: bool, window: Window | None = None) -> None:
+        self.model = model
+        self.n_passes = 0
+        self._sharing = sharing
+        self._window = window
+        self._usual_normalisation = _usual_normalisation()
+        self._passes = RecentResults()
+        self._steps = SharedSteps(RecentResults())
+
+    def __call__(
+        self,
+        image: np.ndarray,
+        *,
+        stack: bool = False,
+        normalize: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> EvalOutput:
+        """Segment one image."""
+        refuse_impossible(
+            image.shape,
+            {**options, "normalize": normalize},
+            stack=stack,
+            n_channels=generation_of().n_channels,
+        )
+        planes_together = bool(options.get("do_3D") or options.get("stitch_threshold"))
+        if planes_together and not stack:
+            raise BadInput("do_3D and stitch_threshold are for stacks, and the image is one plane")
+        has_channels = image.ndim > 2 + stack
+        pixels = image if has_channels else image[..., None]
+        axes = {"channel_axis": pixels.ndim - 1}
+        if planes_together:
+            axes["z_axis"] = 0
+        whole_normalisation = {**self._usual_normalisation, **(normalize or {})}
+        with ExitStack() as borrowed:
+            if self._window is not None:
+                borrowed.enter_context(self._window.in_force(image.shape))
+            if self._sharing:
+                self._share(borrowed)
+            masks, network_output, _ = self.model.eval(
+                pixels, normalize=whole_normalisation, **axes, **options
+            )
+        masks = np.asarray(masks)
+        if stack and not planes_together:
+            masks = _with_distinct_numbers(masks)
+        _picture, flows, probability, *_ = network_output
+        return EvalOutput(masks, np.asarray(flows), np.asarray(probability))
+
+    @property
+    def tile_layout(self) -> TileLayout:
+        """The layout of the network's tiles in an image."""
+        generation = generation_of()
+        if generation.builds_own_networks:
+            return TileLayout()
+        return TileLayout(
+            tile_size=generation.tile_size,
+            network_diameter=float(self.model.diam_mean),
+            usual_diameter=float(self.model.diam_labels),
+            fills_tile=False,
+        )
+
+    def channels_of(self, image: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
+        """Give those channels of one plane whose intensities Cellpose scales."""
+        generation = generation_of()
+        if generation.n_channels is None:
+            return image
+        from cellpose.transforms import convert_image
+
+        pixels = image if image.ndim > 2 else image[..., None]
+        channel_axis = pixels.ndim - 1
+        if generation.chooses_channels:
+            chosen = options.get("channels")
+            return np.asarray(convert_image(pixels, chosen, channel_axis=channel_axis))
+        return np.asarray(convert_image(pixels, channel_axis=channel_axis))
+
+    def _share(self, borrowed: ExitStack) -> None:
+        """Replace passes through the network and the steps beside it by cached ones."""
+        run_network = self.model._run_net
+        shared_pass = functools.partial(self._shared_pass, run_network)
+        borrowed.enter_context(replaced(self.model, "_run_net", shared_pass))
+        borrowed.enter_context(self._steps.in_force())
+
+    def _shared_pass(self, run_network: Any, x: np.ndarray, **options: Any) -> Any:
+        """Cache the network's output for normalised pixels; the options are Cellpose's."""
+        key = value_digest([array_digest(x), sorted((n, str(v)) for n, v in options.items())])
+
+        def run() -> Any:
+            self.n_passes += 1
+            return run_network(x, **options)
+
+        return self._passes.get(key, run)
+
+
+def _with_distinct_numbers(masks: np.ndarray) -> np.ndarray:
+    """Renumber planes so that they share no number: their objects are not one another's."""
+    most = masks.max(axis=(1, 2), initial=0).astype(np.int64)
+    n_before = np.concatenate([[0], np.cumsum(most)])
+    return np.where(masks > 0, masks + n_before[:-1, None, None], 0)
+
+
+@functools.cache
+def _usual_normalisation() -> dict[str, Any]:
+    """Cellpose's defaults before the first call: ``eval`` writes into its own (4.2.1.1), and a call
+    that leaves a field out would take what an earlier one has left there."""
+    return dict(shared_defaults())
+
+
+def shared_defaults() -> dict[str, Any]:
+    """Cellpose's normalisation defaults, a dictionary that ``eval`` reads and writes into."""
+    from cellpose import models
+
+    return models.normalize_default

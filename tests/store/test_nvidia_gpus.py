@@ -1,0 +1,39 @@
+"""The GPUs that a process sees are those that CUDA would take."""
+
+import pytest
+
+from cellrepro.errors import BadInput
+from cellrepro.store import nvidia_gpus
+
+TWO_KINDS = [{"name": "A100", "uuid": "GPU-a"}, {"name": "T4", "uuid": "GPU-b"}]
+ONE_KIND = [{"name": "T4", "uuid": "GPU-a"}, {"name": "T4", "uuid": "GPU-b"}]
+
+
+@pytest.mark.parametrize(
+    ("present", "variables", "expected"),
+    [
+        (ONE_KIND, {}, ["GPU-a", "GPU-b"]),
+        (ONE_KIND, {"CUDA_VISIBLE_DEVICES": "0, 1"}, ["GPU-a", "GPU-b"]),
+        (ONE_KIND, {"CUDA_VISIBLE_DEVICES": "0,-1,1"}, ["GPU-a"]),
+        (ONE_KIND, {"CUDA_VISIBLE_DEVICES": ""}, []),
+        (TWO_KINDS, {}, ["GPU-a", "GPU-b"]),
+        (TWO_KINDS, {"CUDA_VISIBLE_DEVICES": "GPU-b"}, ["GPU-b"]),
+        (
+            TWO_KINDS,
+            {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+            ["GPU-b"],
+        ),
+        (TWO_KINDS, {"CUDA_VISIBLE_DEVICES": "1"}, "CUDA_DEVICE_ORDER=PCI_BUS_ID"),
+    ],
+)
+def test_the_gpus_are_those_that_cuda_would_take(present, variables, expected, monkeypatch):
+    monkeypatch.setattr(nvidia_gpus, "gpus", lambda: present)
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if isinstance(expected, list):
+        assert nvidia_gpus.visible_gpus() == expected
+    else:
+        with pytest.raises(BadInput, match=expected):
+            nvidia_gpus.visible_gpus()
