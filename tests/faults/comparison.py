@@ -6,7 +6,7 @@ from faults.by_name import breaks
 @breaks(
     "cellrepro.comparison.object_matching:matches",
     "Two objects with an IoU of exactly one half are each other's match at IoU 0.5.",
-    tests=["tests/comparison/test_mask_comparison.py::test_an_iou_at_its_threshold"],
+    tests=["tests/comparison/test_scores.py::test_an_iou_at_its_threshold"],
 )
 def one_half_is_no_match(matches):
     return lambda table, threshold: matches(table, threshold + 1e-9)

@@ -12,8 +12,9 @@ from typing import Annotated, overload
 import numpy as np
 from cyclopts import Parameter
 
-from cellrepro.comparison.mask_comparison import average_precision, compare_masks
+from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.mask_totals import totals_over
+from cellrepro.comparison.scores import average_precision
 from cellrepro.comparison.weight_comparison import compare_weights
 from cellrepro.errors import BadInput, whole
 from cellrepro.process.calling import counting, in_child

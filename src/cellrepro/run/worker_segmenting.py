@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.comparison.labels import canonical
-from cellrepro.comparison.mask_comparison import average_precision
+from cellrepro.comparison.scores import average_precision
 from cellrepro.digests.digests import array_digest
 from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import LabelledImage
