@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.comparison.labels import label_images
-from cellrepro.comparison.labels_as_compared import ReadPair, read_pair
+from cellrepro.comparison.label_pair import ReadPair, read_pair
 from cellrepro.comparison.object_matching import overlap, partners, runs
+from cellrepro.images.label_image import label_images
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.comparison.labels import label_images
-from cellrepro.comparison.labels_as_compared import ReadPair, read_pair
+from cellrepro.comparison.label_pair import ReadPair, read_pair
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.object_changes import ObjectChange, cell_rows, not_kept, object_changes
 from cellrepro.comparison.object_matching import partners
 from cellrepro.comparison.scores import THRESHOLDS, MaskScores, ratio, scores_of
 from cellrepro.comparison.verdicts import Verdict
+from cellrepro.images.label_image import label_images
 from cellrepro.results import Result, Row, derived, json_names
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.boundary_score import boundary_f1
-from cellrepro.comparison.labels import label_images
-from cellrepro.comparison.labels_as_compared import ReadPair, read_pair
+from cellrepro.comparison.label_pair import ReadPair, read_pair
 from cellrepro.comparison.object_matching import Integers, Overlap, matches
 from cellrepro.errors import BadInput
+from cellrepro.images.label_image import label_images
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

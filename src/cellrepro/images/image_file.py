@@ -13,7 +13,8 @@ import numpy as np
 from cellrepro.errors import BadInput
 from cellrepro.images.decoding import SEG_ENDING, decode, decode_labels, read_bytes
 from cellrepro.images.image_axes import FLAT, Axes, Decoded, in_order, native
-from cellrepro.images.label_image import LARGEST_LABEL, label_image, refuse_picture
+from cellrepro.images.label_image import LARGEST_LABEL, label_image
+from cellrepro.images.label_pieces import refuse_picture
 from cellrepro.words import some
 
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8

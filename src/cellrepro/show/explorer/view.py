@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cellrepro.comparison.category_map import category_map
 from cellrepro.comparison.consensus import Agreement, agree
-from cellrepro.comparison.labels_as_compared import ReadPair, read_pair
+from cellrepro.comparison.label_pair import ReadPair, read_pair
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind, object_changes
 from cellrepro.comparison.planes import NumberedByPlane, numbered_by_plane, numbering
 from cellrepro.digests.digests import array_digest
