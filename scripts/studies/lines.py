@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.comparison.seed_spread import Axis, Distribution, measure_spread
+from cellrepro.comparison.measured_axis import Axis, Distribution
+from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.figures import style
 from cellrepro.show.figures.spread import spread_rows

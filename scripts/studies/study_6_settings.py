@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from collecting.settings import networks_of
 
-from cellrepro.comparison.seed_spread import Axis, Pair, measure_spread
+from cellrepro.comparison.measured_axis import Axis
+from cellrepro.comparison.seed_spread import Pair, measure_spread
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, Picture
 from cellrepro.store.store import Run, Store

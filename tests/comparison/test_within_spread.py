@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from cellrepro.comparison.image_differences import ImageDifference
+from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.repeat_pairs import Pair
-from cellrepro.comparison.seed_spread import Axis
 from cellrepro.comparison.within_spread import decide
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Repeat

@@ -131,7 +131,7 @@ def code_in_a_file_of_weights_is_run(name_of):
 def a_tensor_reaches_beyond_its_numbers(tensor_over):
     from dataclasses import replace
 
-    from cellrepro.comparison.torch_names import Numbers
+    from cellrepro.comparison.stored_tensors import Numbers
 
     def unbounded(names, numbers, *position, dtype):
         if isinstance(numbers, Numbers):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
-from cellrepro.comparison.operation_diff import align
+from cellrepro.comparison.operation_alignment import align
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.growth import Moment
 from cellrepro.divergence.result import (

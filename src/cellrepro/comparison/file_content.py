@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from cellrepro.comparison.generator_pairs import GeneratorState, generators_in
+from cellrepro.comparison.generator_reading import GeneratorState, generators_in
 from cellrepro.comparison.pickle_reading import Refused
-from cellrepro.comparison.torch_names import Namespace, StoredArray
+from cellrepro.comparison.pickled_arrays import StoredArray
+from cellrepro.comparison.torch_names import Namespace
 from cellrepro.comparison.weight_tensors import Network, Tensor
 
 StatePart = Literal["optimizer", "scheduler", "step", "seed", "tensors", "values"]

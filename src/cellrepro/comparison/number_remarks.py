@@ -76,14 +76,15 @@ def piece_remarks(image: _Labels) -> Iterator[str]:
     is_cut = limit in LARGEST_OF_BITS
     if is_cut and several.tolist() == [limit]:
         yield (
-            f"its numbers stop at {limit}, the largest of {LARGEST_OF_BITS[limit]}: that one number "
-            f"is in {amount(int(n_pieces[-1]), 'piece')} that do not touch, and counts as one object; "
-            "save the masks again, with 16 or 32 bits"
+            f"its numbers stop at {limit}, the largest of {LARGEST_OF_BITS[limit]}: that one "
+            f"number is in {amount(int(n_pieces[-1]), 'piece')} that do not touch, and counts as "
+            "one object; save the masks again, with 16 or 32 bits"
         )
         return
     why = (
         f"; the largest is {limit}, the largest of {LARGEST_OF_BITS[limit]}, so larger ones were "
-        "probably cut or began anew at 0 when it was saved; save the masks again, with 16 or 32 bits"
+        "probably cut or began anew at 0 when it was saved; save the masks again, with 16 or 32 "
+        "bits"
         if is_cut
         else ""
     )

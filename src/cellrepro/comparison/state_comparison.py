@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cellrepro.comparison.file_content import PARTS, FileContent, StatePart
-from cellrepro.comparison.generator_pairs import GeneratorPair, GeneratorState, compare_generators
+from cellrepro.comparison.generator_pairs import GeneratorPair, compare_generators
+from cellrepro.comparison.generator_reading import GeneratorState
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_networks
 from cellrepro.words import amount, short, some
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from cellrepro.comparison.pickle_reading import MOST_BYTES, PickleReader, Refused
-from cellrepro.comparison.torch_names import Numbers, TorchNames, stored_numbers, width_of
+from cellrepro.comparison.stored_tensors import Numbers, stored_numbers, width_of
+from cellrepro.comparison.torch_names import TorchNames
 from cellrepro.digests.torch_files import ZIP
 
 _CONTENT = "/data.pkl"

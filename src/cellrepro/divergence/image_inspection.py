@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import compare_masks
-from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
+from cellrepro.comparison.operation_diff import first_divergence
+from cellrepro.comparison.round_off import judge_round_off
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import of_round_off
 from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
-from cellrepro.comparison.operation_diff import Alignment, DivergingOperation
+from cellrepro.comparison.operation_alignment import Alignment
+from cellrepro.comparison.operation_diff import DivergingOperation
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.judgements import COMPUTED_IN_STEP, JUDGEMENTS, DivergenceJudgement
 from cellrepro.explanation.two_results import Comparison

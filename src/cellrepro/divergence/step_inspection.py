@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
+from cellrepro.comparison.operation_diff import first_divergence
+from cellrepro.comparison.round_off import judge_round_off
 from cellrepro.determinism.known_operations import may_race
 from cellrepro.digests.site import Site
 from cellrepro.divergence.inspection import CannotInspect, Inspection

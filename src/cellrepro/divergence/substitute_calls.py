@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from cellrepro.comparison.operation_diff import Alignment, align, first_divergence
+from cellrepro.comparison.operation_alignment import Alignment, align
+from cellrepro.comparison.operation_diff import first_divergence
 from cellrepro.determinism.substitutes import stands_in
 from cellrepro.digests.digests import value_digest
 from cellrepro.digests.tensor_digests import tensor_digest

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-    from cellrepro.comparison.operation_diff import Alignment
+    from cellrepro.comparison.operation_alignment import Alignment
     from cellrepro.divergence.result import Divergence, FirstDifference
     from cellrepro.trace.operation_ledger import OperationRow
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison
+from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.repeat_pairs import Pair
-from cellrepro.comparison.seed_spread import Axis
 from cellrepro.comparison.spread_axes import AXES
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.figures.training import scores_of_runs

@@ -10,7 +10,8 @@ from functools import partial
 import numpy as np
 
 from cellrepro.comparison.consensus import Agreement, Stability, agree
-from cellrepro.comparison.seed_spread import Axis, Spread
+from cellrepro.comparison.measured_axis import Axis
+from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.digests.digests import value_digest
 from cellrepro.show.figures.agreement import agreement_map, least_stable

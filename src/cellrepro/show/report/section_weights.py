@@ -11,8 +11,9 @@ import numpy as np
 
 from cellrepro.comparison.run_names import place_of
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
-from cellrepro.comparison.weight_distributions import WeightStatistics, difference_distributions
+from cellrepro.comparison.weight_distributions import difference_distributions
 from cellrepro.comparison.weight_similarity import Similarity, layers_by_distance, similarity
+from cellrepro.comparison.weight_statistics import WeightStatistics
 from cellrepro.show.figures import training, weights
 from cellrepro.show.pages.parts import Cell, Figure, Table, figure, table, table_file
 from cellrepro.show.report.section_equality import Equality
