@@ -307,7 +307,7 @@ def listing(extent: Extent) -> Iterator[Figure]:
     """What `list` takes for each repeat, over made-up ones of a few specs."""
     from made_up_store import make_store
 
-    from cellrepro.comparison.stored_runs import stored_runs
+    from cellrepro.show.run_list import stored_runs
 
     n_repeats = extent.of(20, 400)
     with tempfile.TemporaryDirectory() as scratch:

@@ -93,7 +93,7 @@ _COMMANDS = {
         "track": ("exchange.tracking:track", "Log finished runs in MLflow."),
     },
     "The store": {
-        "list": ("comparison.stored_runs:list_runs", "List what the store holds."),
+        "list": ("show.run_list:list_runs", "List what the store holds."),
         "report": ("show.report.build:write_report", "Write one page about all runs in the store."),
         "fsck": ("exchange.store_check:check_store", "Hold every file of the store to its digest."),
     },

@@ -13,9 +13,10 @@ import numpy as np
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.operation_diff import first_divergence
 from cellrepro.comparison.round_off import judge_round_off
+from cellrepro.divergence.evidence import Cause, Evidence
+from cellrepro.divergence.first_difference import FirstDifference, OperationAt, Size
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import of_round_off
-from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
 from cellrepro.divergence.substitute_calls import align_operations
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.stages import MADE_BY, PASSED, Stages

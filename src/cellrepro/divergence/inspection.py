@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from cellrepro.comparison.operation_diff import first_divergence
 from cellrepro.comparison.round_off import judge_round_off
+from cellrepro.divergence.evidence import Cause, Evidence
+from cellrepro.divergence.first_difference import FirstDifference, OperationAt
 from cellrepro.divergence.judgements import DivergenceJudgement, may_explain, of_round_off
-from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt
 from cellrepro.divergence.substitute_calls import align_operations
 from cellrepro.errors import BadInput
 from cellrepro.model.weight_sources import ModelSource, started_from

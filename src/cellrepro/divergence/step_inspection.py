@@ -14,9 +14,10 @@ from cellrepro.comparison.operation_diff import first_divergence
 from cellrepro.comparison.round_off import judge_round_off
 from cellrepro.determinism.known_operations import may_race
 from cellrepro.digests.site import Site
+from cellrepro.divergence.evidence import Cause, Evidence
+from cellrepro.divergence.first_difference import FirstDifference, OperationAt, Size
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import may_explain, of_round_off
-from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
 from cellrepro.divergence.step_again import StepAgain, same_as_stored, step_again, steps_again
 from cellrepro.divergence.substitute_calls import (
     OutputsBySide,
