@@ -10,7 +10,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from cellrepro.comparison.repeat_facts import Sample
 from cellrepro.comparison.repeat_pairs import Pair
@@ -28,9 +28,6 @@ from cellrepro.comparison.spread_axes import (
     rule_of,
 )
 from cellrepro.digests.digests import value_digest
-
-if TYPE_CHECKING:
-    pass
 
 _DEPTH = 5
 """Pairs in one surrounding that show five values of an axis, each twice."""

@@ -32,9 +32,10 @@ from cellrepro.run.training_recorder import CHECKPOINTS
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place, read_rows
 from cellrepro.store.manifest import is_on_another_computer
 from cellrepro.store.store import Repeat
+from cellrepro.trace.draw_difference import first_draw_difference
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow
-from cellrepro.trace.random_draws import Draw, first_draw_difference
+from cellrepro.trace.random_draws import Draw
 
 if TYPE_CHECKING:
     import torch

@@ -20,8 +20,9 @@ from cellrepro.digests.same_bits import LargestDifference, same_bits
 from cellrepro.errors import BadInput, whole
 from cellrepro.results import Result
 from cellrepro.trace.observer import Step, check_step
+from cellrepro.trace.stateful_parts import HasState
 from cellrepro.trace.step_reach import Reached, reached_by
-from cellrepro.trace.step_state import HasState, StepState
+from cellrepro.trace.step_state import StepState
 from cellrepro.words import amount, some
 
 

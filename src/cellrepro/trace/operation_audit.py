@@ -22,16 +22,11 @@ from cellrepro.digests.site import Site
 from cellrepro.errors import whole
 from cellrepro.results import Result
 from cellrepro.spec import defaults
+from cellrepro.trace.kept_inputs import Before, devices_of
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call, Observer, Step, check_step
-from cellrepro.trace.replay_plan import (
-    Before,
-    ReplayPlan,
-    devices_of,
-    inputs_of,
-    plan_of,
-    without_warnings,
-)
+from cellrepro.trace.quiet_calls import without_warnings
+from cellrepro.trace.replay_plan import ReplayPlan, inputs_of, plan_of
 from cellrepro.trace.unwritten_memory import UnwrittenMemory
 from cellrepro.words import joined
 

@@ -49,7 +49,7 @@ class WarningLog:
         Also where the block filters or records its warnings itself.
         """
         from cellrepro.trace.observer import Call, Observer
-        from cellrepro.trace.replay_plan import saying_at_once
+        from cellrepro.trace.quiet_calls import saying_at_once
 
         log = self
 

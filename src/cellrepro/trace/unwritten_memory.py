@@ -18,17 +18,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from cellrepro.digests.same_bits import as_integers, difference, same_bits
 from cellrepro.digests.site import Site
+from cellrepro.trace.kept_inputs import Before, bytes_of, seen_on
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call
-from cellrepro.trace.replay_plan import (
-    Before,
-    ReplayPlan,
-    bytes_of,
-    inputs_of,
-    is_plain,
-    seen_on,
-    without_warnings,
-)
+from cellrepro.trace.quiet_calls import without_warnings
+from cellrepro.trace.replay_plan import ReplayPlan, inputs_of, is_plain
 
 
 @dataclass(frozen=True)
