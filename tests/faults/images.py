@@ -4,7 +4,7 @@ from faults.by_name import breaks
 
 
 @breaks(
-    "cellrepro.images.tiff_decoding:_refuse_missing_strips",
+    "cellrepro.images.tiff_strips:refuse_missing_strips",
     "A TIFF whose pixels end early is refused, not filled up with zeros.",
     tests=["tests/images/test_folder.py::test_refuses_a_file[cut jpeg in tiff]"],
 )
@@ -13,7 +13,7 @@ def a_cut_off_tiff_is_filled_up(refuse_missing_strips):
 
 
 @breaks(
-    "cellrepro.images.codecs:refuse_absurd",
+    "cellrepro.images.packed_sizes:refuse_absurd",
     "A header that promises more pixels than the file can hold is refused before it is believed.",
     tests=["tests/images/test_folder.py::test_refuses_a_file[absurd tiff]"],
 )
@@ -61,7 +61,7 @@ def fractions_are_rounded_to_labels(whole_numbers):
 
 
 @breaks(
-    "cellrepro.images.folder:_Survey.digest",
+    "cellrepro.images.folder_files:Survey.digest",
     "Two folders with the same images under other names have different digests.",
     tests=["tests/images/test_folder.py::test_digest_notices_names"],
 )

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput, CellreproError
-from cellrepro.images.folder import is_litter
+from cellrepro.images.folder_files import is_litter
 from cellrepro.process.child import Child
 from cellrepro.process.grid_handover import handover_folder, read_ending
 from cellrepro.process.process_ends import RunError
