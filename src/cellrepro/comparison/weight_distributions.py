@@ -24,7 +24,7 @@ from cellrepro.comparison.weight_tensors import (
 )
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
-from cellrepro.words import amount, joined
+from cellrepro.words import amount, joined, with_verb
 
 _PIECE = 2**16  # parameters of each file in memory at a time
 _LEAST = -1074  # exponent of the least float64; those below the greatest end at 1024
@@ -149,7 +149,10 @@ def difference_distributions(paths: Sequence[str | Path]) -> DifferenceDistribut
         If there are fewer than two files, one cannot be read, or they hold different networks.
     """
     if len(paths) < 2:
-        raise BadInput(f"{len(paths)} weights files were given, and differences need two or more")
+        raise BadInput(
+            f"{with_verb(len(paths), 'weights file', 'was', 'were')} given, and differences need two "
+            "or more"
+        )
     files = [open_weights(path) for path in paths]
     _refuse_other_networks(paths, files)
     layers = layers_of(files[0])

@@ -19,6 +19,7 @@ from cellrepro.spec import defaults
 from cellrepro.store.ledger import LEDGER
 from cellrepro.store.store import Repeat, Store
 from cellrepro.terminal import FileName, Quiet, Switch
+from cellrepro.words import amount
 
 
 def diverge(
@@ -156,7 +157,11 @@ def _notes(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Iterator[str
             yield f"{repeat.name} kept no ledger; {verb} with --ledger steps"
     n_not_comparable = ledgers.not_comparable.total()
     if n_not_comparable:
-        yield f"{n_not_comparable} digests of a processor stand beside those of a GPU"
+        stand = "stands" if n_not_comparable == 1 else "stand"
+        digests = amount(n_not_comparable, "digest")
+        yield f"{digests} of a processor {stand} beside those of a GPU"
     n_a, n_b = ledgers.n_steps
     if n_a != n_b:
-        yield f"A made {n_a} steps and B {n_b}; only the first {min(n_a, n_b)} were compared"
+        n_both = min(n_a, n_b)
+        were = "was" if n_both == 1 else "were"
+        yield f"A made {amount(n_a, 'step')} and B {n_b}; only the first {n_both} {were} compared"

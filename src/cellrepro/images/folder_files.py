@@ -16,7 +16,7 @@ from natsort import natsorted
 
 from cellrepro.errors import BadInput
 from cellrepro.images.decoding import FORMATS, OTHER_ENDINGS, read_bytes, why_unreadable
-from cellrepro.words import some
+from cellrepro.words import amount, some
 
 Split = Literal["train", "test"]
 _SPLITS: tuple[Split, ...] = ("train", "test")
@@ -88,9 +88,10 @@ def list_folder(folder: Path, to_train: bool) -> Survey:
     splits = {split: entries[split] for split in _SPLITS if split in entries}
     loose = [name for name, path in entries.items() if _kind(path) == "image" and not path.is_dir()]
     if splits and loose:
+        are, them, they = ("is", "it", "it") if len(loose) == 1 else ("are", "them", "they")
         survey.warnings.append(
-            f"{len(loose)} images next to {'/ and '.join(splits)}/ are not "
-            f"used ({some(loose)}); move them into a subfolder if they should be"
+            f"{amount(len(loose), 'image')} next to {'/ and '.join(splits)}/ {are} not used "
+            f"({some(loose)}); move {them} into a subfolder if {they} should be"
         )
     for split, directory in (splits or {_SPLITS[0]: folder}).items():
         if _list_split(directory, split, to_train, survey, entries=_entries(directory)):

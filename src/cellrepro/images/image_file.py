@@ -15,7 +15,7 @@ from cellrepro.images.decoding import SEG_ENDING, decode, decode_labels, read_by
 from cellrepro.images.image_axes import FLAT, Axes, Decoded, in_order, native
 from cellrepro.images.label_image import LARGEST_LABEL, label_image
 from cellrepro.images.label_pieces import refuse_picture
-from cellrepro.words import some
+from cellrepro.words import some, with_verb
 
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
 _LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becomes int32
@@ -174,7 +174,8 @@ def _whole_numbers(file: Path, labels: np.ndarray) -> np.ndarray:
     n_bad = int(np.count_nonzero(labels != np.rint(labels)))
     if n_bad or labels.max(initial=0) > exact:
         raise BadInput(
-            f"{file}: labels as {labels.dtype}, of which {n_bad} labels are fractions, "
+            f"{file}: labels as {labels.dtype}, of which "
+            f"{with_verb(n_bad, 'label', 'is a fraction', 'are fractions')}, "
             f"expected whole numbers up to {exact}; this may be a probability map or a resized "
             "mask, save the labels as 16-bit"
         )

@@ -100,8 +100,12 @@ def ended_with(what: str, *, label: str, code: int = 0, log: str = "") -> RunErr
     status = _status_by_signs(what)
     if status is None and code < 0:
         status = "killed" if code == -9 else "crashed"
-    last_lines = "\n".join(log.splitlines()[-_N_LAST_LINES:])
-    return RunError(status or "failed", what, label=label, log=last_lines)
+    return RunError(status or "failed", what, label=label, log=last_lines(log))
+
+
+def last_lines(log: str) -> str:
+    """Cut what a process wrote to its last lines, as messages quote it."""
+    return "\n".join(log.splitlines()[-_N_LAST_LINES:])
 
 
 def _status_by_signs(what: str) -> Status | None:

@@ -22,6 +22,7 @@ from cellrepro.images.folder import LabelledImage
 from cellrepro.images.image_file import read_labels
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.child import NeedOfCellpose
+from cellrepro.process.process_ends import last_lines
 from cellrepro.process.process_trees import end_tree, ended_with_us
 from cellrepro.run.imported_files import ScriptContent
 from cellrepro.run.options import WrapOptions
@@ -35,7 +36,6 @@ LOGS = "logs"
 
 _PLACEHOLDER = re.compile(r"\{(image|masks)(\.(?:tif|png|npy))?\}")
 _LONGEST_LABEL = 60
-_N_LAST_LINES = 12
 _SEED_VARIABLES = ("CELLREPRO_SEED", "PYTHONHASHSEED")
 
 
@@ -233,6 +233,5 @@ class ProgramRequest(WrappedRequest):
 
 def _last_lines(log: Path) -> str:
     """Quote the end of a program's output."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    quoted = "\n".join(lines[-_N_LAST_LINES:]) or "(none)"
+    quoted = last_lines(log.read_text(encoding="utf-8", errors="replace")) or "(none)"
     return f"its last words:\n{quoted}"

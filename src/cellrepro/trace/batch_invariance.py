@@ -19,6 +19,7 @@ from cellrepro.errors import BadInput
 from cellrepro.results import Result
 from cellrepro.trace.observer import Call, Observer
 from cellrepro.trace.replay_plan import inputs_of, plan_of
+from cellrepro.words import amount
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class BatchInvariance(Result):
 
     def sentence(self) -> str:
         """Say which operations depend on the batch, and how many were compared."""
-        over = f"over {self.n_compared} operations on batches of {self.n_items} and of 1"
+        over = f"over {amount(self.n_compared, 'operation')} on batches of {self.n_items} and of 1"
         if self.not_compared:
             over += f"; {sum(self.not_compared.values())} that are other ones alone were left out"
         if not self.n_compared:
@@ -85,7 +86,7 @@ def batch_invariance(
     ()
     """
     if len(batch) < 2:
-        raise BadInput(f"the batch has {len(batch)} items; expected 2 or more")
+        raise BadInput(f"the batch has {amount(len(batch), 'item')}; expected 2 or more")
     item = batch[:1].clone()
     with torch.no_grad():
         with _Recorder(model) as alone:

@@ -59,7 +59,7 @@ class Repeatability(Result):
 
     def sentence(self) -> str:
         """The answer, over how much."""
-        over = f"over {self.n} runs from one state, {self.n_compared} results each"
+        over = f"over {self.n} runs from one state, {amount(self.n_compared, 'result')} each"
         if self.vacuous:
             return f"vacuous {over}: the step changed nothing"
         if not self.changed:

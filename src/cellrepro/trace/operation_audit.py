@@ -28,7 +28,7 @@ from cellrepro.trace.observer import Call, Observer, Step, check_step
 from cellrepro.trace.quiet_calls import without_warnings
 from cellrepro.trace.replay_plan import ReplayPlan, inputs_of, plan_of
 from cellrepro.trace.unwritten_memory import UnwrittenMemory
-from cellrepro.words import joined
+from cellrepro.words import amount, joined
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,17 +59,19 @@ class Audit(Result):
     def sentence(self) -> str:
         """What was found, over how much, and what could have been missed."""
         over = (
-            f"over {self.n_steps} steps: {self.n_replayed} operations of {len(self.kinds)} kinds, "
-            f"{self.n_replays} replays at {self.threads} threads"
+            f"over {amount(self.n_steps, 'step')}: {amount(self.n_replayed, 'operation')} of "
+            f"{amount(len(self.kinds), 'kind')}, {amount(self.n_replays, 'replay')} at "
+            f"{amount(self.threads, 'thread')}"
         )
         if self.n_followed:
-            over += f", unwritten memory followed {self.n_followed} times"
+            over += f", unwritten memory followed {amount(self.n_followed, 'time')}"
         if self.least_replays:
             # If each possible result i has the chance p_i, all of r replays equal the first with a
             # chance of sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, where q is the chance
             # of different bits than the commonest. This is below 5 % where q > 1 - 0.05 ** (1 / r).
             missed = " or ".join(
-                f"{100 * (1 - 0.05 ** (1 / least)):.2g} % in {name} (at least {least} replays each)"
+                f"{100 * (1 - 0.05 ** (1 / least)):.2g} % in {name} (at least "
+                f"{amount(least, 'replay')} each)"
                 for name, least in self.least_replays.items()
             )
             over += f"; a chance of different bits above {missed} would have been seen with "
