@@ -149,10 +149,8 @@ def difference_distributions(paths: Sequence[str | Path]) -> DifferenceDistribut
         If there are fewer than two files, one cannot be read, or they hold different networks.
     """
     if len(paths) < 2:
-        raise BadInput(
-            f"{with_verb(len(paths), 'weights file', 'was', 'were')} given, and differences need two "
-            "or more"
-        )
+        given = with_verb(len(paths), "weights file", "was", "were")
+        raise BadInput(f"{given} given, and differences need two or more")
     files = [open_weights(path) for path in paths]
     _refuse_other_networks(paths, files)
     layers = layers_of(files[0])
