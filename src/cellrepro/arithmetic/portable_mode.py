@@ -87,7 +87,7 @@ class NotPortable(NotPossibleHere):
         )
 
     def __reduce__(self) -> tuple[type[NotPortable], tuple[Site, str]]:
-        """So that it comes out of a process as it was raised."""
+        """Pickle it so that it comes out of a process as it was raised."""
         return NotPortable, (self.site, self.reason)
 
 
@@ -202,5 +202,5 @@ def _each_by_itself(
 
 
 def _own(argument: object, index: int) -> object:
-    """What of an argument belongs to one tensor."""
+    """Take the part of an argument that belongs to one tensor."""
     return argument[index] if isinstance(argument, list | tuple) else argument

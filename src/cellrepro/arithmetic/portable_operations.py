@@ -28,23 +28,23 @@ class PortableOperation:
     """One operation of a step."""
 
     name: str
-    """As ATen has it, without overload."""
+    """Its name in ATen, without overload."""
     form: Form
     """How it becomes portable."""
     calls: int
     """How often it was called."""
     first: Site
-    """Where it was called first."""
+    """The place that called it first."""
     reason: str = ""
     """Why it has no portable form; empty if it has one."""
 
 
 @dataclass(frozen=True, repr=False)
 class PortableOperations(Result):
-    """What of a step is portable."""
+    """The operations of a step, and whether all have a portable form."""
 
     operations: tuple[PortableOperation, ...]
-    """Those without a portable form first, then those that are replaced."""
+    """All operations: those without a portable form first, then those that are replaced."""
 
     def sentence(self) -> str:
         """Say whether the step can be computed in mode portable."""

@@ -59,7 +59,7 @@ class Cost(Result):
     encoder: str
     """The size of the network."""
     device: str
-    """Where it was trained."""
+    """The device on which it was trained."""
     threads: int
     """Threads of PyTorch on the CPU."""
     steps: int
@@ -200,7 +200,7 @@ def time_steps(
     rounds: int,
     variants: Sequence[str],
 ) -> Cost:
-    """Inside the child: build the network and time every round."""
+    """Build the network in the child, and time every round."""
     import torch
 
     from cellrepro.model.network import seeded_network

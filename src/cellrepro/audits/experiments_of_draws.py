@@ -75,9 +75,9 @@ class _Shown:
 
     first: str
     going_on: str
-    """From the state in which the first augmentation left the generators."""
+    """Digest from the state in which the first augmentation left the generators."""
     again: str
-    """From the same state as the first."""
+    """Digest from the same state as the first."""
 
 
 def _shown_again(prepared: Sequence[np.ndarray]) -> _Shown:

@@ -77,7 +77,7 @@ def two_readings(folder: ImageFolder) -> Source:
 
 
 def read_in_child(child: Child, *, data: Path) -> dict[str, str]:
-    """Inside the child: `digests_of_reading`."""
+    """Call `digests_of_reading` in the child."""
     return digests_of_reading(data)
 
 

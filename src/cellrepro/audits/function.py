@@ -87,7 +87,7 @@ def audit_function(
 
 
 def audit_calls(child: Child, *, request: Request, options: AuditOptions) -> SegmentationAudit:
-    """Inside the child: audit a function on some images."""
+    """Audit a function on some images, in the child."""
     from cellrepro.trace.operation_audit import audit
 
     with child.prepared(), child.loosened():

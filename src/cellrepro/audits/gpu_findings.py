@@ -60,7 +60,7 @@ def gpu_findings() -> Iterator[Finding]:
 
 
 def look_at_torch(child: Child) -> TorchBuild:
-    """Inside the child: ask PyTorch what it can compute on."""
+    """Ask PyTorch, in the child, what it can compute on."""
     import torch
 
     capabilities = []

@@ -173,7 +173,7 @@ def which_seed_changes(
 
 
 def try_seeds(child: Child, *, request: Request) -> SeedProbe:
-    """Inside the child: prepare a training as a worker does, and train once for every seed."""
+    """Prepare a training as a worker does, in the child, and train once for every seed."""
     import torch
 
     start_seed = torch.initial_seed()  # before anything sets one

@@ -73,7 +73,7 @@ class SegmentationAudit(AuditOfRun):
     """What the audit of a segmentation found."""
 
     batch: BatchInvariance | None = None
-    """Which operations give a tile different bits in a batch than alone; None where a function
+    """The operations that give a tile different bits in a batch than alone; None where a function
     segments in the place of Cellpose's network."""
     batches: tuple[BatchResult, ...] = ()
     """One image segmented at several batch sizes, the smallest first."""
@@ -102,7 +102,7 @@ class SegmentationAudit(AuditOfRun):
 
     @in_json
     def sentence(self) -> str:
-        """In words: what flips, over how much, and what could have been missed."""
+        """Say what flips, over how much, and what could have been missed."""
         return self.operations.sentence()
 
     def rows(self) -> Sequence[Row]:
@@ -225,7 +225,7 @@ def audit_segmentation(
 
 
 def audit_images(child: Child, *, request: Request, options: AuditOptions) -> SegmentationAudit:
-    """Inside the child: audit some images, then the batches of the first."""
+    """Audit some images in the child, then the batches of the first."""
     from cellrepro.model.inference import evaluator, in_plain_layout, packs_tensors
     from cellrepro.model.network import build
     from cellrepro.trace.operation_audit import audit

@@ -74,7 +74,7 @@ class TrainingAudit(AuditOfRun):
 
     @in_json
     def sentence(self) -> str:
-        """In words: what flips, what could have been missed, and what the audited steps changed."""
+        """Say what flips, what could have been missed, and what the audited steps changed."""
         return f"{self.operations.sentence()}; {self.updates.sentence()}"
 
     def rows(self) -> Sequence[Row]:
@@ -200,7 +200,7 @@ def audit_training(
 
 
 def audit_steps(child: Child, *, request: Request, options: AuditOptions) -> TrainingAudit:
-    """Inside the child: begin a training as a worker does, and audit the steps after one epoch."""
+    """Begin a training as a worker does, in the child, and audit the steps after one epoch."""
     from cellrepro.images.folder import read_folder
     from cellrepro.model.network import build
     from cellrepro.trace.operation_audit import audit

@@ -64,7 +64,7 @@ def _boundary(labels: NDArray[np.integer]) -> NDArray[np.bool_]:
 
 
 def _flat_positions(boundary: NDArray[np.bool_], inner: slice) -> NDArray[np.intp]:
-    """Where the boundary is within some rows or planes, as positions in the whole array."""
+    """Give the boundary within some rows or planes, as positions in the whole array."""
     return np.flatnonzero(boundary[inner]) + inner.start * boundary.strides[0]
 
 

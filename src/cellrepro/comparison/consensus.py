@@ -45,7 +45,7 @@ class Stability:
     """One object as all runs see it."""
 
     label: int
-    """In `Agreement.consensus`; 0 if it is not there."""
+    """Its number in `Agreement.consensus`; 0 if it is not there."""
     position: tuple[float, ...]
     """Centroid of the outline in pixels, (y, x) or (z, y, x)."""
     area: int
@@ -53,9 +53,9 @@ class Stability:
     n_runs_with: int
     """Runs that have the object."""
     share: float
-    """Of all runs, in (0, 1]."""
+    """The share of all runs that have it, in (0, 1]."""
     mean_iou: float
-    """Of the runs' objects with the outline, over the runs that have the object, in [0, 1]."""
+    """Mean IoU of the runs' objects with the outline, over the runs that have it, in [0, 1]."""
     runs: tuple[int, ...]
     """Runs that have it, as positions in what was given, ascending."""
 
@@ -80,7 +80,7 @@ class Agreement(Result):
     results: tuple[tuple[int, ...], ...]
     """The runs of each different result, the most typical result first."""
     members: tuple[Integers, ...] = field(repr=False)
-    """For each of ``results``, where its objects, in raster order, are in ``objects``."""
+    """The positions in ``objects`` of the objects of each of ``results``, in raster order."""
 
     @property
     def vacuous(self) -> bool:

@@ -38,9 +38,9 @@ class FileContent:
     why_no_network: str = ""
     """Why none was found."""
     tensors: Mapping[StatePart, Network] = field(default_factory=dict)
-    """Beside the network, by their names in the part."""
+    """Tensors beside the network, by their names in the part."""
     values: Mapping[StatePart, Mapping[str, object]] = field(default_factory=dict)
-    """Plain values, likewise: numbers, texts, None, and tuples of them."""
+    """Plain values by their names in the part: numbers, texts, None, and tuples of them."""
     generators: Mapping[str, GeneratorState] = field(default_factory=dict)
 
     @property

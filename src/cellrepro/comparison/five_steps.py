@@ -26,11 +26,11 @@ class Step:
     """One step of the protocol, with its answer or what is missing for one."""
 
     number: int
-    """From 1."""
+    """Its place in the protocol, from 1."""
     question: str
-    """In one sentence."""
+    """The question of the step, in one sentence."""
     compared: str
-    """Which pairs of runs answer it."""
+    """The pairs of runs that answer it."""
     n_pairs: int
     """Pairs that were compared, but for those in which no cells were found."""
     n_runs: int
@@ -212,7 +212,7 @@ def _change_by_seeds(seeds: Axis) -> str:
 
 
 def _other_axes(spread: Spread) -> Iterator[str]:
-    """Which axes change less than seeds do, and of which that is not shown."""
+    """Say which axes change less than seeds do, and for which that is not shown."""
     axes = [axis for axis in spread.axes if axis.name != "seed" and axis.evidence]
     within = [axis.title for axis in axes if spread.decide(axis.name).within]
     not_within = [axis.title for axis in axes if not spread.decide(axis.name).within]
@@ -221,7 +221,7 @@ def _other_axes(spread: Spread) -> Iterator[str]:
 
 
 def _repeatability_of_seeds(spread: Spread, seeds: Axis) -> Iterator[str]:
-    """By mode, whether each of the runs that differ by their seed gives its own result again."""
+    """Say for each mode whether the runs that differ by their seed repeat their own results."""
     repeats = spread.axis("repeats")
     if repeats is None:
         return

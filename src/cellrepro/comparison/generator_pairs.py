@@ -13,17 +13,17 @@ class GeneratorPair:
     """One generator in two files."""
 
     name: str
-    """Where it is in the files."""
+    """The keys that lead to it in the files."""
     kind: GeneratorKind
-    """Whose generator it is."""
+    """The library whose generator it is."""
     equal: bool
     """Whether it stands at the same place of the same numbers."""
     seeds: tuple[int | None, int | None]
-    """With which they began, where the states say so."""
+    """The seeds with which they began, where the states say so."""
     draws_apart: int | None
     """How many numbers lie between the two, where they are of one stream."""
     fresh: tuple[str, str] = ("", "")
-    """For each side that it stands where seeding puts it; empty if something was drawn since."""
+    """Says for each side that it was just seeded; empty if something was drawn since."""
 
     def sentence(self) -> str:
         """Say how the two stand to each other, and which of them was seeded and not used."""

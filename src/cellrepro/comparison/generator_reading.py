@@ -22,11 +22,11 @@ _WORDS_OF_GENERATORS = ("rng", "random", "generator", "cuda", "mps", "seed")
 
 @dataclass(frozen=True)
 class GeneratorState:
-    """Where a generator stands."""
+    """The place at which a generator stands."""
 
     kind: GeneratorKind
     seed: int | None
-    """With which it began; None where the state does not say."""
+    """The seed with which it began; None where the state does not say."""
     stream: object
     """What stays the same from one draw to the next, for some draws at least."""
     position: int | None
@@ -38,7 +38,7 @@ class GeneratorState:
 
     @property
     def freshness(self) -> str:
-        """That nothing was drawn since it was seeded, in words; empty where something was."""
+        """Say that nothing was drawn since it was seeded; empty where something was."""
         if self.kind == "CUDA" and self.position == 0:
             return f"freshly seeded with {self.seed}"
         if self.twister is None or not self.twister.is_fresh:
@@ -58,7 +58,7 @@ def generators_in(name: str, value: object) -> Iterator[tuple[str, GeneratorStat
 
 
 def _of_the_lab(name: str, value: Mapping[object, object]) -> Iterator[tuple[str, GeneratorState]]:
-    """The generators that `cellrepro.add_seed_to` put into a checkpoint."""
+    """Read the generators that `cellrepro.add_seed_to` put into a checkpoint."""
     try:
         states = parsed_states({str(key): part for key, part in value.items()})
     except (BadInput, LookupError, TypeError, ValueError):
@@ -77,7 +77,7 @@ def _of_the_lab(name: str, value: Mapping[object, object]) -> Iterator[tuple[str
 
 
 def _of_python(value: object) -> GeneratorState | None:
-    """From `random.getstate`: version 3, the words and the position, the second normal number."""
+    """Read `random.getstate`: version 3, words and position, the second normal number."""
     if not isinstance(value, list | tuple) or len(value) != 3 or value[0] != 3:
         return None
     words = value[1]
@@ -91,7 +91,7 @@ def _of_python(value: object) -> GeneratorState | None:
 
 
 def _of_numpy(value: object) -> GeneratorState | None:
-    """From ``numpy.random.get_state``, as a tuple or as a dictionary, or from a bit generator."""
+    """Read ``numpy.random.get_state``, a tuple or a dictionary, or a bit generator's state."""
     if isinstance(value, list | tuple) and len(value) == 5 and value[0] == "MT19937":
         words = _words(value[1])
         if words is not None and isinstance(value[2], int):
@@ -119,7 +119,7 @@ def _words(value: object) -> tuple[object, ...] | None:
 
 
 def _of_tensor(name: str, value: object) -> GeneratorState | None:
-    """From ``torch.get_rng_state`` and its likes: tensors of bytes."""
+    """Read ``torch.get_rng_state`` and its likes: tensors of bytes."""
     if not isinstance(value, Tensor) or value.dtype != "U8" or len(value.shape) != 1:
         return None
     is_named = any(word in name.lower() for word in _WORDS_OF_GENERATORS)
@@ -144,7 +144,7 @@ def _of_bytes(state: bytes) -> GeneratorState | None:
 
 
 def _of_pytorch(state: bytes) -> GeneratorState:
-    """From the state on the processor (``aten/src/ATen/CPUGeneratorImpl.cpp``, 2.0 to 2.15).
+    """Read a state of ``aten/src/ATen/CPUGeneratorImpl.cpp``, PyTorch 2.0 to 2.15.
 
     Seed, numbers left, whether seeded, the next one, 624 words of 8 bytes, and normal numbers that
     were drawn.

@@ -25,9 +25,9 @@ class ImageDifference:
     """What differs between two label images of one image, without the objects themselves."""
 
     verdict: Verdict
-    """Of this image alone."""
+    """The verdict on this image alone."""
     n_objects: int
-    """Of both sides together."""
+    """Objects of both sides together."""
     n_unmatched: int
     """Objects of either side without a counterpart at IoU 0.5."""
     n_pixels: int

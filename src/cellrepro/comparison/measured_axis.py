@@ -28,7 +28,7 @@ from cellrepro.errors import BadInput
 
 
 class Interval(NamedTuple):
-    """Where the mean of an axis lies, from 95 % of the resamples."""
+    """The interval in which the mean of an axis lies in 95 % of the resamples."""
 
     low: float
     """Lower end."""

@@ -24,7 +24,7 @@ _USUAL_SEEDS = 2**10  # of Python, whose seeds can only be tried
 
 @dataclass(frozen=True)
 class TwisterState:
-    """Where a Mersenne twister stands."""
+    """The place at which a Mersenne twister stands."""
 
     numbers: tuple[int, ...]
     """The 624 words."""

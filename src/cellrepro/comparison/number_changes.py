@@ -72,12 +72,12 @@ class NumberChange:
 
 @dataclass(frozen=True)
 class _Partners:
-    """For the background and every number of one image the number that most of its pixels have."""
+    """The number that most pixels of the background and of every number have in the other image."""
 
     background: int
-    """In the place of most of the background; 0 where there is none."""
+    """The number in the place of most of the background; 0 where there is none."""
     numbers: Integers
-    """Of the first image, ascending; 0 is none."""
+    """The numbers of the first image, ascending, without 0."""
     values: Integers
     """What most pixels of each of them have in the second image."""
 

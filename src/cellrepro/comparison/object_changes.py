@@ -81,8 +81,8 @@ class ObjectChange(NamedTuple):
     displacement: float
     """Pixels between the two centroids; NaN for lost and gained."""
     cut_between: tuple[tuple[int, int], ...] = ()
-    """Of a split or merge in a stack: planes (z, z + 1) where one part ends and the next begins, as
-    where planes were stitched on one side only."""
+    """The cuts of a split or merge in a stack: planes (z, z + 1) where one part ends and the next
+    begins, as where planes were stitched on one side only."""
 
     @derived
     def renumbered(self) -> bool:
@@ -191,7 +191,7 @@ def _joint_centroid(centroids: NDArray[np.float64], areas: _Positions) -> tuple[
 
 
 def _cuts(planes: _Positions) -> tuple[tuple[int, int], ...]:
-    """Between which planes one part ends and another begins; none for a single part."""
+    """Find the planes between which one part ends and another begins; none for a single part."""
     ends = np.intersect1d(planes[:, 1], planes[:, 0] - 1).tolist()
     return tuple((z, z + 1) for z in ends)
 
@@ -327,7 +327,7 @@ class ChangedCell(NamedTuple):
     image: str
     change: ObjectChange
     shape: tuple[int, ...]
-    """Of the image, (Y, X) or (Z, Y, X)."""
+    """The shape of the image, (Y, X) or (Z, Y, X)."""
 
 
 def cells_of(masks: Mapping[str, MaskComparison]) -> Iterator[ChangedCell]:

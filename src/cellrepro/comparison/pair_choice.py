@@ -50,7 +50,7 @@ class ChosenPairs(NamedTuple):
     """The pairs along an axis that are to be compared."""
 
     pairs: list[Pair]
-    """Those that were chosen; none is compared yet."""
+    """The chosen pairs; none is compared yet."""
     n_pairs: int
     """How many there are along the axis."""
 
@@ -68,7 +68,7 @@ def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> Cho
 
 
 def _first_of_equal(samples: Sequence[Sample]) -> list[Sample]:
-    """One of several that differ in nothing; more would count twice."""
+    """Take one of several that differ in nothing; more would count twice."""
     different: dict[tuple, Sample] = {}
     for sample in reversed(samples):
         different[sample.facts_without()] = sample
@@ -169,7 +169,7 @@ def _is_between(a: Sample, b: Sample, third: Sample) -> bool:
 
 
 def _in_one_computer(pairs: _SamplePairs) -> _SamplePairs:
-    """Of each two profiles the pairs inside one computer; across two where none has both."""
+    """Keep the pairs inside one computer; those across two only where no computer has both."""
     by_profiles: dict[tuple, _SamplePairs] = defaultdict(list)
     for a, b in pairs:
         by_profiles[a.facts["profile"], b.facts["profile"]].append((a, b))

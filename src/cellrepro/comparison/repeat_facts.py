@@ -55,7 +55,7 @@ class Sample:
         return tuple(value for name, value in self.facts.items() if name not in names)
 
     def differing_facts(self, other: Sample) -> set[str]:
-        """In which facts two differ; threads of two devices, only where both set them."""
+        """Name the facts in which two differ; threads of two devices, only where both set them."""
         differing = {name for name in self.facts if self.facts[name] != other.facts[name]}
         unset = _set_by_profile({})["threads"]
         if "device" in differing and unset in (self.facts["threads"], other.facts["threads"]):

@@ -58,7 +58,7 @@ class Pair:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Of the masks; images without any object do not count beside others."""
+        """Give the verdict on the masks; images without any object do not count beside others."""
         return verdict_over(self.images.values())
 
     @property
@@ -72,7 +72,7 @@ class Pair:
         return kinds_over(self.images.values())
 
     def mean(self, measure: str) -> float:
-        """One of `MEASURES` over all images; NaN over nothing."""
+        """Average one of `MEASURES` over all images; NaN over nothing."""
         return mean_of([self], measure, list(self.images))
 
     @property

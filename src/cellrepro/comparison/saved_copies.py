@@ -16,13 +16,13 @@ class SavedFile(NamedTuple):
     """A file in which a network was saved again."""
 
     name: str
-    """Of the file."""
+    """Its file name."""
     digest: str
     """SHA-256 of its bytes."""
     same_parameters: bool
     """Whether every bit of the network came back."""
     comparison: FileComparison
-    """With the first file of its format."""
+    """How it differs from the first file of its format."""
 
 
 def saved_in_several_ways(weights: Path) -> Iterator[SavedFile]:

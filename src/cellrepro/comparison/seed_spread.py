@@ -100,7 +100,7 @@ def measure_spread(
 
 
 def _compared(masks: MaskPairs, chosen: Sequence[Pair]) -> list[Pair]:
-    """Those of the chosen pairs that there is time for, with what differs between their masks."""
+    """Compare the masks of as many of the chosen pairs as there is time for."""
     enough = masks.n_compared + MOST_PIXELS
     compared = []
     for pair in chosen:

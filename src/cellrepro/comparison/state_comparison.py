@@ -24,11 +24,11 @@ class ValuePair:
     part: StatePart
     """The part of a checkpoint in which it stands."""
     name: str
-    """Where it is; of a long list with the first place that differs, ``losses[3]``."""
+    """The keys that lead to it; in a long list also the first place that differs, ``losses[3]``."""
     a: object
-    """On each side, as JSON takes it; ``absent`` where a side does not have it."""
+    """Its value on each side, as JSON takes it; ``absent`` where a side does not have it."""
     b: object
-    """On each side, as JSON takes it; ``absent`` where a side does not have it."""
+    """Its value on each side, as JSON takes it; ``absent`` where a side does not have it."""
     n_differing: int = 1
     """Values that differ: more than one in a list."""
 
@@ -43,13 +43,13 @@ class StateComparison:
     """What lies beside the networks of two checkpoints, side by side."""
 
     tensors: Mapping[StatePart, WeightsComparison]
-    """Of the optimizer and of what else has tensors."""
+    """Tensors of the optimizer and of what else has some, compared."""
     values: tuple[ValuePair, ...]
     """Plain values that differ."""
     n_values: int
     """Plain values that were compared."""
     generators: tuple[GeneratorPair, ...]
-    """Those that both have."""
+    """The generators that both have."""
     only_a: tuple[str, ...]
     """Generators that only one side has."""
     only_b: tuple[str, ...]

@@ -54,15 +54,15 @@ class TensorComparison(Distance):
     """One tensor that both hold under the same name."""
 
     name: str
-    """Of the tensor."""
+    """Name of the tensor."""
     shape: tuple[int, ...]
-    """In a."""
+    """Its shape in a."""
     dtype: str
-    """In a, as safetensors spells it: F32, BF16."""
+    """Its type in a, as safetensors spells it: F32, BF16."""
     shape_b: tuple[int, ...]
-    """In b."""
+    """Its shape in b."""
     dtype_b: str
-    """In b."""
+    """Its type in b."""
     n: int
     """Parameters; of the larger one where the shapes differ."""
 
@@ -86,14 +86,14 @@ class WeightsComparison(Result, Distance):
     under: tuple[str, str]
     """The keys of checkpoints in which the networks were; empty elsewhere."""
     prefixes: tuple[str, str]
-    """With which the names of a and of b begin, and which were left out to compare them."""
+    """The beginnings of the names in a and in b that were left out to compare them."""
     copy: Copy | None
     """Where types differ: ``same numbers``, ``B is A rounded`` or ``A is B rounded``; None where
     numbers differ beyond that."""
     tensors: tuple[TensorComparison, ...] = field(repr=False)
-    """Of names that both have, in natural order: blocks.2 before blocks.10."""
+    """The tensors whose names both have, in natural order: blocks.2 before blocks.10."""
     files: FileComparison | None = None
-    """Of two files: how they differ as bytes."""
+    """How two files differ as bytes; None where networks were compared that are no files."""
 
     @derived
     def per_tensor(self) -> tuple[TensorComparison, ...]:
@@ -275,7 +275,7 @@ def _type_name(dtype: str) -> str:
 
 
 def _copies(a: Tensor, b: Tensor) -> set[Copy]:
-    """In what sense all numbers of two tensors are the same."""
+    """Find the senses in which all numbers of two tensors are the same."""
     possible: set[Copy] = {"same numbers"}
     if _BITS[a.dtype] > _BITS[b.dtype]:
         possible.add("B is A rounded")

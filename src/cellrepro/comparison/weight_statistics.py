@@ -27,7 +27,7 @@ class WeightStatistics(Result):
     parameters: int
     """How many there are."""
     mean: float
-    """Of their values."""
+    """Mean of their values."""
     std: float
     """Standard deviation of exactly these parameters: divided by their number."""
     l1: float

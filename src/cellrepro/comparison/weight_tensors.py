@@ -43,9 +43,9 @@ class Tensor:
     """One tensor of a file, of which nothing was read yet."""
 
     dtype: str
-    """One of `NUMPY_TYPES`."""
+    """Its type, a key of `NUMPY_TYPES`."""
     shape: tuple[int, ...]
-    """As stored."""
+    """Its shape, as stored."""
     read: Callable[[int, int], Bits]
     """Gives the bits of the parameters from start to stop; fewer where the tensor ends before."""
     stored_as: str = ""

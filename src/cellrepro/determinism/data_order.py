@@ -46,7 +46,7 @@ class LoaderArguments(TypedDict):
     """Two arguments of ``torch.utils.data.DataLoader``."""
 
     generator: torch.Generator
-    """From which the order is drawn, and the seeds of the workers."""
+    """The generator from which the order is drawn, and the seeds of the workers."""
     worker_init_fn: Callable[[int], None]
     """`seed_worker` of a rank."""
 

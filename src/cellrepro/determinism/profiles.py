@@ -125,15 +125,15 @@ class Profile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    """That of the file, without its ending."""
+    """Name of the file, without its ending."""
     description: str = ""
     """One line for people."""
     device: str = Field(default="cpu", pattern=r"^(cpu|mps|cuda|cuda:\d+)$")
     """``cpu``, ``cuda`` (the first GPU), ``cuda:N`` or ``mps``."""
     threads: int | None = Field(default=None, ge=1, le=1024)
-    """Of PyTorch on the processor; none for as many as PyTorch takes by itself."""
+    """Threads of PyTorch on the processor; none for as many as PyTorch takes by itself."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """In which a network segments; training is always in float32."""
+    """The precision in which a network segments; training is always in float32."""
     tf32: bool = False
     """Whether an NVIDIA GPU may round products to TF32."""
     onednn: bool = True
@@ -267,7 +267,7 @@ class ProfileReference:
     """How a profile is asked for: by name or file, and with variables that it sets as well."""
 
     source: str
-    """One of `profile_names`, or the path of a YAML file."""
+    """Name of a profile, one of `profile_names`, or the path of a YAML file."""
     variables: tuple[str, ...] = ()
     """Each ``NAME=VALUE``."""
 

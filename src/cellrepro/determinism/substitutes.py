@@ -104,13 +104,13 @@ class Substitute:
     """A drop-in for one operation of one installed function."""
 
     name: str
-    """As recorded with a run."""
+    """Its name, as recorded with a run."""
     replaces: tuple[str, ...]
     """The operations that no longer run, as `base_name` gives them."""
     reason: str
     module: str
     attribute: str
-    """With the module the function that is replaced."""
+    """The function of the module that is replaced."""
     source_digest: str
     """SHA-256 of that function's dedented source, as tested."""
     tested: str

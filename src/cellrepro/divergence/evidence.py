@@ -56,13 +56,13 @@ class Evidence:
     n_asked: int | None = None
     """Repetitions of that operation."""
     alignment: str | None = None
-    """Which operations of the two correspond."""
+    """How many operations of the two correspond, in words."""
     parting: str | None = None
     """How the operation is known."""
     round_off: str | None = None
     """Whether every operation stayed within the error of its class."""
     ends_as: Literal["a", "b", "both", "neither"] | None = None
-    """Whose bits a replay ends in; None if unknown."""
+    """The side whose bits a replay ends in; None if unknown."""
     arrival: tuple[str, ...] = ()
     """How the state before the step was reached, on each side."""
     draws: str | None = None

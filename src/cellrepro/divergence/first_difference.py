@@ -75,7 +75,7 @@ class Size:
 
     @classmethod
     def of_elements(cls, n_elements: int, max_abs: float) -> Size:
-        """In numbers, or in words where the largest difference is not finite."""
+        """Give it in numbers, or in words where the largest difference is not finite."""
         if math.isfinite(max_abs):
             return cls(max_abs=max_abs, n_elements=n_elements)
         return cls(n_elements=n_elements, words="with NaN or infinity beside a number")
@@ -130,7 +130,7 @@ class FirstDifference:
 
     @derived
     def module(self) -> str | None:
-        """Which called the operation."""
+        """The module that called the operation."""
         return None if self.operation is None else self.operation.module
 
     @derived
@@ -140,7 +140,7 @@ class FirstDifference:
 
     @derived
     def phase(self) -> str | None:
-        """Of the operation: ``forward``, ``backward`` or ``update``."""
+        """The phase of the operation: ``forward``, ``backward`` or ``update``."""
         return None if self.operation is None else self.operation.phase
 
     @derived
@@ -155,7 +155,7 @@ class FirstDifference:
 
     @derived
     def inputs(self) -> str | None:
-        """Whether those of the operation agree, differ, or this is unknown."""
+        """Whether the inputs of the operation agree, differ, or this is unknown."""
         return None if self.operation is None else self.operation.inputs
 
     @derived

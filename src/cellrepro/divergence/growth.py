@@ -64,7 +64,7 @@ class Moment:
 
     @derived
     def distance(self) -> float:
-        """As ``relative_l2``."""
+        """The same as ``relative_l2``."""
         return self.relative_l2
 
     @property
@@ -358,7 +358,7 @@ def segmented(
     weights: list[Checkpoint],
     settings: Settings,
 ) -> dict[int, bytes]:
-    """Inside the child: segment the images with each checkpoint; compressed masks by epoch."""
+    """Segment the images with each checkpoint, inside the child; compressed masks by epoch."""
     import tifffile
 
     from cellrepro.images.folder import LabelledImage

@@ -184,7 +184,7 @@ def segmented_again(
     operations: bool = False,
     repetitions: int = 0,
 ) -> SegmentedAgain:
-    """Inside the child: segment an image with every stage kept, until it differs from itself."""
+    """Segment an image in the child, with every stage kept, until it differs from itself."""
     from cellrepro.trace.operation_ledger import OperationLedger
 
     with child.opened(request.model) as (network, _), child.loosened():

@@ -22,7 +22,7 @@ _MOST_NAMES = 4
 
 @dataclass(frozen=True, repr=False)
 class Divergence(Result):
-    """Where two runs diverge, and what comes of it."""
+    """The place where two runs diverge, and what comes of it."""
 
     a: str
     """``KEY/MACHINE/REPEAT``."""
@@ -38,7 +38,7 @@ class Divergence(Result):
     """``race``, ``round-off``, ``fault``, ``unwritten-memory``, ``settings``, ``environment``,
     ``data``, ``draws`` or ``unexplained``; None where nothing differs."""
     verdict: Verdict
-    """Over weights and masks."""
+    """The verdict over weights and masks."""
     comparison: Comparison = field(repr=False)
     """Comparison of weights and masks."""
     evidence: Evidence | None
@@ -79,7 +79,7 @@ class Divergence(Result):
 
     @in_json
     def sentence(self) -> str:
-        """In words: where they diverge, what that is, and what it came to."""
+        """Say where they diverge, what that is, and what it came to."""
         if self.first is None:
             over = f"no difference in {self.compared} entries of their ledgers and files"
             vacuous = "; vacuous: nothing was trained or found, so that proves little"

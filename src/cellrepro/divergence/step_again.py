@@ -147,7 +147,7 @@ class Meeting:
 
     folder: Path
     side: int
-    """Which of the two this is: 0 or 1."""
+    """Number of the side, 0 or 1."""
 
     def leave(self, rows: list[OperationRow]) -> None:
         """Write this process's operations for the other, by an atomic rename, once."""
@@ -188,7 +188,7 @@ class Snapshot:
     training: TrainingState
     """Network, training loop and optimizer."""
     generators: Any
-    """From `cellrepro.determinism.generator_states.capture`."""
+    """What `cellrepro.determinism.generator_states.capture` gave."""
 
 
 class Stepper:
@@ -279,7 +279,7 @@ def step_in_child(
     repetitions: int,
     suspects: int,
 ) -> StepAgain:
-    """Inside the child: go to the step, then through it again and again; see `step_again`."""
+    """Go to the step in the child, then through it again and again; see `step_again`."""
     from cellrepro.trace.operation_ledger import OperationLedger
 
     with child.prepared() as device, child.loosened():
@@ -302,7 +302,7 @@ def step_in_child(
 def step_beside_another(
     child: Child, *, request: Request, repeats: Sequence[Repeat], meeting: Meeting, step: int
 ) -> StepAgain:
-    """Inside the child: go through the step, then again for the outputs that are compared."""
+    """Go through the step in the child, then again for the outputs that are compared."""
     from cellrepro.trace.operation_ledger import OperationLedger
 
     with child.prepared() as device, child.loosened():

@@ -167,7 +167,7 @@ class StepInspection(Inspection):
     def _ends_as(
         self, replayed: StepAgain, step: int
     ) -> Literal["a", "b", "both", "neither"] | None:
-        """Whose bits a replay of the step ends in; None where no ledger has the step."""
+        """Find the side whose bits a replay of the step ends in; None if no ledger has the step."""
         a, b = (_ends_as_stored(replayed, repeat, step) for repeat in self.repeats)
         if a is None and b is None:
             return None

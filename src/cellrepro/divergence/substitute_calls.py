@@ -158,7 +158,7 @@ def _as_call(row: OperationRow, function: str) -> OperationRow:
 
 
 class _EndOfCall(NamedTuple):
-    """By this the last operation of each of several calls in succession is known."""
+    """The mark by which the last operation of each of several calls in succession is known."""
 
     op: str
     source: str | None

@@ -54,9 +54,9 @@ class ImageFolder(Result):
     digest: str
     """SHA-256 over ``files``: equal ones mean the same files under the same names."""
     train: tuple[LabelledImage, ...]
-    """In natural order of their file names, ``img_2`` before ``img_10``, as Cellpose sorts them."""
+    """Images to train on, ``img_2`` before ``img_10``, as Cellpose sorts them."""
     test: tuple[LabelledImage, ...]
-    """In natural order of their file names, too."""
+    """Images to test with, sorted in the same way."""
     warnings: tuple[str, ...]
     """What can be used but deserves a look."""
 

@@ -98,7 +98,7 @@ class LabelPieces:
 
     label: int
     box: tuple[slice, ...]
-    """Of the image, around all of them."""
+    """The part of the image around all of them."""
     pieces: np.ndarray
     """Int32 of the box's shape: 0 elsewhere, 1 to n_pieces in the pieces."""
     n_pieces: int

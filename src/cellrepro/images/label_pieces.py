@@ -189,7 +189,7 @@ def refuse_picture(name: str, image: NDArray[np.integer]) -> None:
 
 
 def doubt(image: NDArray[np.integer]) -> str | None:
-    """What deserves a look in a label image that may be none, in words; none without doubt."""
+    """Say what deserves a look in a label image that may be none; None without doubt."""
     part = image[_fullest_part(image)]
     if _most_pieces(part) <= _usual_pieces(int(np.count_nonzero(np.unique(part)))):
         return None
@@ -204,7 +204,7 @@ def doubt(image: NDArray[np.integer]) -> str | None:
 
 
 def _fullest_part(image: NDArray[np.integer]) -> tuple[slice, ...]:
-    """The part of an image to look at, by its sides, with the most pixels that are not 0."""
+    """Find the part of an image to look at: that with the most pixels that are not 0."""
     sides = _SIDES_LOOKED_AT[image.ndim]
     if all(n <= most for n, most in zip(image.shape, sides, strict=True)):
         return (slice(None),) * image.ndim
@@ -220,13 +220,13 @@ def _fullest_part(image: NDArray[np.integer]) -> tuple[slice, ...]:
 
 
 def _steps(n_axes: int) -> list[tuple[int, ...]]:
-    """From a pixel to half of its neighbours; the other half have it as theirs."""
+    """List the steps from a pixel to half of its neighbours; the other half have it as theirs."""
     every = itertools.product((-1, 0, 1), repeat=n_axes)
     return [step for step in every if step > (0,) * n_axes]
 
 
 def _shifted(step: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Where pixels lie that have a neighbour at a step, and where these neighbours lie."""
+    """Slice out the pixels that have a neighbour at a step, and these neighbours."""
     of_step = {-1: slice(None, -1), 0: slice(None), 1: slice(1, None)}
     ahead = tuple(of_step[along] for along in step)
     behind = tuple(of_step[-along] for along in step)

@@ -35,7 +35,7 @@ class SegFile(Result):
     ``n_colors``; ``masks_flows_to_seg``: ``diameter`` (None), ``filename``, ``chan_choose``,
     ``ismanual``. In Cellpose 2 the diameter is ``est_diam``."""
     flows: tuple[np.ndarray, ...] = ()
-    """As they are stored; an empty one has shape (0,)."""
+    """Flows, as they are stored; an empty one has shape (0,)."""
 
     @property
     def diameter(self) -> float | None:

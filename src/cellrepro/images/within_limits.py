@@ -46,7 +46,7 @@ class Limits:
     """What reading a file may take."""
 
     memory: int
-    """In bytes."""
+    """Bytes of memory."""
     seconds: int
     """CPU time."""
     answer: int

@@ -27,13 +27,13 @@ class BatchDependent:
     """An operation whose result for one item depends on the batch."""
 
     op: str
-    """As PyTorch names it, with its overload."""
+    """Its name in PyTorch, with its overload."""
     module: str | None
     """Path of the innermost module, or the class of the network; none outside of any."""
     source: str | None
     """``FILE:LINE in FUNCTION`` that called it; none if there is no line outside PyTorch."""
     calls: int
-    """Those in which an item, of the items looked at, had different bits than alone."""
+    """Calls in which an item, of the items looked at, had different bits than alone."""
     n_elements: int
     """Elements that differ, at most in one item of one call."""
     max_abs: float
@@ -42,7 +42,7 @@ class BatchDependent:
 
 @dataclass(frozen=True, repr=False)
 class BatchInvariance(Result):
-    """Which operations depended on the batch, for one batch."""
+    """The operations that depended on the batch, for one batch."""
 
     ops: tuple[BatchDependent, ...]
     """Most calls first."""

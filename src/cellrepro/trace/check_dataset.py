@@ -59,7 +59,7 @@ class IndexedItems(Protocol):
         """How many items there are."""
 
     def __getitem__(self, index: int, /) -> object:
-        """One of them."""
+        """Get one item."""
 
 
 def check_dataset(
@@ -324,7 +324,7 @@ def _shown(dataset: Any, names: Any) -> pd.DataFrame:
 
 
 def _mean(values: torch.Tensor) -> float:
-    """Of complex numbers that of their magnitudes; NaN of what is in parts or in a code."""
+    """Average values; complex numbers by magnitude, NaN for what is in parts or in a code."""
     try:
         dense = values.to_dense()
         return float((dense.abs() if dense.is_complex() else dense).double().mean())

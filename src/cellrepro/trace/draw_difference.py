@@ -19,7 +19,7 @@ class DrawDifference:
     side: str
     """``a`` or ``b``, the only one that made it; ``both`` if both drew, but not the same."""
     draw: Draw
-    """Of a if both drew."""
+    """The draw; that of a if both drew."""
     other: Draw | None = None
     """What b drew in its place, if both drew."""
 
@@ -67,7 +67,7 @@ def first_draw_difference(a: Sequence[Draw], b: Sequence[Draw]) -> DrawDifferenc
 
 
 def _sites(a: Sequence[Draw], b: Sequence[Draw]) -> list[list[tuple[str, ...]]]:
-    """Of each draw its generator, call and function, and its line where that says anything."""
+    """Name generator, call and function of each draw, and its line where that says anything."""
     sites_a = [_site(draw) for draw in a]
     sites_b = [_site(draw) for draw in b]
     only_in_a = {site[:3] for site in set(sites_a) - set(sites_b)}

@@ -27,7 +27,7 @@ class GeneratorPosition(NamedTuple):
     """Its seed, of PyTorch's generators, whose states hold it."""
 
     def moved_since(self, last: GeneratorPosition) -> int | None:
-        """By how many numbers it moved; none if a seed or a state set it."""
+        """Count the numbers by which it moved; None if a seed or a state set it."""
         if self.position is None or last.position is None or self.seed != last.seed:
             return None
         moved = self.position - last.position
@@ -37,7 +37,7 @@ class GeneratorPosition(NamedTuple):
 
 
 def positions_now() -> dict[str, GeneratorPosition]:
-    """Every global generator, read from where no replaced function is in the way."""
+    """Read every global generator, from where no replaced function is in the way."""
     python = random.getstate()
     generators = {"python": GeneratorPosition(python, python[1][-1], BLOCK)}
     numpy = torch_internals.numpy_global_state()
@@ -57,6 +57,6 @@ def positions_now() -> dict[str, GeneratorPosition]:
 
 
 def _raw_bytes(generator: torch.Generator) -> bytes:
-    """Its state, read without an operation that an observer would see."""
+    """Read a state without an operation that an observer would see."""
     state = generator.get_state()
     return ctypes.string_at(state.data_ptr(), state.nbytes)

@@ -17,7 +17,7 @@ class NondeterministicOperation(Result):
     """
 
     op: str
-    """As dispatched, with its overload; of a warning that was not observed, its `alert`."""
+    """Its name as dispatched, with its overload; its `alert` where it was not observed."""
     module: str | None
     """Path of the innermost module, or the class of the network; none outside of any."""
     source: str | None
@@ -29,7 +29,7 @@ class NondeterministicOperation(Result):
     replays: int = 0
     """Replays made; of unwritten memory, how often it was handed out."""
     warned: bool = False
-    """By PyTorch, when asked to (deterministic algorithms, warn only)."""
+    """Whether PyTorch warned of it, when asked to (deterministic algorithms, warn only)."""
     substitute: str | None = None
     """What mode ``strict`` puts in its place."""
     max_abs: float = 0.0
@@ -37,7 +37,7 @@ class NondeterministicOperation(Result):
     n_elements: int = 0
     """The most that differed in one replay."""
     calls: int = 0
-    """In the steps watched, or how often the warning came."""
+    """How often it was called in the steps watched, or how often the warning came."""
     reason: str = ""
     """Why it may differ, as documented by PyTorch and cuDNN, or known beyond it."""
     remedy: str = ""
@@ -45,7 +45,7 @@ class NondeterministicOperation(Result):
     alert: str | None = None
     """What PyTorch's warning calls it; none if it was found by replays."""
     read_by: str | None = None
-    """Of unwritten memory: what first computed from it, and where."""
+    """What first computed from memory that nobody has written, and where."""
     effect: Result | None = None
     """What it alone does to a training, where that was measured: a
     `cellrepro.audits.effect.Effect`."""

@@ -147,7 +147,7 @@ class Observer(TorchDispatchMode):
 
     @property
     def current(self) -> Site | None:
-        """Of the operation running right now in this thread; none between operations."""
+        """The site of the operation running now in this thread; None between operations."""
         return self._here.current
 
     def __enter__(self) -> Self:

@@ -36,23 +36,23 @@ class Audit(Result):
     """What an audit found, and over how much."""
 
     ops: tuple[NondeterministicOperation, ...]
-    """Whose bits flip, most flips first."""
+    """The operations whose bits flip, most flips first."""
     n_steps: int
     n_replayed: int
     """Operations; views and what has no output are not."""
     n_replays: int
     kinds: dict[str, int]
-    """By operation, calls that were replayed."""
+    """Calls that were replayed, by operation."""
     replays: dict[str, int]
-    """By operation, replays that were made."""
+    """Replays that were made, by operation."""
     not_replayed: dict[str, int]
-    """By operation, calls that were not replayed."""
+    """Calls that were not replayed, by operation."""
     n_followed: int
     """How often an operation handed out memory that nobody had written."""
     least_replays: dict[str, int]
     """The fewest replays that a line of code had, of what is documented to race and of the rest."""
     threads: int
-    """Of PyTorch on the CPU."""
+    """Threads of PyTorch on the CPU."""
     uncompiled: tuple[str, ...] = ()
     """Functions and networks made by ``torch.compile``: only their uncompiled form was audited."""
 
@@ -277,7 +277,7 @@ class _Spot:
             self.largest.include(a, b)
 
     def operation(self) -> NondeterministicOperation:
-        """As the result names it."""
+        """Give it as the result names it."""
         known = self.known
         return NondeterministicOperation(
             op=self.site.op,

@@ -42,7 +42,7 @@ class Draw:
     generator: str
     """``python``, ``numpy``, ``torch`` (on the CPU), ``cuda:0``."""
     n: int | None
-    """By how many numbers of 32 bits the generator's position moved, of a Mersenne Twister modulo
+    """How many numbers of 32 bits the generator's position moved by, for a Mersenne Twister modulo
     its block; 0 if only a kept normal was taken, none if a seed or state put it somewhere else."""
     what: str
     """``np.random.rand``, ``random.seed``, ``aten.rand.default``; ``unseen`` where no call was."""

@@ -87,7 +87,7 @@ class StepState:
         return id(optimizer) in self._known
 
     def _keep_hidden_parts(self) -> None:
-        """Of networks and optimizers that no name leads to: what a step changes before an update.
+        """Keep what a step changes, before an update, of networks that no name leads to.
 
         Gradients, buffers and training flags. Weights are kept when their optimizer is about to
         step, for few of these objects belong to the step.

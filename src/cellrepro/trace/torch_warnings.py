@@ -82,7 +82,7 @@ class WarningLog:
         self._records.setdefault(key, new).count += 1
 
     def records(self) -> list[WarningRecord]:
-        """In the order in which each kind first appeared, without the folders of this machine."""
+        """List the kinds in the order of their first appearance, without this machine's folders."""
         return [
             record.model_copy(update={"file": short_path(record.file)})
             for record in self._records.values()

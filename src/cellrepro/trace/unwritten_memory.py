@@ -47,7 +47,7 @@ class _Read:
     n_elements: int
     """Elements of one of its results that changed with the pattern."""
     max_abs: float
-    """By how much at most."""
+    """The largest difference."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class _Write:
     view: torch.Tensor
     """The argument through which it was written."""
     real: torch.Tensor
-    """In the training, after the operation."""
+    """The output in the training, after the operation."""
     real_before: torch.Tensor
-    """In the training, before it."""
+    """The output in the training, before the operation."""
     shadow: torch.Tensor
-    """With the pattern, after the operation on the copy."""
+    """The output with the pattern, after the operation on the copy."""
     shadow_before: torch.Tensor
-    """With the pattern, before it."""
+    """The output with the pattern, before the operation."""
 
     @property
     def is_resized(self) -> bool:
