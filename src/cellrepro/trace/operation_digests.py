@@ -39,8 +39,8 @@ class Digested(NamedTuple):
     """Several values together. A tuple is quick to make, twice for each operation."""
 
     digest: str
-    """Digest of all but devices, in order. Its length tells its kind, as for one tensor: 48 digits
-    where something lies on another device than the processor, else 32."""
+    """Digest of all but devices, in order. Its length tells its kind, as for one tensor: 48 hex
+    digits where something lies on another device than the processor, else 32."""
     shapes: str
     """Shapes of the tensors among them: ``2x3, 4``."""
     dtypes: str
