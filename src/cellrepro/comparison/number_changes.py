@@ -39,7 +39,8 @@ class NumberChange:
 
     def text(self, a: str, b: str) -> str:
         """Say how the numbers of ``b`` follow from those of ``a``, and what to do."""
-        bits = LARGEST_OF_BITS.get(int(self.by - (self.kind == "modulo")), "fewer bits")
+        largest = self.by - 1 if self.kind == "modulo" else self.by
+        bits = LARGEST_OF_BITS.get(int(largest), "fewer bits")
         enough = "32 bits" if self.by >= 32767 else "16 or 32 bits"
         again = f"; save {b} again, with {enough} and unchanged numbers"
         if self.lost:

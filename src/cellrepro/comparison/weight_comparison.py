@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from cellrepro.comparison.weight_files import FileComparison
 
 Copy = Literal["same numbers", "B is A rounded", "A is B rounded"]
-"""How one network may be the other in another type of numbers."""
+"""How one network may be the other in another type of numbers, the closest first."""
+
+_COPIES: tuple[Copy, ...] = get_args(Copy)
 
 _PIECE = 2**18  # parameters of each file in memory at a time, in search of a copy
 _BITS = {dtype: 8 * np.dtype(as_numpy).itemsize for dtype, as_numpy in NUMPY_TYPES.items()}
@@ -137,7 +139,7 @@ class WeightsComparison(Result, Distance):
     def _copy_in_words(self, copy: Copy) -> str:
         if copy == "same numbers":
             return f"the same numbers in two types ({self._types_of_both()}), no other bit differs"
-        other = "A" if copy.startswith("B") else "B"
+        other = "A" if copy == "B is A rounded" else "B"
         return (
             f"{copy} ({self._types_of_both()}): after rounding all of {other}'s "
             f"{amount(self.n_parameters, 'parameter')} are equal"
@@ -257,15 +259,14 @@ def _compared(name: str, a: Tensor, b: Tensor, sums: Sequence[Sums]) -> TensorCo
 
 def _copy_of(pairs: Iterable[tuple[Tensor, Tensor]]) -> Copy | None:
     """Say how two networks whose types differ are copies of each other; None where they are not."""
-    possible: set[Copy] = {"same numbers", "B is A rounded", "A is B rounded"}
+    possible = set(_COPIES)
     for a, b in pairs:
         if a.shape != b.shape:
             return None
         possible &= _copies(a, b)
         if not possible:
             return None
-    ranked: tuple[Copy, ...] = ("same numbers", "B is A rounded", "A is B rounded")
-    return next(kind for kind in ranked if kind in possible)
+    return next(kind for kind in _COPIES if kind in possible)
 
 
 def _type_name(dtype: str) -> str:

@@ -96,7 +96,10 @@ def compare_files(
     if a.keys() & b.keys() <= {_TENSORS}:
         return FileComparison(sizes, (DifferingPart("all", *sizes, "files of two formats"),))
     differing = []
-    for part in sorted(a | b, key=[*_REASONS].__contains__):  # the others cause these
+    parts = list(a | b)
+    causes = [part for part in parts if part not in _REASONS]
+    consequences = [part for part in parts if part in _REASONS]
+    for part in (*causes, *consequences):
         pieces = list(zip_longest(a.get(part, []), b.get(part, []), fillvalue=np.zeros(0, "u1")))
         n_a, n_b = np.sum([_n_differing(*sides) for sides in pieces], 0).tolist()
         if not (n_a or n_b):

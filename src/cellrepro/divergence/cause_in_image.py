@@ -12,6 +12,7 @@ from cellrepro.divergence.image_inspection import IMAGE_STAGES, ImageInspection
 from cellrepro.divergence.inspection import CannotInspect
 from cellrepro.divergence.judgements import DivergenceJudgement
 from cellrepro.divergence.result import Divergence
+from cellrepro.divergence.run_ledgers import image_of, is_stored_file
 from cellrepro.errors import CellreproError
 
 
@@ -24,7 +25,7 @@ def with_cause_in_image(
     first = answer.first
     if entry is None or first is None:
         return answer
-    image = _image_of(entry)
+    image = image_of(entry.name)
     difference = FirstDifference.of(entry, ledgers).of_image(image, images.index(image))
     judgement = _judged_in_image(difference, ledgers)
     cause = Cause(difference, judgement, Evidence("ledgers"))
@@ -52,9 +53,8 @@ def with_cause_in_image(
 def _first_in_image(ledgers: LedgerComparison, images: Sequence[str]) -> Difference | None:
     """The first difference in a stage of an image that both segmented."""
     for difference in ledgers.differences:
-        is_of_image = difference.stage in IMAGE_STAGES and _image_of(difference) in images
-        is_stored_file = difference.name.endswith(" stored file")
-        if is_of_image and not is_stored_file and difference.a and difference.b:
+        is_of_image = difference.stage in IMAGE_STAGES and image_of(difference.name) in images
+        if is_of_image and not is_stored_file(difference.name) and difference.a and difference.b:
             return difference
     return None
 
@@ -65,7 +65,3 @@ def _judged_in_image(difference: FirstDifference, ledgers: LedgerComparison) -> 
     if difference.stage == "decoded" or ledgers.of_stage("weights-init"):
         return "data"
     return "unexplained"
-
-
-def _image_of(difference: Difference) -> str:
-    return difference.name.rpartition(" ")[0]

@@ -18,6 +18,7 @@ from cellrepro.divergence.evidence import Cause, Evidence
 from cellrepro.divergence.first_difference import FirstDifference, OperationAt, Size
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import may_explain, of_round_off
+from cellrepro.divergence.run_ledgers import image_of
 from cellrepro.divergence.step_again import StepAgain, same_as_stored, step_again, steps_again
 from cellrepro.divergence.substitute_calls import (
     OutputsBySide,
@@ -74,7 +75,7 @@ class StepInspection(Inspection):
         if difference.step is not None:
             return difference.step
         # Operations of an image are numbered as the images are.
-        image = difference.names[0].rpartition(" ")[0]
+        image = image_of(difference.names[0])
         return list(self.repeats[0].manifest.masks).index(image)
 
     def _cause_in_draws(self, difference: FirstDifference, step: int) -> Cause | None:
