@@ -77,7 +77,7 @@ RECORDS: Mapping[str, Record] = {
         "cellrepro.trace.batch_invariance", "An operation that depends on the batch"
     ),
     "BatchInvariance": Record("cellrepro.trace.batch_invariance", "Dependence on the batch"),
-    "BatchResult": Record("cellrepro.audits.segmentation", "Masks with one batch size"),
+    "BatchResult": Record("cellrepro.audits.batch_results", "Masks with one batch size"),
     "Change": Record("cellrepro.explanation.causes", "A cause"),
     "Commands": Record("cellrepro.explanation.commands", "Commands of a side"),
     "Comparison": Record("cellrepro.explanation.two_results", "compare"),

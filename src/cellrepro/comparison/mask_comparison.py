@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cellrepro.comparison.changed_cells import cell_rows, not_kept
 from cellrepro.comparison.label_pair import ReadPair, read_pair
 from cellrepro.comparison.mask_totals import totals_over
-from cellrepro.comparison.object_changes import ObjectChange, cell_rows, not_kept, object_changes
+from cellrepro.comparison.object_changes import ObjectChange, object_changes
 from cellrepro.comparison.object_matching import partners
 from cellrepro.comparison.scores import THRESHOLDS, MaskScores, ratio, scores_of
 from cellrepro.comparison.verdicts import Verdict

@@ -11,9 +11,7 @@ from typing import Literal, cast
 import numpy as np
 
 from cellrepro.comparison.pickle_reading import Arguments, Callee, Refused, Unfinished
-from cellrepro.comparison.stored_tensors import (
-    sizes_in,
-)
+from cellrepro.comparison.stored_tensors import sizes_in
 from cellrepro.comparison.weight_tensors import NUMPY_TYPES, Tensor
 
 _CODES_OF_NUMPY: Mapping[str, str] = {

@@ -8,11 +8,12 @@ from dataclasses import replace
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
 from cellrepro.divergence.evidence import Cause, Evidence
 from cellrepro.divergence.first_difference import FirstDifference
-from cellrepro.divergence.image_inspection import IMAGE_STAGES, ImageInspection
+from cellrepro.divergence.image_inspection import ImageInspection
 from cellrepro.divergence.inspection import CannotInspect
 from cellrepro.divergence.judgements import DivergenceJudgement
 from cellrepro.divergence.result import Divergence
 from cellrepro.divergence.run_ledgers import image_of, is_stored_file
+from cellrepro.divergence.segmented_again import IMAGE_STAGES
 from cellrepro.errors import CellreproError
 
 

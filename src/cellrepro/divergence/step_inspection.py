@@ -19,7 +19,8 @@ from cellrepro.divergence.first_difference import FirstDifference, OperationAt, 
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import may_explain, of_round_off
 from cellrepro.divergence.run_ledgers import image_of
-from cellrepro.divergence.step_again import StepAgain, same_as_stored, step_again, steps_again
+from cellrepro.divergence.step_again import StepAgain, step_again, steps_again
+from cellrepro.divergence.stepper import same_as_stored
 from cellrepro.divergence.substitute_calls import (
     OutputsBySide,
     align_operations,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from cellrepro.comparison.changed_cells import cell_rows, cells_of, not_kept
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import MaskTotals, totals_over
 from cellrepro.comparison.number_changes import number_change
@@ -18,7 +19,6 @@ from cellrepro.comparison.number_remarks import (
     n_numbers,
     piece_remarks,
 )
-from cellrepro.comparison.object_changes import cell_rows, cells_of, not_kept
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.setting_meanings import value_text

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import tifffile
 
 from cellrepro.errors import BadInput, NotPossibleHere
-
-if TYPE_CHECKING:
-    pass
-
 
 ALWAYS_ALLOWED = 64 * 2**20
 """Bytes of pixels that a file of any size may promise."""
