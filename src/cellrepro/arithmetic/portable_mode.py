@@ -18,7 +18,8 @@ from cellrepro.arithmetic.proof import prove
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.digests.site import Site
 from cellrepro.errors import NotPossibleHere
-from cellrepro.trace.observer import Call, Observer, source_line
+from cellrepro.trace.observer import Call, Observer
+from cellrepro.trace.source_lines import source_line
 
 _USUAL_CHANCE = 0.5  # of ``bernoulli_``: the dispatcher drops what equals the schema's default
 _COMPUTES_SCALARS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -26,11 +26,10 @@ from cellrepro.comparison.within_spread import (
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.spec.spec import PARAMETERS
-from cellrepro.words import amount, share_text, span
+from cellrepro.words import amount, share_text
 
 if TYPE_CHECKING:
-    from cellrepro.comparison.mask_comparison import MaskComparison
-    from cellrepro.store.store import Repeat, Run
+    from cellrepro.store.store import Run
 
 MOST_PAIRS = 150
 """Pairs of runs that are compared along one axis."""
@@ -93,21 +92,21 @@ def measure_spread(
     measured = []
     for name in axes:
         chosen, n_pairs = choose(samples, name, MOST_PAIRS, names)
-        pairs = _compared(masks, chosen)
+        pairs = compared(masks, chosen)
         if pairs:
             measured.append(Axis(name, pairs, n_pairs - len(pairs)))
     return Spread(measured)
 
 
-def _compared(masks: MaskPairs, chosen: Sequence[Pair]) -> list[Pair]:
+def compared(masks: MaskPairs, chosen: Sequence[Pair]) -> list[Pair]:
     """Compare the masks of as many of the chosen pairs as there is time for."""
     enough = masks.n_compared + MOST_PIXELS
-    compared = []
+    result = []
     for pair in chosen:
         if masks.n_compared >= enough:  # equal ones come free, but they alone would be a choice
             break
-        compared.append(replace(pair, images=masks.differences(pair.a, pair.b)))
-    return compared
+        result.append(replace(pair, images=masks.differences(pair.a, pair.b)))
+    return result
 
 
 class Spread(Result):
@@ -252,54 +251,3 @@ def _seed_clause(spread: Spread) -> str:
     if spread.n_seeds < FEWEST_SEEDS:
         text += f"; only {spread.n_seeds} seeds: not enough to say what is less than that"
     return text
-
-
-# -- two repeats -----------------------------------------------------------------------------
-
-
-def decide_between(
-    a: Repeat,
-    b: Repeat,
-    runs: Iterable[Run],
-    *,
-    results: Mapping[str, MaskComparison] | None = None,
-) -> Decision:
-    """Decide whether two stored repeats differ by less than seeds do.
-
-    Never within, if a and b differ in the seed.
-    """
-    masks = MaskPairs()
-    pair = Pair(
-        axis="",
-        context="",
-        name_a="a",
-        name_b="b",
-        a=a,
-        b=b,
-        units=("", ""),
-        images=masks.differences(a, b, results),
-    )
-    alike = {Sample(side).facts_without("seed") for side in (a, b)}
-    specs = [side.spec.model_copy(update={"seed": None}) for side in (a, b)]
-    family = [
-        sample
-        for run in runs
-        if run.spec.model_copy(update={"seed": None}) in specs  # before any manifest is read
-        for sample in map(Sample, run.repeats)
-        if sample.facts_without("seed") in alike
-    ]
-    names = Names(sample.repeat for sample in family)
-    chosen, _ = choose(family, "seed", MOST_PAIRS, names)
-    seeds = Axis("seed", _compared(masks, chosen))
-    if a.spec.seed == b.spec.seed:
-        return Spread([seeds]).beside_seeds([pair], [pair])
-    decision = decide([pair], seeds.evidence)
-    if not seeds.evidence or pair.vacuous:
-        return replace(decision, within=False)
-    shares = [of_seeds.changed for of_seeds in seeds.evidence]
-    text = (
-        f"the seeds differ: {share_text(pair.changed)} of the cells changed; "
-        f"{amount(len(shares), 'pair')} of {seeds.n_values} seeds changed "
-        f"{span(share_text(min(shares)), share_text(max(shares)))}"
-    )
-    return Decision(False, text, changed=decision.changed)

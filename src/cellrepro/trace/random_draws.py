@@ -22,8 +22,9 @@ import torch
 from cellrepro.digests.site import Site
 from cellrepro.errors import BadInput
 from cellrepro.trace.generator_positions import GeneratorPosition, positions_now
-from cellrepro.trace.observer import Call, Observer, source_line
+from cellrepro.trace.observer import Call, Observer
 from cellrepro.trace.replay_plan import plan_of
+from cellrepro.trace.source_lines import source_line
 
 if TYPE_CHECKING:
     from typing_extensions import Self
