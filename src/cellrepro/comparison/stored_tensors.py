@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from cellrepro.comparison.pickle_reading import Refused
-from cellrepro.comparison.weight_tensors import NUMPY_TYPES, Bits
-from cellrepro.errors import BadInput
+from cellrepro.comparison.weight_tensors import NUMPY_TYPES, Bits, became_shorter
 
 STORAGE_TYPES: Mapping[str, str] = {
     "DoubleStorage": "F64",
@@ -110,14 +109,14 @@ class View:
         else:
             bits = self._strided(first, width).flat[start : start + n_asked]
         if len(bits) < n_asked:
-            raise BadInput(f"{self.path} became shorter while it was read; let its writer finish")
+            raise became_shorter(self.path)
         return bits
 
     def _strided(self, first: int, width: int) -> Bits:
         """A strided view of the file: transposed, or with gaps."""
         n = self._n_spanned
         if self.path.stat().st_size < first + n * width:
-            raise BadInput(f"{self.path} became shorter while it was read; let its writer finish")
+            raise became_shorter(self.path)
         elements = np.memmap(self.path, f"<u{width}", "r", first, (n,))
         strides = [stride * width for stride in self.strides]
         return np.lib.stride_tricks.as_strided(elements, self.shape, strides, writeable=False)

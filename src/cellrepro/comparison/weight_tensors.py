@@ -6,10 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from natsort import natsorted
 from numpy.typing import NDArray
+
+from cellrepro.errors import BadInput
 
 Bits = NDArray[np.unsignedinteger]
 """Parameters as unsigned integers of their width, flat."""
@@ -93,6 +96,11 @@ def differences(a: Values, b: Values, same_bits: NDArray[np.bool_] | bool) -> Va
         difference = b - a
         difference[same_bits | (a == b)] = 0
     return difference
+
+
+def became_shorter(path: Path) -> BadInput:
+    """The error for a file that lost bytes while it was read."""
+    return BadInput(f"{path} became shorter while it was read; let its writer finish")
 
 
 # -- names of tensors ------------------------------------------------------------------------
