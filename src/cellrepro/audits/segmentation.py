@@ -193,7 +193,6 @@ def audit_images(child: Child, *, request: Request, options: AuditOptions) -> Se
     """Audit some images in the child, then the batches of the first."""
     from cellrepro.model.inference import evaluator, in_plain_layout, packs_tensors
     from cellrepro.model.network import build
-    from cellrepro.trace.operation_audit import audit
 
     with ExitStack() as stack:
         device = stack.enter_context(child.prepared())
@@ -212,14 +211,7 @@ def audit_images(child: Child, *, request: Request, options: AuditOptions) -> Se
             evaluate(image.image, stack=image.stack, **arguments)
             child.tell("done", f"{image.name} audited")
 
-        operations = audit(
-            step,
-            steps=len(images),
-            replays=options.replays,
-            suspects=options.suspects,
-            threads=options.threads,
-            model=network,
-        )
+        operations = options.audited(step, steps=len(images), model=network)
         compared = batches_compared(child, network, evaluate, images[0], arguments)
     return SegmentationAudit(
         spec=request.spec,

@@ -203,7 +203,6 @@ def audit_steps(child: Child, *, request: Request, options: AuditOptions) -> Tra
     """Begin a training as a worker does, in the child, and audit the steps after one epoch."""
     from cellrepro.images.folder import read_folder
     from cellrepro.model.network import build
-    from cellrepro.trace.operation_audit import audit
     from cellrepro.trace.torch_warnings import determinism_warnings
 
     # Cellpose's learning rate is 0 in the first epoch, which ends before the audit.
@@ -228,14 +227,7 @@ def audit_steps(child: Child, *, request: Request, options: AuditOptions) -> Tra
             rates.append(loop.optimizer.param_groups[0]["lr"])
             child.phase(f"step {loop.training.n_steps} audited")
 
-        operations = audit(
-            step,
-            steps=options.steps,
-            replays=options.replays,
-            suspects=options.suspects,
-            threads=options.threads,
-            model=network,
-        )
+        operations = options.audited(step, steps=options.steps, model=network)
         n_changed = sum(
             int((before != after).sum())
             for before, after in zip(weights_before, network.parameters(), strict=True)

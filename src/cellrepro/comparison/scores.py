@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import numpy as np
@@ -70,7 +70,14 @@ _STARDIST = "StarDist 0.9.2"
 _SCIKIT_IMAGE = "scikit-image 0.26.0"
 _MEILA = "Meilă, *Comparing clusterings by the variation of information*, COLT 2003"
 _DIVIDED = "0; NaN where divided by nothing"
-_AS_ANY_LABELS = "as for any labels"
+_VARIATION = Score(
+    "information",
+    range="0 or more",
+    unit="bits",
+    best=0,
+    of_nothing="0",
+    of_one_side="as for any labels",
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -214,49 +221,29 @@ class MaskScores:
     edge of the image is no boundary. 0 if one side has none."""
     vi_split: Annotated[
         float,
-        Score(
-            "information",
-            "VI, split",
-            "grows where {b} cuts cells",
-            range="0 or more",
-            unit="bits",
-            best=0,
+        replace(
+            _VARIATION,
+            label="VI, split",
+            meaning="grows where {b} cuts cells",
             source=_MEILA,
             checked_with=_SCIKIT_IMAGE,
-            of_nothing="0",
-            of_one_side=_AS_ANY_LABELS,
         ),
     ]
     """Conditional entropy H(b | a), the bits of information about b that a leaves open: grows where
     b cuts objects."""
     vi_merge: Annotated[
         float,
-        Score(
-            "information",
-            "VI, merge",
-            "grows where {b} joins cells",
-            range="0 or more",
-            unit="bits",
-            best=0,
+        replace(
+            _VARIATION,
+            label="VI, merge",
+            meaning="grows where {b} joins cells",
             source=_MEILA,
             checked_with=_SCIKIT_IMAGE,
-            of_nothing="0",
-            of_one_side=_AS_ANY_LABELS,
         ),
     ]
     """Conditional entropy H(a | b), the bits of information about a that b leaves open: grows where
     b joins objects."""
-    vi: Annotated[
-        float,
-        Score(
-            "information",
-            range="0 or more",
-            unit="bits",
-            best=0,
-            of_nothing="0",
-            of_one_side=_AS_ANY_LABELS,
-        ),
-    ]
+    vi: Annotated[float, _VARIATION]
     """Variation of information, ``vi_split + vi_merge``."""
     rand_error: Annotated[
         float,
