@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cellrepro.comparison.planes import canonical
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.scores import average_precision
 from cellrepro.digests.digests import array_digest
 from cellrepro.spec.spec import Spec

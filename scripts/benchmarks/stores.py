@@ -125,7 +125,7 @@ def _store_copy(
     import tifffile
     from safetensors.numpy import load_file, save_file
 
-    from cellrepro.comparison.planes import canonical
+    from cellrepro.comparison.label_numbers import canonical
     from cellrepro.digests.digests import array_digest, file_digest
 
     of_seed = nuance.of_seed()

@@ -164,7 +164,7 @@ def outline_of(
     -------
     ndarray of bool, shape (Y, X)
     """
-    from cellrepro.comparison.planes import canonical
+    from cellrepro.comparison.label_numbers import canonical
 
     if cell.label:
         return agreement.consensus == cell.label

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cellrepro.comparison.consensus import agree
-from cellrepro.comparison.planes import canonical
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.errors import BadInput
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=40)

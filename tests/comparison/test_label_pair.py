@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from cellrepro.comparison.category_map import categories
 from cellrepro.comparison.consensus import agree
+from cellrepro.comparison.label_numbers import canonical, numbering
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.number_remarks import number_remarks
-from cellrepro.comparison.planes import canonical, numbering
 from cellrepro.explanation.two_results import label_notes
 
 

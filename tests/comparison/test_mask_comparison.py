@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as hnp
 from scipy.optimize import linear_sum_assignment
 
 from cellrepro.comparison.category_map import categories
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.mask_comparison import compare_masks
-from cellrepro.comparison.planes import canonical
 from cellrepro.comparison.scores import average_precision
 from cellrepro.errors import BadInput
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cellrepro.comparison.planes import canonical
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image

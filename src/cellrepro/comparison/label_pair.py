@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cellrepro.comparison.label_numbers import Numbering, numbered_by_plane, numbering
 from cellrepro.comparison.object_matching import Integers, Overlap, overlap
-from cellrepro.comparison.planes import Numbering, numbered_by_plane, numbering
 from cellrepro.comparison.shared_numbers import told_apart
 
 if TYPE_CHECKING:

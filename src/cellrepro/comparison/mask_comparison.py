@@ -23,7 +23,7 @@ from cellrepro.results import Result, Row, derived, json_names
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from cellrepro.comparison.planes import Numbering
+    from cellrepro.comparison.label_numbers import Numbering
 
 
 @dataclass(frozen=True, eq=False, repr=False)

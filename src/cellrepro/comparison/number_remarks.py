@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.comparison.planes import numbered_by_plane, numbering
+from cellrepro.comparison.label_numbers import numbered_by_plane, numbering
 from cellrepro.images.label_pieces import LEAST_OF_LARGEST, doubt, pieces_that_touch
 from cellrepro.words import amount, share_text
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.comparison.planes import renumbered
+from cellrepro.comparison.label_numbers import renumbered
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.distinct_results import DistinctResult
+from cellrepro.comparison.label_numbers import renumbered
 from cellrepro.comparison.object_groups import ObjectGroups
 from cellrepro.comparison.object_matching import Integers
-from cellrepro.comparison.planes import renumbered
 
 
 @dataclass(frozen=True, eq=False)

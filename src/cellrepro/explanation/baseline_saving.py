@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.comparison.planes import canonical
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.seed_spread import Pair, measure_spread
 from cellrepro.comparison.spread_axes import AXES
 from cellrepro.errors import BadInput

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.number_remarks import number_remarks
-from cellrepro.comparison.planes import canonical
 from cellrepro.comparison.state_comparison import descriptions_of
 from cellrepro.comparison.weight_reading import open_file
 from cellrepro.comparison.weight_tensors import Tensor, pieces, values

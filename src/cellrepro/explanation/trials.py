@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.object_matching import matches, overlap, partners
-from cellrepro.comparison.planes import canonical
 from cellrepro.digests.digests import value_digest
 from cellrepro.errors import CellreproError
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION, Condition

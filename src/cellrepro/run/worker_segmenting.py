@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.comparison.planes import canonical
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.scores import average_precision
 from cellrepro.digests.digests import array_digest
 from cellrepro.digests.tensor_digests import tensor_digest

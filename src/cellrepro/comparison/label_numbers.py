@@ -1,4 +1,4 @@
-"""How the numbers of a stack of label images run through its planes.
+"""The numbers of a label image: how they run through planes, and how they are given anew.
 
 Cellpose without ``stitch_threshold`` and ``do_3D`` numbers every plane from 1, as every
 segmentation frame by frame does: an object is then known by its plane and its number. A stack that
