@@ -58,7 +58,7 @@ class StageDigest:
 
 @dataclass(frozen=True, repr=False)
 class PortableWitness(Result):
-    """What one machine says about mode ``portable``."""
+    """The testimony of one machine about mode ``portable``."""
 
     profile: str
     """The profile with which it computed."""

@@ -70,7 +70,7 @@ class Trial:
 
 @dataclass(frozen=True, repr=False)
 class SeedProbe(Result):
-    """What two values of every seed made of the same training, in mode ``strict``."""
+    """The effects of two values of every seed on the same training, in mode ``strict``."""
 
     trials: tuple[Trial, ...]
     """Two for each of `SEEDS`, from the same initial weights."""

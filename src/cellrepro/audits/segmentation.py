@@ -35,7 +35,7 @@ _UNPACKED = (
 
 @dataclass(frozen=True, repr=False)
 class SegmentationAudit(AuditOfRun):
-    """What the audit of a segmentation found."""
+    """The answer of an audit of a segmentation."""
 
     batch: BatchInvariance | None = None
     """The operations that give a tile different bits in a batch than alone; None where a function
@@ -57,7 +57,7 @@ class SegmentationAudit(AuditOfRun):
 
     @derived
     def uncompiled(self) -> tuple[str, ...]:
-        """What ``torch.compile`` made: only its uncompiled form was audited."""
+        """Say what ``torch.compile`` made: only its uncompiled form was audited."""
         return self.operations.uncompiled
 
     @property

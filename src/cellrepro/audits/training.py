@@ -26,7 +26,7 @@ _WARM_UP = 2  # steps, for memory and the choice of kernels
 
 @dataclass(frozen=True)
 class Updates:
-    """What the audited steps changed: an audit of steps that train nothing would prove nothing."""
+    """Updates of the audited steps: an audit of steps that train nothing would prove nothing."""
 
     lowest_rate: float
     """The lowest learning rate of a step."""
@@ -45,10 +45,10 @@ class Updates:
 
 @dataclass(frozen=True, repr=False)
 class TrainingAudit(AuditOfRun):
-    """What the audit of a training found."""
+    """The answer of an audit of a training."""
 
     updates: Updates = field(repr=False)
-    """What the audited steps changed."""
+    """The updates that the audited steps made."""
     warnings: tuple[NondeterministicOperation, ...]
     """Operations of one step of which PyTorch warns in mode ``warn``."""
     suspects: tuple[NondeterministicOperation, ...] = ()

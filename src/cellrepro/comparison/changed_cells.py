@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ChangedCell(NamedTuple):
-    """What became of a cell, and the image in which it lies."""
+    """A cell of compared images: the change that became of it, and the image in which it lies."""
 
     image: str
     change: ObjectChange

@@ -74,7 +74,7 @@ class Agreement(Result):
     """Share of the runs that give the pixel the same object, in [0, 1]: the most votes of any one
     object."""
     consensus: NDArray[np.uint32] = field(repr=False)
-    """What most runs say, numbered from 1 in raster order; 0 is background."""
+    """The label image that most runs agree on, numbered from 1 in raster order."""
     objects: tuple[Stability, ...]
     """The least stable first: in fewest runs, then with the lowest mean IoU, then by position."""
     results: tuple[tuple[int, ...], ...]

@@ -29,7 +29,7 @@ _SETTINGS = ("origin", "spec", "args", "config", "cfg", "hparams", "hyper_parame
 
 @dataclass(frozen=True)
 class FileContent:
-    """What lies in a file of tensors. Nothing of a tensor was read yet."""
+    """The content of a file of tensors. Nothing of a tensor was read yet."""
 
     network: Network = field(default_factory=dict)
     """Empty where the file holds none, or several."""
@@ -50,7 +50,7 @@ class FileContent:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What it holds beside a network, in words of `StatePart` and ``generators``."""
+        """Say what it holds beside a network, in words of `StatePart` and ``generators``."""
         generators = ("generators",) if self.generators else ()
         parts = (part for part in PARTS if part in self.tensors or part in self.values)
         return (*parts, *generators)

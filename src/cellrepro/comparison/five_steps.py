@@ -40,7 +40,7 @@ class Step:
     answer: str
     """One sentence or several; where nothing was compared, why."""
     todo: str
-    """What to run for an answer; empty where there is one."""
+    """The runs that would give an answer; empty where there is one."""
 
     @property
     def answered(self) -> bool:
@@ -50,7 +50,7 @@ class Step:
 
 @dataclass(frozen=True)
 class _Question:
-    """What a step asks, before anything was compared."""
+    """The question of a step, before anything was compared."""
 
     number: int
     text: str
@@ -162,7 +162,7 @@ def _settings_step(spread: Spread, question: _Question, *, axis_names: Sequence[
 
 
 def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
-    """What an axis changed, and whether seeds change more."""
+    """Say what an axis changed, and whether seeds change more."""
     changed = axis.distribution().mean
     ppm = axis.distribution("ppm").mean
     n_pairs = len(axis.evidence)

@@ -28,11 +28,11 @@ class GeneratorState:
     seed: int | None
     """The seed with which it began; None where the state does not say."""
     stream: object
-    """What stays the same from one draw to the next, for some draws at least."""
+    """The part that stays the same from one draw to the next, for some draws at least."""
     position: int | None
     """Draws made in that stream; None where it cannot be told."""
     kept: object
-    """What it has drawn and not given yet, as the second of two normal numbers."""
+    """Numbers that it has drawn and not given yet, as the second of two normal ones."""
     twister: TwisterState | None = None
     """Stream and position of a Mersenne twister."""
 

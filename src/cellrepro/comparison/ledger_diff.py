@@ -27,7 +27,7 @@ class Difference:
     b: LedgerRow | None
 
     def in_words(self) -> str:
-        """What each side holds, as short as possible."""
+        """Say what each side holds, as short as possible."""
         return f"{self.name}: {_in_words(self.a)} in A, {_in_words(self.b)} in B"
 
 
@@ -43,7 +43,7 @@ def _in_words(entry: LedgerRow | None) -> str:
 
 @dataclass(frozen=True)
 class LedgerComparison:
-    """What two ledgers have in common and in what they differ."""
+    """Two ledgers, compared entry by entry."""
 
     differences: tuple[Difference, ...]
     """All differences, in the order in which the runs passed them."""

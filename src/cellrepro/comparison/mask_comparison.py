@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MaskCounts:
-    """What is counted in two label images: pixels, and what became of every object."""
+    """The counts of two label images: pixels, and the changes of every object."""
 
     shape: tuple[int, ...]
     """(Y, X) or (Z, Y, X), pixels."""
@@ -68,7 +68,7 @@ class MaskCounts:
     """Numbers of each side that name several objects which do not touch. These count by
     themselves."""
     objects: tuple[ObjectChange, ...] = field(repr=False)
-    """What became of every object; each is in exactly one change."""
+    """The changes of all objects; each object is in exactly one of them."""
     kinds: Counter[str] = field(repr=False)
     """How many changes of each `ObjectKind` there are."""
     n_objects_a: int

@@ -35,7 +35,7 @@ class Interval(NamedTuple):
     high: float
     """Upper end."""
     over: str
-    """What was resampled."""
+    """The things that were resampled, in words."""
 
 
 class Distribution(NamedTuple):

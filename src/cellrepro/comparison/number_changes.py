@@ -80,7 +80,7 @@ class _Partners:
     numbers: Integers
     """The numbers of the first image, ascending, without 0."""
     values: Integers
-    """What most pixels of each of them have in the second image."""
+    """The number that most pixels of each of them have in the second image."""
 
     def follow(self, expected: Integers) -> bool:
         """Whether nearly all numbers have these in their place."""

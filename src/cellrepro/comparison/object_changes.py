@@ -40,7 +40,7 @@ _Positions = NDArray[np.int64]
 
 
 class ObjectKind(StrEnum):
-    """What became of an object; each member equals its word."""
+    """The fates of an object; each member equals its word."""
 
     KEPT = "kept"
     MOVED = "moved"
@@ -56,10 +56,10 @@ class ObjectKind(StrEnum):
 
 
 class ObjectChange(NamedTuple):
-    """What became of one object, or of the objects that one split into or was merged from."""
+    """The fate of one object, or of the objects that one split into or was merged from."""
 
     kind: ObjectKind
-    """What became of it."""
+    """Its fate, in a word."""
     labels_a: tuple[int, ...]
     """Several for the parts of a split or merge; empty where the side has no such object."""
     labels_b: tuple[int, ...]
@@ -133,7 +133,7 @@ class _UnpairedObjects:
     """One object without a counterpart, or one and the parts that it split into or came of."""
 
     kind: ObjectKind
-    """What became of them."""
+    """Their fate."""
     objects_a: _Positions
     """Objects of a, as positions in an `Overlap`."""
     objects_b: _Positions
@@ -143,7 +143,7 @@ class _UnpairedObjects:
 
     @property
     def weight(self) -> tuple[int, int]:
-        """What settles which of several goes first: shared pixels, then number of objects."""
+        """Weigh it among several, of which the heaviest goes first: shared pixels, then objects."""
         return self.n_shared, len(self.objects_a) + len(self.objects_b)
 
     @cached_property

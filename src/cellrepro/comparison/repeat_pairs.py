@@ -33,7 +33,7 @@ class Pair:
 
     axis: str
     context: str
-    """What else varies among the pairs, as it is here, in words."""
+    """The values, in words, of all else that varies among the pairs."""
     name_a: str
     """The value of a on the axis, in words."""
     name_b: str
@@ -46,9 +46,9 @@ class Pair:
     settings: str = ""
     """Equal for pairs that are alike in all but the axis and `DRAWN`."""
     setting: str = ""
-    """What of these settings varies among the runs, in words."""
+    """The values, in words, of those settings that vary among the runs."""
     images: Mapping[str, ImageDifference] = field(default_factory=dict)
-    """What differs on each image, once they were compared."""
+    """The differences on each image, once they were compared."""
 
     @property
     def contrast(self) -> tuple:

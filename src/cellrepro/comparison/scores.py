@@ -34,7 +34,7 @@ ScoreGroup = Literal["pixels", "matches", "outlines", "information"]
 
 @dataclass(frozen=True)
 class Score:
-    """What tables and pages say of a score; its definition is the docstring of its field."""
+    """A score as tables and pages show it; its definition is the docstring of its field."""
 
     group: ScoreGroup
     label: str = ""
@@ -48,7 +48,7 @@ class Score:
     source: str = ""
     """Where it is defined; empty where that follows from another score."""
     checked_with: str = "examples computed by hand"
-    """What the tests compare it with."""
+    """The programs or examples with which the tests compare it."""
     of_nothing: str = "NaN"
     """Its value where neither side has an object."""
     of_one_side: str = "0"

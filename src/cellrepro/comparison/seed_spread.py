@@ -190,7 +190,7 @@ class Spread(Result):
         return self.decide(axis.name).reason
 
     def sentence(self) -> str:
-        """What each axis does to the cells, beside what seeds do."""
+        """Say what each axis does to the cells, beside what seeds do."""
         clauses = [
             _clause(axis, self.decide(axis.name)) for axis in self.axes if axis.name != "seed"
         ]
@@ -215,7 +215,7 @@ def _objection(decision: Decision) -> tuple[bool, bool, float]:
 
 
 def _contrast(pair: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
-    """What tells a pair's contrast from the others, as in "between cpu and cuda, for strict"."""
+    """Tell a pair's contrast from the others, as in "between cpu and cuda, for strict"."""
     if len(contrasts) == 1:
         return ""
     values = {group[0].contrast[1] for group in contrasts}

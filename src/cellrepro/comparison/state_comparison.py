@@ -1,4 +1,4 @@
-"""What lies beside the networks of two checkpoints, side by side."""
+"""All that lies beside the networks of two checkpoints, side by side."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ValuePair:
 
 @dataclass(frozen=True)
 class StateComparison:
-    """What lies beside the networks of two checkpoints, side by side."""
+    """All that lies beside the networks of two checkpoints, side by side."""
 
     tensors: Mapping[StatePart, WeightsComparison]
     """Tensors of the optimizer and of what else has some, compared."""

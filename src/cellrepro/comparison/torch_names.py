@@ -183,7 +183,7 @@ def _path(kind: type[PurePosixPath | PureWindowsPath], arguments: Arguments) -> 
 
 
 def _plain_names() -> Mapping[str, object]:
-    """What stands for the names that do not depend on a file."""
+    """List the recipes that stand for names which do not depend on a file."""
     names: dict[str, object] = {
         "collections.OrderedDict": Callee(_dictionary),
         "collections.Counter": Callee(_dictionary),

@@ -21,7 +21,7 @@ class VerdictShown:
     meaning: str
     """Its entry in the glossary."""
     of_runs: str
-    """What is said of runs that came out so; ``{of_these}`` of them in their masks, too."""
+    """The sentence about runs that came out so; ``{of_these}`` of them in their masks, too."""
     sign: str
     """A mark for those who see no colours."""
     colour: str
@@ -31,7 +31,7 @@ class VerdictShown:
 
 
 class Verdict(StrEnum):
-    """What a comparison found; each member equals its word, so it writes itself to JSON."""
+    """The answer of a comparison; each member equals its word, so it writes itself to JSON."""
 
     IDENTICAL = "identical"
     SAME_OBJECTS = "same-objects"

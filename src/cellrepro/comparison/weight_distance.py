@@ -85,7 +85,7 @@ class _Products(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What the distance of a piece of a tensor is made of."""
+    """The sums that the distance of a piece of a tensor is made of."""
 
     tensor: str | None
     """Name of the tensor, if it has a distance."""

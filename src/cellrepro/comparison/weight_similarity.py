@@ -147,7 +147,7 @@ def _layout(file: Network) -> dict[str, tuple[int, ...]]:
 
 
 class _Sums(NamedTuple):
-    """What distances are made of, added up over pieces, by layer."""
+    """The sums that distances are made of, added up over pieces, by layer."""
 
     squared_lengths: Values
     """The squared length of each network, layer by layer."""

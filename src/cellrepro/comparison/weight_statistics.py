@@ -75,7 +75,7 @@ def weight_statistics(path: str | Path) -> dict[str, WeightStatistics]:
 
 
 class _Moments(NamedTuple):
-    """What the statistics of several tensors are made of, for one of them."""
+    """The sums of one tensor, of which the statistics of several are made."""
 
     n: float
     """Number of values."""

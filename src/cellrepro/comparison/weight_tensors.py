@@ -78,7 +78,7 @@ def pieces(tensors: Sequence[Tensor], n_values: int) -> Iterator[list[Bits]]:
 
 
 def values(bits: Bits, dtype: str) -> Values:
-    """What the bits stand for, as float64.
+    """Give the numbers that bits stand for, as float64.
 
     >>> values(np.array([0x3F80], "<u2"), "BF16").tolist()
     [1.0]

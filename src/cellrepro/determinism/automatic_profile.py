@@ -14,7 +14,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class UsableDevices:
-    """What the installed PyTorch can compute on beside the processor."""
+    """The devices that the installed PyTorch can compute on beside the processor."""
 
     cuda: bool
     """The first NVIDIA GPU, or one of AMD's through ROCm."""

@@ -71,7 +71,7 @@ def check_switches(mode: Mode, chosen: Mapping[str, bool]) -> None:
 
 
 def _of_mode(mode: Mode) -> dict[str, bool]:
-    """What a mode sets of `_FIXED`; nothing in ``off``."""
+    """Give the switches of `_FIXED` that a mode sets; none in ``off``."""
     if check_mode(mode) == "off":
         return {}
     fixed = mode not in FREE
@@ -80,7 +80,7 @@ def _of_mode(mode: Mode) -> dict[str, bool]:
 
 
 def switches() -> dict[str, object]:
-    """What is in force in this process, read back from PyTorch and the environment.
+    """Give the switches in force in this process, read back from PyTorch and the environment.
 
     Plain values, for JSON. None stands for a switch that this PyTorch does not have.
     ``fp32_precision_...`` are what an operation would use, inheritance followed. Nothing where

@@ -77,7 +77,7 @@ def _matrix(
 
 
 def coefficients(n_rows: int, length: int, dtype: Any = np.float32) -> np.ndarray:
-    """What each row contributes to each resampled row: shape (length, n_rows), rows sum to 1.
+    """Give the share of each row in each resampled row: shape (length, n_rows), rows sum to 1.
 
     Computed in ``dtype`` as by PyTorch 2.15 (``ATen/native/UpSample.h``), which takes float64 for
     float64 tensors and float32 for all others.

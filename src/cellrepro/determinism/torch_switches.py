@@ -110,7 +110,7 @@ def read_recorded() -> dict[str, SwitchValue]:
 
 
 def _answer(read: Callable[[], SwitchValue]) -> SwitchValue:
-    """What PyTorch's older interface answers, if it does."""
+    """Ask PyTorch's older interface, which may not answer."""
     try:
         return read()
     except RuntimeError:

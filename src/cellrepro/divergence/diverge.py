@@ -125,7 +125,7 @@ def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Diverge
 def _names_by_stage(
     ledgers: LedgerComparison, stages: Sequence[str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """What differs, by stage, each name once."""
+    """List the names that differ, by stage, each once."""
     by_stage = {}
     for stage in stages:
         names = dict.fromkeys(difference.name for difference in ledgers.of_stage(stage))

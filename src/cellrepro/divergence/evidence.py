@@ -86,7 +86,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Cause:
-    """What made a difference: its operation, the judgement, and how that is known."""
+    """The cause of a difference: its operation, the judgement, and how that is known."""
 
     difference: FirstDifference
     judgement: DivergenceJudgement

@@ -97,7 +97,7 @@ class FirstDifference:
     stage: str
     """Stage of the run: ``spec``, ``data``, ``batch``, ``forward``, ``masks`` …"""
     names: tuple[str, ...]
-    """What differs: variables, files, generators, groups of layers, images."""
+    """The things that differ: variables, files, generators, groups of layers, images."""
     said: str
     """The first of these, with what each side holds."""
     operation: OperationAt | None = field(default=None, repr=False)

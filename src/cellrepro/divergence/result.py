@@ -33,7 +33,7 @@ class Divergence(Result):
     computed: FirstDifference | None
     """The first that was computed otherwise."""
     stages: Mapping[str, tuple[str, ...]]
-    """What differs, by stage."""
+    """The things that differ, by stage."""
     judgement: DivergenceJudgement | None
     """``race``, ``round-off``, ``fault``, ``unwritten-memory``, ``settings``, ``environment``,
     ``data``, ``draws`` or ``unexplained``; None where nothing differs."""
@@ -46,9 +46,9 @@ class Divergence(Result):
     compared: int
     """Entries of the ledgers that were compared."""
     notes: tuple[str, ...] = ()
-    """What was not compared, and why."""
+    """Sentences about what was not compared, and why."""
     ledgers: LedgerComparison | None = field(default=None, repr=False)
-    """What differs in the ledgers."""
+    """The ledgers, compared."""
     operations: Alignment | None = field(default=None, repr=False)
     """The operations of the diverging step, side by side."""
     chain: tuple[str, ...] = field(default=STAGES, repr=False)

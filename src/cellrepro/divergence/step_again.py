@@ -37,7 +37,7 @@ _POLL_SECONDS = 0.02  # between two looks for the other process's file
 
 @dataclass
 class StepAgain:
-    """What one step did when it was repeated."""
+    """One step as it came out when it was repeated."""
 
     arrival: str
     """How the state before the step was reached."""

@@ -58,7 +58,7 @@ class ImageFolder(Result):
     test: tuple[LabelledImage, ...]
     """Images to test with, sorted in the same way."""
     warnings: tuple[str, ...]
-    """What can be used but deserves a look."""
+    """Remarks on what can be used but deserves a look."""
 
     def sentence(self) -> str:
         """Say how many images there are, and what of them deserves a look."""

@@ -129,7 +129,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _kind(path: Path) -> Literal["image", "mask"] | None:
-    """What a file is by its name."""
+    """Say whether a file is an image or a mask, by its name."""
     if is_litter(path.name) or path.suffix.lower() not in FORMATS:
         return None
     if _is_named_as_result(path):

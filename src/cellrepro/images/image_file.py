@@ -23,13 +23,13 @@ _LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becom
 
 @dataclass(frozen=True)
 class Checked:
-    """What a file holds, known to be usable."""
+    """The content of a file, known to be usable."""
 
     pixels: np.ndarray
     """An image as of `read_image`, or masks as of `read_masks`; of a stack with Z first."""
     is_stack: bool
     remarks: tuple[str, ...]
-    """What deserves a look, in words."""
+    """Remarks on what deserves a look."""
 
 
 def read_image(path: str | os.PathLike[str]) -> np.ndarray:

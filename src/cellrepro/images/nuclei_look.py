@@ -33,7 +33,7 @@ _RANGES = {
 
 @dataclass(frozen=True)
 class NucleiLook:
-    """What the nuclei of one image have in common."""
+    """The look that the nuclei of one image have in common."""
 
     diameter: float = 22
     """Diameter of a typical nucleus, pixels, 1 to 512; single ones differ by about a fifth."""

@@ -43,7 +43,7 @@ class Archive(BaseModel):
 
 
 class PublicSet(BaseModel):
-    """What is known of a public set."""
+    """A public set: its description, its licence and its archives."""
 
     description: str
     source: str  # address of the page that describes it
@@ -75,7 +75,7 @@ class KnownData(Result):
     """The image sets that have a name."""
 
     sets: dict[str, str]
-    """What each set is, by its name."""
+    """A line about each set, by its name."""
 
     def sentence(self) -> str:
         """Give a line for each set."""

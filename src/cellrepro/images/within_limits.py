@@ -43,7 +43,7 @@ class NotHere(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What reading a file may take."""
+    """The memory, time and answer that reading a file may take."""
 
     memory: int
     """Bytes of memory."""

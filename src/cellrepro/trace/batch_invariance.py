@@ -137,7 +137,7 @@ class _NotDivisible(Exception):
 
 @dataclass(frozen=True)
 class _Arguments:
-    """What an operation is given; in it, tensors may stand as their `_Layout`."""
+    """The arguments of an operation, in which tensors may stand as their `_Layout`."""
 
     args: tuple[object, ...]
     kwargs: dict[str, object]

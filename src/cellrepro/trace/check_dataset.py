@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DatasetCheck(Result):
-    """What reading a dataset again, and by different numbers of workers, showed."""
+    """The answer about a dataset that was read again, by different numbers of workers."""
 
     n: int
     """Items read."""
@@ -46,7 +46,7 @@ class DatasetCheck(Result):
         return not self.findings
 
     def sentence(self) -> str:
-        """What was found, over how much."""
+        """Say what was found, over how much."""
         found = amount(len(self.findings), "finding")
         over = f"{self.n} of {amount(self.n_items, 'item')}, each read twice and by 0, 1, 2 workers"
         return "\n- ".join([f"{found} over {over}", *self.findings])

@@ -50,7 +50,7 @@ class Repeatability(Result):
     vacuous: bool
     """It changed neither weights, buffers nor gradients: equality proves nothing."""
     not_put_back: tuple[str, ...] = ()
-    """What the step names and goes on from run to run."""
+    """Objects that the step names and that go on from run to run."""
 
     @property
     def identical(self) -> bool:

@@ -21,7 +21,7 @@ class DrawDifference:
     draw: Draw
     """The draw; that of a if both drew."""
     other: Draw | None = None
-    """What b drew in its place, if both drew."""
+    """The draw that b made in its place, if both drew."""
 
     def sentence(self) -> str:
         """Say which run drew, and from where."""

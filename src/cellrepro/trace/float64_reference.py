@@ -56,7 +56,7 @@ class RoundingError:
     """The largest error; infinite where a shape is another, or NaN or infinity is where it should
     not be."""
     limit: float
-    """What its class of operation may err, in ulp."""
+    """The largest error that its class of operation may have, in ulp."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from cellrepro.words import amount
 
 @dataclass(frozen=True, repr=False)
 class NondeterministicOperation(Result):
-    """What replays, PyTorch's warnings and the documentation say of an operation.
+    """An operation as replays, PyTorch's warnings and the documentation describe it.
 
     It shows in one of three ways: its replays gave different bits, PyTorch warned of it (`warned`,
     `alert`), or it handed out memory that nobody has written (`read_by`).
@@ -31,7 +31,7 @@ class NondeterministicOperation(Result):
     warned: bool = False
     """Whether PyTorch warned of it, when asked to (deterministic algorithms, warn only)."""
     substitute: str | None = None
-    """What mode ``strict`` puts in its place."""
+    """The substitute that mode ``strict`` puts in its place."""
     max_abs: float = 0.0
     """Largest difference between two executions, in the units of the output."""
     n_elements: int = 0
@@ -41,25 +41,25 @@ class NondeterministicOperation(Result):
     reason: str = ""
     """Why it may differ, as documented by PyTorch and cuDNN, or known beyond it."""
     remedy: str = ""
-    """What helps where there is no substitute."""
+    """A remedy where there is no substitute."""
     alert: str | None = None
     """What PyTorch's warning calls it; none if it was found by replays."""
     read_by: str | None = None
-    """What first computed from memory that nobody has written, and where."""
+    """The operation that first computed from memory which nobody has written, and its place."""
     effect: Result | None = None
-    """What it alone does to a training, where that was measured: a
+    """Its effect, alone, on a training, where that was measured: a
     `cellrepro.audits.effect.Effect`."""
     no_effect_because: str | None = None
     """Why that was not measured."""
 
     @derived
     def effect_sentence(self) -> str | None:
-        """What ``effect`` says in words."""
+        """Say what ``effect`` says in words."""
         return None if self.effect is None else self.effect.sentence()
 
     @derived
     def seen(self) -> str:
-        """What was seen of it, and how often."""
+        """Say what was seen of it, and how often."""
         times = f"{self.flips} of {self.replays}"
         if self.read_by is not None:
             return f"{times} times a result was computed from what its memory held by chance"

@@ -75,7 +75,7 @@ class Call:
 
 
 class _ThreadState(threading.local):
-    """What one thread is doing; autograd has a thread for every GPU."""
+    """The work of one thread; autograd has a thread for every GPU."""
 
     def __init__(self) -> None:
         self.modules: list[tuple[torch.nn.Module, str]] = []  # at work, with their names

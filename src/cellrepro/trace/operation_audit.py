@@ -33,7 +33,7 @@ from cellrepro.words import amount, joined
 
 @dataclass(frozen=True, repr=False)
 class Audit(Result):
-    """What an audit found, and over how much."""
+    """The answer of an audit: operations that flip, and the number that were executed again."""
 
     ops: tuple[NondeterministicOperation, ...]
     """The operations whose bits flip, most flips first."""
@@ -57,7 +57,7 @@ class Audit(Result):
     """Functions and networks made by ``torch.compile``: only their uncompiled form was audited."""
 
     def sentence(self) -> str:
-        """What was found, over how much, and what could have been missed."""
+        """Say what was found, over how much, and what could have been missed."""
         over = (
             f"over {amount(self.n_steps, 'step')}: {amount(self.n_replayed, 'operation')} of "
             f"{amount(len(self.kinds), 'kind')}, {amount(self.n_replays, 'replay')} at "
@@ -220,7 +220,7 @@ class Auditor(Observer):
                 before.finish()
 
     def result(self, *, n_steps: int) -> Audit:
-        """What was found so far."""
+        """Sum up what was found so far."""
         spots = [spot for spot in self._spots.values() if spot.n_replays]
         replays: Counter[str] = Counter()
         least: dict[str, int] = {}

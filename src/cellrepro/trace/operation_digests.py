@@ -131,7 +131,7 @@ class _Kind:
     """Tensors of one dtype, shape and layout."""
 
     header: bytes
-    """What they add to a digest beside their content."""
+    """The part of a digest that is not their content."""
     shape: str
     """Their shape as text, ``2x3``."""
     dtype: str

@@ -51,7 +51,7 @@ class OperationRow:
     ulp: float | None = None
     """Its error against float64, see `cellrepro.trace.float64_reference`."""
     limit: float | None = None
-    """What its class of operation may err, in ulp."""
+    """The largest error that its class of operation may have, in ulp."""
     problem: str | None = None
     """Why its replay in float64 failed, where it did."""
 

@@ -52,7 +52,7 @@ _NOT_REPLAYED = frozenset(
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """What an operation's schema says about executing it again."""
+    """How an operation is executed again, by its schema."""
 
     replayable: bool = False
     computes: bool = False
@@ -96,7 +96,7 @@ _PLANS: dict[int, tuple[Any, ReplayPlan]] = {}
 
 
 def plan_of(func: Any) -> ReplayPlan:
-    """What an operation's schema says, read once."""
+    """Get the plan of an operation; its schema is read once."""
     known = _PLANS.get(id(func))
     if known is None:
         known = _PLANS[id(func)] = (func, _read_plan(func))

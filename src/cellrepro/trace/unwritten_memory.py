@@ -235,7 +235,7 @@ class UnwrittenMemory:
 
 
 def _write_into(view: torch.Tensor, before: Before, memory: _Memory | None) -> _Write:
-    """What an operation wrote through a view, in the training and on the copies of ``before``."""
+    """Compare what was written through a view, in the training and on the copies of ``before``."""
     storage = view.untyped_storage()
     shadow_before = before.kept[storage._cdata]
     return _Write(
