@@ -29,7 +29,8 @@ from collecting.settings import collect_settings
 from collecting.tables import EVIDENCE, Table
 
 from cellrepro.errors import BadInput
-from cellrepro.store.store import MANIFEST, SPEC, Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat
 
 COST = Table("cost.csv", ("encoder", "profile", "name"))
 

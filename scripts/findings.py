@@ -23,7 +23,8 @@ from studies.study_6_settings import study_6
 from studies.study_7_portable import study_7
 
 from cellrepro.store.ledger import LEDGER
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import amount, ppm_text, share_text
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cellrepro.comparison.labels import canonical
-from cellrepro.comparison.mask_comparison import average_precision
+from cellrepro.comparison.label_numbers import canonical
+from cellrepro.comparison.scores import average_precision
 from cellrepro.digests.digests import array_digest
 from cellrepro.spec.spec import Spec
 from cellrepro.store import manifest as records

@@ -27,7 +27,8 @@ from cellrepro.digests.digests import file_digest, value_digest
 from cellrepro.spec.new_spec import make_spec
 from cellrepro.spec.spec import Spec
 from cellrepro.store import manifest as records
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.store.training_record import TrainingRecord, WeightsRecord
 
 Mode = Literal["off", "fast", "strict"]

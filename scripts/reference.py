@@ -1,9 +1,9 @@
-"""The reference pages whose tables follow from the code: JSON, files of the store, profiles.
+"""The reference pages whose tables follow from the code: JSON, scores, the store, profiles.
 
     python scripts/website.py commands    # writes them, and docs/commands.md
 
-Their words are in docs/json.md.j2, docs/store.md.j2 and docs/profiles.md.j2. What a table says of
-a field is what the docstring of its class says, so that no page can differ from the code.
+Their words are in the templates of docs/, such as docs/json.md.j2. What a table says of a field is
+what the docstring of its class says, so that no page can differ from the code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby
@@ -21,12 +21,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import cellrepro
+from cellrepro.comparison.scores import SCORES, ScoreGroup
 from cellrepro.determinism.mode_names import profile_names
 from cellrepro.determinism.profiles import load
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PACKAGE = Path(cellrepro.__file__).parent
-PAGES = ("json.md", "store.md", "profiles.md")
+PAGES = ("json.md", "scores.md", "store.md", "profiles.md")
 """Each is written from the template of its name, with ``.j2``."""
 
 
@@ -76,7 +77,7 @@ RECORDS: Mapping[str, Record] = {
         "cellrepro.trace.batch_invariance", "An operation that depends on the batch"
     ),
     "BatchInvariance": Record("cellrepro.trace.batch_invariance", "Dependence on the batch"),
-    "BatchResult": Record("cellrepro.audits.segmentation", "Masks with one batch size"),
+    "BatchResult": Record("cellrepro.audits.batch_results", "Masks with one batch size"),
     "Change": Record("cellrepro.explanation.causes", "A cause"),
     "Commands": Record("cellrepro.explanation.commands", "Commands of a side"),
     "Comparison": Record("cellrepro.explanation.two_results", "compare"),
@@ -88,19 +89,20 @@ RECORDS: Mapping[str, Record] = {
     "Diagnosis": Record("cellrepro.audits.doctor", "doctor"),
     "PortableWitness": Record("cellrepro.audits.portable_witness", "doctor --portable"),
     "StageDigest": Record("cellrepro.audits.portable_witness", "A stage"),
-    "FirstDifference": Record("cellrepro.divergence.result", "A first difference"),
+    "FirstDifference": Record("cellrepro.divergence.first_difference", "A first difference"),
     "Divergence": Record("cellrepro.divergence.result", "diverge"),
     "EqualRepeats": Record("cellrepro.comparison.verdicts", "Equal repeats"),
     "Effect": Record("cellrepro.audits.effect", "Effect of an operation"),
     "ValueTried": Record("cellrepro.explanation.search", "A setting that finds nothing"),
     "Estimate": Record("cellrepro.grid.grid_runs", "What a point will take"),
-    "Evidence": Record("cellrepro.divergence.result", "Evidence"),
+    "Evidence": Record("cellrepro.divergence.evidence", "Evidence"),
     "Explanation": Record("cellrepro.explanation.explanation", "explain"),
     "CellposeCheck": Record("cellrepro.exchange.cellpose_check", "What was loaded back"),
     "ExplorerPage": Record("cellrepro.show.pages.explorer_page", "explore"),
     "FileComparison": Record("cellrepro.comparison.weight_files", "Two weights files as bytes"),
     "DifferingPart": Record("cellrepro.comparison.weight_files", "A part of files that differs"),
     "MaskComparison": Record("cellrepro.comparison.mask_comparison", "Figures of an image"),
+    "MaskCounts": Record("cellrepro.comparison.mask_comparison", "Pixels", "scores.md"),
     "StateComparison": Record("cellrepro.comparison.state_comparison", "Beside the networks"),
     "ValuePair": Record("cellrepro.comparison.state_comparison", "A value that differs"),
     "GeneratorPair": Record("cellrepro.comparison.generator_pairs", "A generator in two files"),
@@ -145,8 +147,8 @@ RECORDS: Mapping[str, Record] = {
     "RepeatRecord": Record("cellrepro.store.stored_run", "A repeat"),
     "Outcome": Record("cellrepro.run.outcome", "train, segment, wrap, wrap-python"),
     "SegmentationAudit": Record("cellrepro.audits.segmentation", "audit --task segment"),
-    "StoredRun": Record("cellrepro.comparison.stored_runs", "A stored run"),
-    "StoredRuns": Record("cellrepro.comparison.stored_runs", "list"),
+    "StoredRun": Record("cellrepro.show.run_list", "A stored run"),
+    "StoredRuns": Record("cellrepro.show.run_list", "list"),
     "StraightBorder": Record("cellrepro.comparison.straight_borders", "A straight cut"),
     "TensorComparison": Record("cellrepro.comparison.weight_comparison", "A tensor"),
     "Tiled": Record("cellrepro.explanation.tiles", "An image with its tiles"),
@@ -238,6 +240,7 @@ WORDS = {
     "Scores": "list of number",
     "StatePart": "text",
     "GeneratorKind": "text",
+    "Method": "text",
     "TileCause": "`tiling`, `normalisation` or `none`",
     "JsonRecord": "any",
 }
@@ -266,6 +269,9 @@ def page(name: str) -> str:
         part=partial(part, on=name),
         profiles=profiles_table,
         recorder=recorder_table,
+        scores=partial(scores_table, on=name),
+        scores_of_nothing=scores_of_nothing_table,
+        score_sources=score_sources_table,
     )
     return text + "\n"
 
@@ -385,7 +391,7 @@ def part(name: str, *, on: str) -> str:
     return f"### {RECORDS[name].title}\n\n{table(name, on=on)}"
 
 
-def table(name: str, *, on: str) -> str:
+def table(name: str, *, on: str, only: Sequence[str] = ()) -> str:
     """The fields of a class: name, type, meaning; those that share a meaning share a row.
 
     Parameters
@@ -394,9 +400,12 @@ def table(name: str, *, on: str) -> str:
         Of the class.
     on : str
         The page, as which links are written.
+    only : sequence of str
+        Names of the fields that are listed, where not all are.
     """
     rows = []
-    by_content = groupby(fields_of(name), lambda field: (ast.unparse(field.type), field.meaning))
+    listed = [field for field in fields_of(name) if not only or field.name in only]
+    by_content = groupby(listed, lambda field: (ast.unparse(field.type), field.meaning))
     for _, alike in by_content:
         fields = list(alike)
         names = ", ".join(f"`{field.name}`" for field in fields)
@@ -467,6 +476,51 @@ def _generic_words(name: str, inner: ast.expr, *, on: str) -> str:
     if name == "tuple" and not (len(items) == 2 and ast.unparse(items[1]) == "..."):
         return f"[{', '.join(words(item) for item in items)}]"
     return f"list of {words(items[0])}"
+
+
+# -- scores --------------------------------------------------------------------------------------
+
+
+def scores_table(group: ScoreGroup, *, on: str) -> str:
+    """The scores of a group: definition, range, and which number is best.
+
+    Parameters
+    ----------
+    group : str
+        As the scores declare it.
+    on : str
+        The page, as which links are written.
+    """
+    definitions = {field.name: field.meaning for field in fields_of("MaskComparison")}
+    rows = []
+    for name, score in SCORES.items():
+        if score.group == group:
+            definition = _as_markdown(definitions[name], on=on)
+            values = ", ".join(filter(None, [score.range, score.unit]))
+            best = "–" if score.best is None else score.best
+            rows.append(f"| `{name}` | {definition} | {values} | {best} |")
+    return "\n".join(["| field | definition | range | best |", "|---|---|---|---|", *rows])
+
+
+def scores_of_nothing_table() -> str:
+    """What each score is where one side or both have no object."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, score in SCORES.items():
+        alike.setdefault((score.of_nothing, score.of_one_side), []).append(f"`{name}`")
+    rows = [f"| {', '.join(names)} | {both} | {one} |" for (both, one), names in alike.items()]
+    heads = "| scores | no cell on either side | no cell on one side |"
+    return "\n".join([heads, "|---|---|---|", *rows])
+
+
+def score_sources_table() -> str:
+    """Where each score is defined, and what the tests compare it with."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, score in SCORES.items():
+        if score.source:
+            alike.setdefault((score.source, score.checked_with), []).append(f"`{name}`")
+    rows = [f"| {', '.join(names)} | {source} | {by} |" for (source, by), names in alike.items()]
+    heads = "| score | defined in | the tests compare it with |"
+    return "\n".join([heads, "|---|---|---|", *rows])
 
 
 # -- what is no class ----------------------------------------------------------------------------

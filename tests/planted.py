@@ -28,7 +28,8 @@ from cellrepro.process.child import Child
 from cellrepro.run.options import RecordingOptions, TrainingOptions
 from cellrepro.run.training_plan import plan_training
 from cellrepro.run.worker import make_repeat
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.trace.observer import Call
 
 ASKED = {

@@ -166,7 +166,7 @@ HEAVY = {"torch", "cellpose", "segment_anything", "numpy", "scipy", "pandas", "m
         (
             "from cellrepro import train, segment, read_grid, run_grid\n"
             "import cellrepro.run.worker, cellrepro.grid.notebook_execution\n"
-            "import cellrepro.explanation.two_results, cellrepro.comparison.stored_runs\n"
+            "import cellrepro.explanation.two_results, cellrepro.show.run_list\n"
             "import cellrepro.determinism.modes, cellrepro.comparison.weight_similarity",
             {"torch", "cellpose", "papermill", "matplotlib"},
         ),

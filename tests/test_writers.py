@@ -39,7 +39,8 @@ IN_FOLDERS_OF_THE_LAB = {
         "grid/repeat_by_notebook.py",
         "grid/sending.py",
         "images/public_sets.py",
-        "comparison/weight_files.py",
+        "images/set_layouts.py",
+        "comparison/saved_copies.py",
     ),
 }
 

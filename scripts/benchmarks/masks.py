@@ -24,7 +24,8 @@ def masks(extent: Extent) -> Iterator[Figure]:
     from cellpose import metrics
     from stardist.matching import matching
 
-    from cellrepro.comparison.mask_comparison import average_precision, compare_masks
+    from cellrepro.comparison.mask_comparison import compare_masks
+    from cellrepro.comparison.scores import average_precision
 
     size, n = extent.of((128, 20), (2048, 5000))
     a = grid_of_cells(size, n, 0)

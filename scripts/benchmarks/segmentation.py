@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from cellrepro.model.evaluator import Evaluator
-    from cellrepro.store.store import Repeat
+    from cellrepro.store.stored_run import Repeat
 
 N_IMAGES = 4
 

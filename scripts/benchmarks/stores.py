@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from made_up_store import GridPoint
 
     from cellrepro.spec.spec import Spec
-    from cellrepro.store.store import Repeat, Store
+    from cellrepro.store.store import Store
+    from cellrepro.store.stored_run import Repeat
 
 
 def report(extent: Extent) -> Iterator[Figure]:
@@ -125,7 +126,7 @@ def _store_copy(
     import tifffile
     from safetensors.numpy import load_file, save_file
 
-    from cellrepro.comparison.labels import canonical
+    from cellrepro.comparison.label_numbers import canonical
     from cellrepro.digests.digests import array_digest, file_digest
 
     of_seed = nuance.of_seed()
@@ -307,7 +308,7 @@ def listing(extent: Extent) -> Iterator[Figure]:
     """What `list` takes for each repeat, over made-up ones of a few specs."""
     from made_up_store import make_store
 
-    from cellrepro.comparison.stored_runs import stored_runs
+    from cellrepro.show.run_list import stored_runs
 
     n_repeats = extent.of(20, 400)
     with tempfile.TemporaryDirectory() as scratch:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat, Run
 from collecting.tables import Table
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def outline_of(
     -------
     ndarray of bool, shape (Y, X)
     """
-    from cellrepro.comparison.labels import canonical
+    from cellrepro.comparison.label_numbers import canonical
 
     if cell.label:
         return agreement.consensus == cell.label

@@ -17,7 +17,8 @@ from cellrepro.errors import BadInput
 from cellrepro.spec.spec import Spec
 from cellrepro.store.ledger import LEDGER, LedgerRow
 from cellrepro.store.row_tables import read_rows
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from collecting.tables import Table
 
 WEIGHTS = Table("weights.csv", ("images", "a", "b"))

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 
 from cellrepro import compare_repeats
 from cellrepro.errors import BadInput
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from collecting.tables import Table
 
 PORTABLE = Table(

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from cellrepro.errors import BadInput
-from cellrepro.store.store import Run, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Run
 from collecting.tables import Table
 
 SETTINGS = Table("settings.csv", ("images", "network", "name", "value"))

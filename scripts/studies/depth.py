@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from cellrepro.comparison.seed_spread import Distribution, Spread, measure_spread
+from cellrepro.comparison.measured_axis import Distribution
+from cellrepro.comparison.seed_spread import Spread, measure_spread
 from cellrepro.show.figures.spread import spread_rows
 from studies.evidence import (
     FIRST_EPOCHS,

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import pandas as pd
 
 from cellrepro.show.figures.style import Picture
-from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat, Run
 
 TOP = Path(__file__).parents[2]
 

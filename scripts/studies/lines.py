@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.comparison.seed_spread import Axis, Distribution, measure_spread
+from cellrepro.comparison.measured_axis import Axis, Distribution
+from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.figures import style
 from cellrepro.show.figures.spread import spread_rows
 from cellrepro.show.figures.style import SERIES, Picture
-from cellrepro.store.store import Run
+from cellrepro.store.stored_run import Run
 from cellrepro.words import ppm_text
 from studies.evidence import SEED, five_step_runs, keep_rows, weights_of
 from studies.numbers import markdown, with_interval

@@ -11,8 +11,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import spearmanr, t
 
-from cellrepro.comparison.seed_spread import Distribution
-from cellrepro.store.store import Run
+from cellrepro.comparison.measured_axis import Distribution
+from cellrepro.store.stored_run import Run
 from cellrepro.words import share_text
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from cellrepro.comparison.seed_spread import Pair, measure_spread
-from cellrepro.store.store import Repeat, Run
+from cellrepro.comparison.repeat_pairs import Pair
+from cellrepro.comparison.seed_spread import measure_spread
+from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.words import ppm_text, share_text
 from studies.evidence import (
     CELLS_EPOCHS,

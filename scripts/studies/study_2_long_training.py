@@ -11,7 +11,7 @@ import pandas as pd
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, Picture
 from cellrepro.spec.spec import Spec
-from cellrepro.store.store import Run
+from cellrepro.store.stored_run import Run
 from cellrepro.words import joined, share_text
 from studies.evidence import LONG_EPOCHS, keep_figure, keep_rows, keys_of, runs_of, table
 from studies.lines import Line, compare, table_of

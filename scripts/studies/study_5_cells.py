@@ -11,7 +11,7 @@ import pandas as pd
 
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, Picture
-from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import grouped, share_text
 from studies.evidence import (
     PAIRS_EPOCHS,

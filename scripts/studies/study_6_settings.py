@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 from collecting.settings import networks_of
 
-from cellrepro.comparison.seed_spread import Axis, Pair, measure_spread
+from cellrepro.comparison.measured_axis import Axis
+from cellrepro.comparison.repeat_pairs import Pair
+from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, Picture
-from cellrepro.store.store import Run, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Run
 from cellrepro.words import joined, ppm_text, share_text
 from studies.evidence import EVIDENCE, SETS, every_run, keep_figure, keep_rows, table
 from studies.lines import left_of_zero

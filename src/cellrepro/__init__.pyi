@@ -19,10 +19,10 @@ from .comparison.weight_similarity import similarity as similarity
 # Where does it differ?
 from .explanation.explain import explain as explain
 from .explanation.tiles import tiles as tiles
-from .comparison.mask_comparison import categories as categories
+from .comparison.category_map import categories as categories
 from .comparison.mask_comparison import compare_masks as compare_masks
 from .comparison.weight_distributions import difference_distributions as difference_distributions
-from .comparison.weight_distributions import weight_statistics as weight_statistics
+from .comparison.weight_statistics import weight_statistics as weight_statistics
 from .show.explorer.widget import explore as explore
 
 # When did they diverge, and at which operation?

@@ -9,14 +9,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Site:
-    """Where an operation comes from.
+    """The place in the code that called an operation.
 
     >>> print(Site("aten.mul.Tensor", "encoder", "mine.py:3 in f", "forward"))
     forward of encoder, mine.py:3 in f
     """
 
     op: str
-    """As PyTorch names it, with its overload: ``aten.index_put.default``."""
+    """Its name in PyTorch, with its overload: ``aten.index_put.default``."""
     module: str | None
     """Path of the innermost module (``encoder.blocks.1.attn``), or the class of the network; None
     outside of any."""
@@ -29,7 +29,7 @@ class Site:
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (pydantic reads it from the class)
 
     def __str__(self) -> str:
-        """As a sentence fragment."""
+        """Say it as a part of a sentence."""
         return f"{self.phase} of {self.module or 'no module'}, {self.source or 'no line'}"
 
 

@@ -123,7 +123,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
         ),
     },
     "The store": {
-        "list": Command("comparison.stored_runs:list_runs", "List what the store holds."),
+        "list": Command("show.run_list:list_runs", "List what the store holds."),
         "report": Command(
             "show.report.build:write_report",
             "Write one page about all runs in the store.",

@@ -12,6 +12,15 @@ def amount(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
+def with_verb(n: int, noun: str, singular: str, plural: str) -> str:
+    """A number of things and what they do.
+
+    >>> with_verb(1, "label", "is", "are"), with_verb(2, "label", "is", "are")
+    ('1 label is', '2 labels are')
+    """
+    return f"{amount(n, noun)} {singular if n == 1 else plural}"
+
+
 def grouped(number: int | float) -> str:
     """A number to read: digits in threes, decimals only of small numbers; a dash for what is none.
 

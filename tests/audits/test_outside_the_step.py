@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cellrepro.audits import experiments_of_images, outside_the_step
+from cellrepro.audits import experiments_of_reading, outside_the_step
 from cellrepro.determinism.generator_states import capture
 from cellrepro.determinism.modes import switches
 from cellrepro.images.folder import read_folder
@@ -170,7 +170,7 @@ def test_listings(tmp_path, listed, names, backwards, expected):
 def test_readings_that_change_in_another_process(folder, monkeypatch):
     other = {"image train/img2": "e" * 64, "img10 flows": "f" * 64}
     monkeypatch.setattr(
-        experiments_of_images,
+        experiments_of_reading,
         "in_child",
         lambda task, *_, **__: task(None) | other,
     )

@@ -19,7 +19,7 @@ import planted
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.divergence import step_again
 from cellrepro.divergence.diverge import diverge
-from cellrepro.divergence.result import OperationAt
+from cellrepro.divergence.first_difference import OperationAt
 from cellrepro.errors import Damaged
 from cellrepro.model import inference
 from cellrepro.process import calling

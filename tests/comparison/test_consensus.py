@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cellrepro.comparison.consensus import agree
-from cellrepro.comparison.labels import canonical
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.errors import BadInput
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=40)
@@ -95,7 +95,7 @@ def test_only_new_digests_are_read():
     ("runs", "digests", "message"),
     [
         ([], None, "no masks were given"),
-        ([[[1]], [[2]]], ["x"], "1 digests were given for the masks of 2 runs"),
+        ([[[1]], [[2]]], ["x"], "1 digest was given for the masks of 2 runs"),
         ([[[1]], [[7]], [[1, 2]]], None, r"run 0 has \(1, 1\), run 2 has \(1, 2\)"),
         ([[[1]], lambda: [[-1]]], ["x", "y"], "run 1 holds labels from -1"),
     ],

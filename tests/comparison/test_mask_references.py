@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from cellrepro.comparison.mask_comparison import THRESHOLDS, average_precision, compare_masks
+from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.comparison.scores import THRESHOLDS, average_precision
 
 
 def numbered(image):

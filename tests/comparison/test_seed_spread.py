@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from cellrepro.comparison import seed_spread
+from cellrepro.comparison.beside_seeds import decide_between
 from cellrepro.comparison.image_differences import MaskPairs
-from cellrepro.comparison.seed_spread import decide_between, measure_spread
+from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.errors import BadInput
 from cellrepro.store.store import Store
 from stores import NOTHING, SIZE, add_run, squares, three

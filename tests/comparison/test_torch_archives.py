@@ -16,8 +16,9 @@ import pytest
 import torch
 
 import cellrepro
+from cellrepro.comparison.pickled_arrays import StoredArray
 from cellrepro.comparison.torch_archives import content_of
-from cellrepro.comparison.torch_names import Namespace, StoredArray
+from cellrepro.comparison.torch_names import Namespace
 from cellrepro.comparison.weight_reading import open_weights
 from cellrepro.comparison.weight_tensors import Tensor
 from cellrepro.errors import BadInput

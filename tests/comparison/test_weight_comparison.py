@@ -11,12 +11,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from cellrepro.comparison.weight_comparison import compare_weights
-from cellrepro.comparison.weight_distributions import (
-    difference_distributions,
-    distributions,
-    weight_statistics,
-)
+from cellrepro.comparison.weight_distributions import difference_distributions, distributions
 from cellrepro.comparison.weight_similarity import similarity
+from cellrepro.comparison.weight_statistics import weight_statistics
 from cellrepro.errors import BadInput
 
 

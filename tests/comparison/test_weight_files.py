@@ -7,8 +7,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from cellrepro.comparison.saved_copies import saved_in_several_ways
 from cellrepro.comparison.weight_comparison import compare_weights
-from cellrepro.comparison.weight_files import DifferingPart, compare_files, saved_in_several_ways
+from cellrepro.comparison.weight_files import DifferingPart, compare_files
 
 HELD = {f"encoder.blocks.{i}.weight": torch.arange(6.0).reshape(2, 3) + i for i in range(12)}
 CHANGED = {**HELD, "encoder.blocks.3.weight": HELD["encoder.blocks.3.weight"] * 2}

@@ -9,11 +9,11 @@ import pytest
 from scipy import stats
 
 from cellrepro.comparison.image_differences import ImageDifference
+from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.repeat_pairs import Pair
-from cellrepro.comparison.seed_spread import Axis
 from cellrepro.comparison.within_spread import decide
 from cellrepro.store.manifest import Manifest
-from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import Repeat
 
 
 def fake_pair(changed, objects, differing, pixels, *, units=("0", "1"), found=True, axis="mode"):

@@ -15,7 +15,8 @@ from cellrepro.errors import BadInput
 from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, LedgerRow
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.row_tables import read_rows, write_rows
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from command_line import carried_out
 from conftest import options, run_command
 from stores import add_run, reseal, three

@@ -30,7 +30,8 @@ from cellrepro.exchange.statement import canonical_json
 from cellrepro.images.folder import folder_digest, read_folder
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.manifest import DataRecord, WarningRecord
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from stores import NOTHING, add_run, some_manifest, some_spec, three
 
 

@@ -6,7 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from cellrepro.comparison.mask_comparison import average_precision, compare_masks
+from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.comparison.scores import average_precision
 from cellrepro.explanation.sensitivity import VALUES
 from cellrepro.explanation.sensitivity_result import Sensitivity, Variant
 from cellrepro.images.folder import read_folder

@@ -6,7 +6,7 @@ from faults.by_name import breaks
 @breaks(
     "cellrepro.comparison.object_matching:matches",
     "Two objects with an IoU of exactly one half are each other's match at IoU 0.5.",
-    tests=["tests/comparison/test_mask_comparison.py::test_an_iou_at_its_threshold"],
+    tests=["tests/comparison/test_scores.py::test_an_iou_at_its_threshold"],
 )
 def one_half_is_no_match(matches):
     return lambda table, threshold: matches(table, threshold + 1e-9)
@@ -22,7 +22,7 @@ def sides_are_exchanged(overlap):
 
 
 @breaks(
-    "cellrepro.comparison.labels:label_images",
+    "cellrepro.images.label_image:label_images",
     "Label images of different shapes are refused, also where they hold as many pixels.",
     tests=["tests/comparison/test_mask_comparison.py::test_what_cannot_be_compared"],
 )
@@ -37,10 +37,10 @@ def label_images_of_equal_size_are_compared(label_images):
 
 
 @breaks(
-    "cellrepro.comparison.labels_as_compared:numbering",
+    "cellrepro.comparison.label_pair:numbering",
     "A stack whose numbers begin anew in each plane is compared plane by plane.",
     tests=[
-        "tests/comparison/test_labels_as_compared.py"
+        "tests/comparison/test_label_pair.py"
         "::test_planes_are_compared_one_by_one_where_numbers_begin_anew_in_each"
     ],
 )
@@ -49,10 +49,10 @@ def planes_numbered_anew_are_read_as_one_stack(numbering):
 
 
 @breaks(
-    "cellrepro.comparison.labels_as_compared:pieces_that_touch",
+    "cellrepro.comparison.shared_numbers:pieces_that_touch",
     "Cells that have one number and do not touch are no merge.",
     tests=[
-        "tests/comparison/test_labels_as_compared.py"
+        "tests/comparison/test_label_pair.py"
         "::test_damaged_numbers_are_named_and_cells_that_do_not_touch_are_no_merge"
     ],
 )
@@ -131,7 +131,7 @@ def code_in_a_file_of_weights_is_run(name_of):
 def a_tensor_reaches_beyond_its_numbers(tensor_over):
     from dataclasses import replace
 
-    from cellrepro.comparison.torch_names import Numbers
+    from cellrepro.comparison.stored_tensors import Numbers
 
     def unbounded(names, numbers, *position, dtype):
         if isinstance(numbers, Numbers):

@@ -18,7 +18,7 @@ def true_masks_are_files_of_the_image(stage_of_data):
 
 
 @breaks(
-    "cellrepro.divergence.step_again:Stepper.go_back",
+    "cellrepro.divergence.stepper:Stepper.go_back",
     "`diverge` repeats a step from the state before it, so that only a race differs from itself.",
     tests=[
         "tests/divergence/test_divergence.py::test_a_fault_is_called_one_where_no_race_is_possible"

@@ -47,7 +47,8 @@ def the_first_of_two_masks_is_taken(only_one):
     ],
 )
 def the_record_of_other_masks_is_taken(record_of_seg_beside):
-    from cellrepro.images.seg_file import SEG_ENDING, read_seg
+    from cellrepro.images.decoding import SEG_ENDING
+    from cellrepro.images.seg_file import read_seg
 
     def whatever_it_holds(path, masks):
         beside = path.with_name(f"{path.stem.removesuffix('_masks')}{SEG_ENDING}")

@@ -4,7 +4,7 @@ from faults.by_name import breaks
 
 
 @breaks(
-    "cellrepro.images.tiff_decoding:_refuse_missing_strips",
+    "cellrepro.images.tiff_strips:refuse_missing_strips",
     "A TIFF whose pixels end early is refused, not filled up with zeros.",
     tests=["tests/images/test_folder.py::test_refuses_a_file[cut jpeg in tiff]"],
 )
@@ -13,7 +13,7 @@ def a_cut_off_tiff_is_filled_up(refuse_missing_strips):
 
 
 @breaks(
-    "cellrepro.images.codecs:refuse_absurd",
+    "cellrepro.images.packed_sizes:refuse_absurd",
     "A header that promises more pixels than the file can hold is refused before it is believed.",
     tests=["tests/images/test_folder.py::test_refuses_a_file[absurd tiff]"],
 )
@@ -41,7 +41,7 @@ def masks_of_any_shape_fit(read_pair):
 
 
 @breaks(
-    "cellrepro.images.label_image:refuse_picture",
+    "cellrepro.images.label_pieces:refuse_picture",
     "A picture that is given for masks is refused.",
     tests=[
         "tests/images/test_label_image.py::test_a_picture_in_a_file_is_refused_wherever_masks_are_read"
@@ -61,7 +61,7 @@ def fractions_are_rounded_to_labels(whole_numbers):
 
 
 @breaks(
-    "cellrepro.images.folder:_Survey.digest",
+    "cellrepro.images.folder_files:Survey.digest",
     "Two folders with the same images under other names have different digests.",
     tests=["tests/images/test_folder.py::test_digest_notices_names"],
 )

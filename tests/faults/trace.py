@@ -13,7 +13,7 @@ def replays_are_believed(same_bits):
 
 
 @breaks(
-    "cellrepro.trace.replay_plan:Before.finish",
+    "cellrepro.trace.kept_inputs:Before.finish",
     "A training goes on with the random numbers that it would have drawn without the audit.",
     tests=[
         "tests/trace/test_operation_audit.py"
@@ -59,7 +59,7 @@ def a_digest_is_remembered_by_its_address(memory_digest):
 
 
 @breaks(
-    "cellrepro.trace.random_draws:first_draw_difference",
+    "cellrepro.trace.draw_difference:first_draw_difference",
     "A draw that only one of two runs made is said of the run that made it.",
     tests=["tests/trace/test_random_draws.py::test_a_planted_draw_is_named_by_its_line"],
 )

@@ -146,7 +146,7 @@ def test_what_is_not_used_and_what_leaks_is_named(folder):
     for file in (folder / "test").iterdir():
         file.unlink()
     loose, empty = read_folder(folder).warnings
-    assert loose.startswith("1 images next to train/ and test/ are not used (loose.tif)")
+    assert loose.startswith("1 image next to train/ and test/ is not used (loose.tif)")
     assert "test: no images" in empty
 
 

@@ -14,8 +14,9 @@ from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.errors import BadInput
 from cellrepro.run.options import RecordingOptions
-from cellrepro.run.training_recorder import CHECKPOINTS, TrainingRecorder
+from cellrepro.run.training_recorder import TrainingRecorder
 from cellrepro.store import checkpoints
+from cellrepro.store.checkpoints import CHECKPOINTS
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow
 from cellrepro.store.row_tables import read_rows
 from cellrepro.trace.operation_ledger import OperationRow

@@ -15,7 +15,7 @@ import torch
 from scipy import ndimage
 
 import cellrepro
-from cellrepro.comparison.mask_comparison import average_precision
+from cellrepro.comparison.scores import average_precision
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder

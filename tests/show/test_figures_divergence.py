@@ -9,16 +9,12 @@ import numpy as np
 import pytest
 
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
-from cellrepro.comparison.operation_diff import align
+from cellrepro.comparison.operation_alignment import align
 from cellrepro.comparison.verdicts import Verdict
+from cellrepro.divergence.evidence import Evidence
+from cellrepro.divergence.first_difference import FirstDifference, OperationAt, Size
 from cellrepro.divergence.growth import Moment
-from cellrepro.divergence.result import (
-    Divergence,
-    Evidence,
-    FirstDifference,
-    OperationAt,
-    Size,
-)
+from cellrepro.divergence.result import Divergence
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.divergence import chain, step_map
 from cellrepro.show.figures.growth import growth_curve

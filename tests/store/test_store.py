@@ -23,7 +23,8 @@ import torch
 from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store import machine_identity, removal, this_machine
-from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import MANIFEST, NOTEBOOK, WEIGHTS, Repeat
 from stores import add_run, squares
 
 

@@ -80,7 +80,7 @@ def test_damage_is_listed(damaged, invoke):
 def test_a_list_reads_little_and_says_what_it_left_unread(damaged, invoke, monkeypatch):
     """It has to come at once over terabytes, too; each content counts once."""
     root, _ = damaged
-    monkeypatch.setattr("cellrepro.comparison.stored_runs.MOST_READ", 0)
+    monkeypatch.setattr("cellrepro.show.run_list.MOST_READ", 0)
     monkeypatch.setattr("cellrepro.store.unchanged._known", {})
     answer = invoke("list", "--store", root, "--json")
     assert (answer.code, answer.json["unread"]) == (0, 4)

@@ -73,5 +73,5 @@ def test_a_call_counts_once_whichever_items_and_outputs_differ():
 
 
 def test_a_batch_of_one_shows_nothing_and_is_refused():
-    with pytest.raises(BadInput, match="the batch has 1 items; expected 2"):
+    with pytest.raises(BadInput, match="the batch has 1 item; expected 2"):
         batch_invariance(torch.relu, torch.randn(1, 4))

@@ -13,8 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import cellrepro
 from cellrepro.determinism.seeds import seeded
 from cellrepro.errors import BadInput
+from cellrepro.trace.kept_inputs import Before
 from cellrepro.trace.observer import Call
-from cellrepro.trace.replay_plan import Before, plan_of
+from cellrepro.trace.replay_plan import plan_of
 
 audit = partial(cellrepro.audit, steps=1, replays=2, suspects=0)
 """As few as the planted counts below need."""

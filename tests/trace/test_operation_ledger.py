@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from cellrepro.comparison.operation_diff import agreement
+from cellrepro.comparison.operation_alignment import agreement
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.store.row_tables import read_rows, write_rows
 from cellrepro.trace.operation_ledger import OperationLedger, OperationRow, OperationWatch

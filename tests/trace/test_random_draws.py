@@ -11,7 +11,8 @@ from torch import nn
 
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import BadInput
-from cellrepro.trace.random_draws import Draw, DrawDifference, DrawLog, first_draw_difference
+from cellrepro.trace.draw_difference import DrawDifference, first_draw_difference
+from cellrepro.trace.random_draws import Draw, DrawLog
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
 

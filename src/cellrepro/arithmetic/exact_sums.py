@@ -24,7 +24,7 @@ def n_bits_of_count(count: int) -> int:
 
 
 def rounder(largest: torch.Tensor, n_bits: int) -> torch.Tensor:
-    """What to add to numbers and subtract again, so that they are at most ``n_bits`` bits long.
+    """Find a number to add to others and subtract again, so that ``n_bits`` bits of them remain.
 
     It is 1.5 * 2**52 of the multiples: the addition rounds to a whole number of them, and the
     subtraction is exact. ``largest`` is the largest magnitude among the numbers.

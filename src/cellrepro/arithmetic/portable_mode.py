@@ -18,7 +18,8 @@ from cellrepro.arithmetic.proof import prove
 from cellrepro.call_site import Site
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.errors import NotPossibleHere
-from cellrepro.trace.observer import Call, Observer, source_line
+from cellrepro.trace.observer import Call, Observer
+from cellrepro.trace.source_lines import source_line
 
 _USUAL_CHANCE = 0.5  # of ``bernoulli_``: the dispatcher drops what equals the schema's default
 _COMPUTES_SCALARS = (
@@ -87,7 +88,7 @@ class NotPortable(NotPossibleHere):
         )
 
     def __reduce__(self) -> tuple[type[NotPortable], tuple[Site, str]]:
-        """So that it comes out of a process as it was raised."""
+        """Pickle it so that it comes out of a process as it was raised."""
         return NotPortable, (self.site, self.reason)
 
 
@@ -202,5 +203,5 @@ def _each_by_itself(
 
 
 def _own(argument: object, index: int) -> object:
-    """What of an argument belongs to one tensor."""
+    """Take the part of an argument that belongs to one tensor."""
     return argument[index] if isinstance(argument, list | tuple) else argument

@@ -14,6 +14,7 @@ from cellrepro.arithmetic.portable_mode import PortableArithmetic
 from cellrepro.call_site import Site
 from cellrepro.results import Result, Row
 from cellrepro.trace.observer import Call, check_step
+from cellrepro.words import with_verb
 
 _WORDS: dict[Form, str] = {
     "exact": "exact by nature",
@@ -27,23 +28,23 @@ class PortableOperation:
     """One operation of a step."""
 
     name: str
-    """As ATen has it, without overload."""
+    """Its name in ATen, without overload."""
     form: Form
     """How it becomes portable."""
     calls: int
     """How often it was called."""
     first: Site
-    """Where it was called first."""
+    """The place that called it first."""
     reason: str = ""
     """Why it has no portable form; empty if it has one."""
 
 
 @dataclass(frozen=True, repr=False)
 class PortableOperations(Result):
-    """What of a step is portable."""
+    """The operations of a step, and whether all have a portable form."""
 
     operations: tuple[PortableOperation, ...]
-    """Those without a portable form first, then those that are replaced."""
+    """All operations: those without a portable form first, then those that are replaced."""
 
     def sentence(self) -> str:
         """Say whether the step can be computed in mode portable."""
@@ -51,11 +52,13 @@ class PortableOperations(Result):
         missing = [operation for operation in self.operations if operation.form == "missing"]
         if not self.operations:
             return "vacuous: the step called no operation of PyTorch"
-        so_far = f"{counts['exact']} operations are exact by nature, {counts['replaced']} replaced"
+        exact = with_verb(counts["exact"], "operation", "is", "are")
+        so_far = f"{exact} exact by nature, {counts['replaced']} replaced"
         if not missing:
             return f"portable: {so_far}, and none is missing"
         named = "; ".join(f"{item.name} ({item.first})" for item in missing)
-        return f"not portable: {so_far}, and {len(missing)} have no portable form: {named}"
+        have = "has" if len(missing) == 1 else "have"
+        return f"not portable: {so_far}, and {len(missing)} {have} no portable form: {named}"
 
     def rows(self) -> Sequence[Row]:
         """One row an operation."""
@@ -137,7 +140,7 @@ def portable_operations(
     --------
     >>> import torch
     >>> print(portable_operations(lambda: torch.ones(2, 2).exp()))
-    portable: 1 operations are exact by nature, 1 replaced, and none is missing
+    portable: 1 operation is exact by nature, 1 replaced, and none is missing
     """
     check_step(step)
     with _Collector(model) as collector:

@@ -28,7 +28,7 @@ class Claim:
     """One assumption of portable arithmetic about a device."""
 
     name: str
-    """What is wrong where it does not hold, for the message."""
+    """The fault where it does not hold, for the message."""
     holds: Callable[[torch.device], bool]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypedDict
 
 from cellrepro.audits.function import audit_function
 from cellrepro.audits.segmentation import SegmentationAudit, audit_segmentation
@@ -107,37 +107,24 @@ def audit_data(
 
     ``cellrepro audit my_images --task segment``
     """
+    alike: _Alike = {
+        "mode": mode,
+        "seed": seed,
+        "profile": profile,
+        "steps": steps,
+        "replays": replays,
+        "suspects": suspects,
+        "threads": threads,
+        "store": store,
+    }
     if function is not None:
         why = "beside --function, which segments in the place of Cellpose"
         refuse_idle((*_OF_TRAINING, "model", "settings"), why)
-        return audit_function(
-            function,
-            data,
-            mode=mode,
-            seed=seed,
-            profile=profile,
-            steps=steps,
-            replays=replays,
-            suspects=suspects,
-            threads=threads,
-            store=store,
-        )
+        return audit_function(function, data, **alike)
     if task == "segment":
         why = "with --task segment, whose batch size is --set batch_size=4"
         refuse_idle(_OF_TRAINING, why)
-        return audit_segmentation(
-            data,
-            model=model,
-            settings=settings,
-            mode=mode,
-            seed=seed,
-            profile=profile,
-            steps=steps,
-            replays=replays,
-            suspects=suspects,
-            threads=threads,
-            store=store,
-        )
+        return audit_segmentation(data, model=model, settings=settings, **alike)
     refuse_idle(
         ("settings", *(() if effect else _OF_EFFECTS)),
         "where a training is audited: --set is of --task segment, --epochs and "
@@ -146,20 +133,7 @@ def audit_data(
     if effect:
         whole("effect", effect, least=2)
     network = model or defaults.MODEL
-    audit = audit_training(
-        data,
-        model=network,
-        data_seed=data_seed,
-        batch_size=batch_size,
-        mode=mode,
-        seed=seed,
-        profile=profile,
-        steps=steps,
-        replays=replays,
-        suspects=suspects,
-        threads=threads,
-        store=store,
-    )
+    audit = audit_training(data, model=network, data_seed=data_seed, batch_size=batch_size, **alike)
     if not effect:
         return audit
     options = TrainingOptions(
@@ -170,10 +144,28 @@ def audit_data(
         profile=profile,
         store=store,
     )
+    return _with_effects(audit, options, repeats=effect)
+
+
+class _Alike(TypedDict):
+    """The options that every kind of audit has."""
+
+    mode: Mode
+    seed: int | None
+    profile: str
+    steps: int
+    replays: int
+    suspects: int
+    threads: int | None
+    store: FileName
+
+
+def _with_effects(audit: TrainingAudit, options: TrainingOptions, *, repeats: int) -> TrainingAudit:
+    """Measure what each operation that varies changes; when interrupted, show what is measured."""
     print_note(audit.sentence())
     audits = [audit]  # each with one effect more than the one before
     try:
-        measure_effects(audit, options, repeats=effect, on_effect=audits.append)
-    except KeyboardInterrupt:  # the effects that are measured are shown
+        measure_effects(audit, options, repeats=repeats, on_effect=audits.append)
+    except KeyboardInterrupt:
         return replace(audits[-1], interrupted=True)
     return audits[-1]

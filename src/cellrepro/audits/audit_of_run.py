@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.errors import whole
@@ -11,7 +12,10 @@ from cellrepro.results import Result, derived
 from cellrepro.spec import defaults
 from cellrepro.spec.spec import Spec
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
-from cellrepro.trace.operation_audit import Audit
+from cellrepro.trace.operation_audit import Audit, audit
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,19 @@ class AuditOptions:
     """How often, if more, an operation that has a substitute or is documented to race."""
     threads: int | None = None
     """CPU threads of PyTorch meanwhile; by default the profile's."""
+
+    def audited(
+        self, step: Callable[[], object], *, steps: int, model: nn.Module | None = None
+    ) -> Audit:
+        """Audit so many calls of a step."""
+        return audit(
+            step,
+            steps=steps,
+            replays=self.replays,
+            suspects=self.suspects,
+            threads=self.threads,
+            model=model,
+        )
 
 
 def checked_options(

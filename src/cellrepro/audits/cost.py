@@ -28,7 +28,7 @@ _MOST_IMAGES = 4
 
 @dataclass(frozen=True)
 class CostRow:
-    """What one way of training costs, beside ``plain`` Cellpose.
+    """The cost of one way of training, beside ``plain`` Cellpose.
 
     Both ways run in turns and are divided round by round, so that a load on the machine slows
     both, and one slow round does not move the median. Kalibera and Jones (ISMM 2013) compare
@@ -54,12 +54,12 @@ class CostRow:
 
 @dataclass(frozen=True, repr=False)
 class Cost(Result):
-    """What determinism costs here."""
+    """The cost of determinism on this machine."""
 
     encoder: str
     """The size of the network."""
     device: str
-    """Where it was trained."""
+    """The device on which it was trained."""
     threads: int
     """Threads of PyTorch on the CPU."""
     steps: int
@@ -200,7 +200,7 @@ def time_steps(
     rounds: int,
     variants: Sequence[str],
 ) -> Cost:
-    """Inside the child: build the network and time every round."""
+    """Build the network in the child, and time every round."""
     import torch
 
     from cellrepro.model.network import seeded_network

@@ -92,7 +92,7 @@ class ExplainedWarning(Result):
     profile: Mapping[str, object]
     """The profile, with the mode."""
     findings: tuple[Finding, ...]
-    """What the warning means, and what helps."""
+    """The meaning of the warning, and the remedy."""
     ok: bool
     """Whether the warning is of nothing that the training does."""
     warning: WarningMeaning

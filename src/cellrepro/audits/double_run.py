@@ -93,7 +93,7 @@ def run_twice(setup: Setup, *, quiet: bool) -> DoubleRun:
 
 
 def train_briefly(child: Child) -> ShortRun:
-    """Inside the child: train `tiny` on synthetic images."""
+    """Train `tiny` on synthetic images, in the child."""
     from cellrepro.digests.tensor_digests import tensors_digest
     from cellrepro.model.encoders import TINY
     from cellrepro.model.weight_sources import ModelSource

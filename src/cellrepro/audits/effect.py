@@ -13,7 +13,7 @@ from cellrepro.results import Result
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.train import train_with
-from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import amount, pixels_text, share_text
 
 

@@ -61,7 +61,7 @@ def import_order(modules: Sequence[str] = around_cellpose.IMPORTED) -> Source:
 
 
 def imported(child: Child, *, modules: list[str]) -> list[dict[str, object]]:
-    """Inside the child: import modules one after the other.
+    """Import modules one after the other, in the child.
 
     Gives digests of the generators and values of the switches, before the first and after each.
     """

@@ -32,9 +32,9 @@ class Finding:
     level: Level
     """How bad it is."""
     what: str
-    """What was found."""
+    """The finding, in a sentence."""
     remedy: str
-    """What helps."""
+    """The remedy."""
 
 
 def version_findings(profile: Profile) -> Iterator[Finding]:

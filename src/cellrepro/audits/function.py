@@ -87,8 +87,7 @@ def audit_function(
 
 
 def audit_calls(child: Child, *, request: Request, options: AuditOptions) -> SegmentationAudit:
-    """Inside the child: audit a function on some images."""
-    from cellrepro.trace.operation_audit import audit
+    """Audit a function on some images, in the child."""
 
     with child.prepared(), child.loosened():
         images = segmented_part(read_images(request))[: options.steps]
@@ -97,11 +96,5 @@ def audit_calls(child: Child, *, request: Request, options: AuditOptions) -> Seg
         def step() -> None:
             child.tell("done", f"{next(results).name} audited")
 
-        operations = audit(
-            step,
-            steps=len(images),
-            replays=options.replays,
-            suspects=options.suspects,
-            threads=options.threads,
-        )
+        operations = options.audited(step, steps=len(images))
     return SegmentationAudit(spec=request.spec, operations=operations)

@@ -23,7 +23,7 @@ _WHICH_BUILD = (
 
 @dataclass(frozen=True)
 class TorchBuild:
-    """What the installed PyTorch was built for, and what it can compute on here."""
+    """The installed PyTorch: the devices it was built for, and those it can compute on here."""
 
     version: str
     cuda: str | None
@@ -60,7 +60,7 @@ def gpu_findings() -> Iterator[Finding]:
 
 
 def look_at_torch(child: Child) -> TorchBuild:
-    """Inside the child: ask PyTorch what it can compute on."""
+    """Ask PyTorch, in the child, what it can compute on."""
     import torch
 
     capabilities = []

@@ -1,7 +1,6 @@
 """What makes two trainings differ outside the training step, tried on the user's data.
 
-Generators, switches and Cellpose's defaults are restored. The seven experiments stand in
-`experiments_of_images` and `experiments_of_process`.
+Generators, switches and Cellpose's defaults are restored.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from cellrepro.audits.experiments_of_images import augmentation, file_order, loader, two_readings
+from cellrepro.audits.experiments_of_draws import augmentation, loader
 from cellrepro.audits.experiments_of_process import hidden_state, import_order, initial_weights
+from cellrepro.audits.experiments_of_reading import file_order, two_readings
 from cellrepro.audits.source_of_difference import Source
 from cellrepro.images.folder import read_folder
 from cellrepro.progress import progress

@@ -48,7 +48,7 @@ class StageDigest:
     digest: str
     """SHA-256 of its numbers on this machine."""
     expected: str | None
-    """That of the reference; None where the reference lacks the stage."""
+    """The digest in the reference; None where the reference lacks the stage."""
 
     @property
     def is_as_expected(self) -> bool:
@@ -58,7 +58,7 @@ class StageDigest:
 
 @dataclass(frozen=True, repr=False)
 class PortableWitness(Result):
-    """What one machine says about mode ``portable``."""
+    """The testimony of one machine about mode ``portable``."""
 
     profile: str
     """The profile with which it computed."""
@@ -67,7 +67,7 @@ class PortableWitness(Result):
     versions: Mapping[str, str]
     """Versions of the numeric libraries."""
     stages: tuple[StageDigest, ...]
-    """In the order in which they are computed."""
+    """All stages, in the order in which they are computed."""
 
     @derived
     def ok(self) -> bool:
@@ -170,7 +170,7 @@ def witness(*, profile: str | Path = defaults.PROFILE, quiet: bool = False) -> P
 
 
 def compute_stages(child: Child) -> dict[str, str]:
-    """Inside the child: the digest of every stage, in the order in which they are computed."""
+    """Compute the digest of every stage, in the child and in their order."""
     from cellrepro.digests.digests import array_digest
     from cellrepro.images.synthetic_sets import labelled_nuclei
     from cellrepro.model.encoders import TINY

@@ -70,7 +70,7 @@ class Trial:
 
 @dataclass(frozen=True, repr=False)
 class SeedProbe(Result):
-    """What two values of every seed made of the same training, in mode ``strict``."""
+    """The effects of two values of every seed on the same training, in mode ``strict``."""
 
     trials: tuple[Trial, ...]
     """Two for each of `SEEDS`, from the same initial weights."""
@@ -173,7 +173,7 @@ def which_seed_changes(
 
 
 def try_seeds(child: Child, *, request: Request) -> SeedProbe:
-    """Inside the child: prepare a training as a worker does, and train once for every seed."""
+    """Prepare a training as a worker does, in the child, and train once for every seed."""
     import torch
 
     start_seed = torch.initial_seed()  # before anything sets one

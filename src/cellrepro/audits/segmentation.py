@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cellrepro.audits.audit_of_run import AuditOfRun, AuditOptions, checked_options
-from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.audits.batch_results import BATCH_SIZES, BatchResult, batches_compared
 from cellrepro.determinism.mode_names import Mode
-from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.results import Row, derived, in_json
@@ -27,22 +24,8 @@ from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.words import amount, grouped
 
 if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
-    from cellrepro.model.evaluator import EvalOutput, Evaluator
     from cellrepro.trace.batch_invariance import BatchDependent, BatchInvariance
 
-BATCH_SIZES = (1, 3, 8, 16)
-"""Batch sizes at which an image is segmented; the others are compared with the first."""
-
-_MOST_TILES = 8
-"""Tiles of the batch whose operations are compared."""
-
-_FEW_TILES = 4
-"""An image with fewer is given moved copies of them."""
-_SHIFTS = (16, 48, 80)
-"""Pixels by which the copies are moved."""
 
 _UNPACKED = (
     "audited without the packed tensors of oneDNN (mkldnn), with which Cellpose 3 computes on a "
@@ -50,30 +33,12 @@ _UNPACKED = (
 )
 
 
-@dataclass(frozen=True)
-class BatchResult:
-    """An image segmented with one batch size, beside tile by tile."""
-
-    batch_size: int
-    """Tiles at a time."""
-    n_differing: int
-    """Values of flows and cell probability that differ."""
-    max_abs: float
-    """Their largest difference."""
-    n_pixels: int
-    """Pixels of the masks that differ."""
-    n_changed: int
-    """Cells of both sides without a counterpart at IoU 0.5."""
-    n_cells: int
-    """Cells of both sides."""
-
-
 @dataclass(frozen=True, repr=False)
 class SegmentationAudit(AuditOfRun):
-    """What the audit of a segmentation found."""
+    """The answer of an audit of a segmentation."""
 
     batch: BatchInvariance | None = None
-    """Which operations give a tile different bits in a batch than alone; None where a function
+    """The operations that give a tile different bits in a batch than alone; None where a function
     segments in the place of Cellpose's network."""
     batches: tuple[BatchResult, ...] = ()
     """One image segmented at several batch sizes, the smallest first."""
@@ -92,7 +57,7 @@ class SegmentationAudit(AuditOfRun):
 
     @derived
     def uncompiled(self) -> tuple[str, ...]:
-        """What ``torch.compile`` made: only its uncompiled form was audited."""
+        """Say what ``torch.compile`` made: only its uncompiled form was audited."""
         return self.operations.uncompiled
 
     @property
@@ -102,7 +67,7 @@ class SegmentationAudit(AuditOfRun):
 
     @in_json
     def sentence(self) -> str:
-        """In words: what flips, over how much, and what could have been missed."""
+        """Say what flips, over how much, and what could have been missed."""
         return self.operations.sentence()
 
     def rows(self) -> Sequence[Row]:
@@ -225,11 +190,10 @@ def audit_segmentation(
 
 
 def audit_images(child: Child, *, request: Request, options: AuditOptions) -> SegmentationAudit:
-    """Inside the child: audit some images, then the batches of the first."""
+    """Audit some images in the child, then the batches of the first."""
     from cellrepro.model.evaluator import evaluator
     from cellrepro.model.network import build
     from cellrepro.model.packed_tensors import in_plain_layout, packs_tensors
-    from cellrepro.trace.operation_audit import audit
 
     with ExitStack() as stack:
         device = stack.enter_context(child.prepared())
@@ -248,91 +212,14 @@ def audit_images(child: Child, *, request: Request, options: AuditOptions) -> Se
             evaluate(image.image, stack=image.stack, **arguments)
             child.tell("done", f"{image.name} audited")
 
-        operations = audit(
-            step,
-            steps=len(images),
-            replays=options.replays,
-            suspects=options.suspects,
-            threads=options.threads,
-            model=network,
-        )
-        audited = SegmentationAudit(spec=request.spec, operations=operations, remark=remark)
-        return _with_batches(audited, child, network, evaluate, images[0], arguments)
-
-
-# -- batches -------------------------------------------------------------------------------
-
-
-def _with_batches(
-    audited: SegmentationAudit,
-    child: Child,
-    network: nn.Module,
-    evaluate: Evaluator,
-    image: LabelledImage,
-    arguments: Mapping[str, Any],
-) -> SegmentationAudit:
-    """Segment an image at each batch size, and compare the operations on its tiles."""
-    from cellrepro.trace.batch_invariance import batch_invariance
-
-    segmented = {}
-    for batch_size in BATCH_SIZES:
-        of_batch = {**arguments, "batch_size": batch_size}
-        segmented[batch_size] = evaluate(image.image, stack=image.stack, **of_batch)
-        child.tell("done", f"batch size {batch_size}")
-    tiles = _tiles(network, evaluate, image, arguments)
-    batch = _at_least_two(tiles)[:_MOST_TILES]
-    tile_by_tile = segmented[BATCH_SIZES[0]]
-    return replace(
-        audited,
-        batch=batch_invariance(evaluate.model.net, batch, model=network),
-        batches=tuple(
-            _batch_result(batch_size, tile_by_tile, in_batch)
-            for batch_size, in_batch in segmented.items()
-        ),
-        image=image.name,
-        n_tiles=len(tiles),
+        operations = options.audited(step, steps=len(images), model=network)
+        compared = batches_compared(child, network, evaluate, images[0], arguments)
+    return SegmentationAudit(
+        spec=request.spec,
+        operations=operations,
+        remark=remark,
+        batch=compared.batch,
+        batches=compared.batches,
+        image=images[0].name,
+        n_tiles=compared.n_tiles,
     )
-
-
-def _batch_result(batch_size: int, tile_by_tile: EvalOutput, in_batch: EvalOutput) -> BatchResult:
-    pairs = [
-        (tile_by_tile.flows, in_batch.flows),
-        (tile_by_tile.probability, in_batch.probability),
-    ]
-    masks = compare_masks(tile_by_tile.masks, in_batch.masks)
-    return BatchResult(
-        batch_size=batch_size,
-        n_differing=sum(int(np.count_nonzero(a != b)) for a, b in pairs),
-        max_abs=max(float(np.abs(a - b).max()) for a, b in pairs),
-        n_pixels=masks.n_differing,
-        n_changed=masks.n_unmatched,
-        n_cells=masks.n_objects_a + masks.n_objects_b,
-    )
-
-
-def _tiles(
-    network: nn.Module, evaluate: Evaluator, image: LabelledImage, arguments: Mapping[str, Any]
-) -> torch.Tensor:
-    """All tiles of an image as the network is given them: (N, C, Y, X)."""
-    import torch
-
-    inputs_seen: list[torch.Tensor] = []
-    hook = network.register_forward_pre_hook(
-        lambda _, inputs: inputs_seen.append(inputs[0].clone())
-    )
-    try:
-        in_large_batches = {**arguments, "batch_size": BATCH_SIZES[-1]}
-        evaluate(image.image, stack=image.stack, **in_large_batches)
-    finally:
-        hook.remove()
-    return torch.cat(inputs_seen)
-
-
-def _at_least_two(tiles: torch.Tensor) -> torch.Tensor:
-    """Add moved copies of the tiles where there are few."""
-    import torch
-
-    if len(tiles) >= _FEW_TILES:
-        return tiles
-    moved = [torch.roll(tiles, shift, dims=-1) for shift in _SHIFTS]
-    return torch.cat([tiles, *moved])

@@ -35,7 +35,7 @@ _IF_YOURS = "where a training of yours, in Cellpose or any other framework of Py
 
 @dataclass(frozen=True, repr=False)
 class WarningMeaning(Result):
-    """What a warning of PyTorch about determinism means."""
+    """The meaning of a warning of PyTorch about determinism."""
 
     op: str
     """The operation, by its name in PyTorch."""
@@ -48,9 +48,9 @@ class WarningMeaning(Result):
     why: str
     """How that is known."""
     elsewhere: str
-    """What the warning means for any other training."""
+    """Its meaning for any other training."""
     remedy: str
-    """What helps."""
+    """The remedy."""
     profile: str = defaults.PROFILE
     """The profile of that training."""
 
@@ -242,7 +242,7 @@ def _not_in_the_list(alert: str, training: str, profile: str) -> WarningMeaning:
 
 
 def _meaning_elsewhere(entry: known_operations.KnownOperation) -> str:
-    """What a warning means for a training that is not the lab's."""
+    """Say what a warning means for a training that is not the lab's."""
     devices = joined(entry.devices)
     call = f"{_IF_YOURS} calls it on {devices}, its bits may change from run to run"
     switch = "torch.use_deterministic_algorithms(True)"

@@ -26,7 +26,7 @@ _WARM_UP = 2  # steps, for memory and the choice of kernels
 
 @dataclass(frozen=True)
 class Updates:
-    """What the audited steps changed: an audit of steps that train nothing would prove nothing."""
+    """Updates of the audited steps: an audit of steps that train nothing would prove nothing."""
 
     lowest_rate: float
     """The lowest learning rate of a step."""
@@ -45,10 +45,10 @@ class Updates:
 
 @dataclass(frozen=True, repr=False)
 class TrainingAudit(AuditOfRun):
-    """What the audit of a training found."""
+    """The answer of an audit of a training."""
 
     updates: Updates = field(repr=False)
-    """What the audited steps changed."""
+    """The updates that the audited steps made."""
     warnings: tuple[NondeterministicOperation, ...]
     """Operations of one step of which PyTorch warns in mode ``warn``."""
     suspects: tuple[NondeterministicOperation, ...] = ()
@@ -74,7 +74,7 @@ class TrainingAudit(AuditOfRun):
 
     @in_json
     def sentence(self) -> str:
-        """In words: what flips, what could have been missed, and what the audited steps changed."""
+        """Say what flips, what could have been missed, and what the audited steps changed."""
         return f"{self.operations.sentence()}; {self.updates.sentence()}"
 
     def rows(self) -> Sequence[Row]:
@@ -200,10 +200,9 @@ def audit_training(
 
 
 def audit_steps(child: Child, *, request: Request, options: AuditOptions) -> TrainingAudit:
-    """Inside the child: begin a training as a worker does, and audit the steps after one epoch."""
+    """Begin a training as a worker does, in the child, and audit the steps after one epoch."""
     from cellrepro.images.folder import read_folder
     from cellrepro.model.network import build
-    from cellrepro.trace.operation_audit import audit
     from cellrepro.trace.torch_warnings import determinism_warnings
 
     # Cellpose's learning rate is 0 in the first epoch, which ends before the audit.
@@ -228,14 +227,7 @@ def audit_steps(child: Child, *, request: Request, options: AuditOptions) -> Tra
             rates.append(loop.optimizer.param_groups[0]["lr"])
             child.phase(f"step {loop.training.n_steps} audited")
 
-        operations = audit(
-            step,
-            steps=options.steps,
-            replays=options.replays,
-            suspects=options.suspects,
-            threads=options.threads,
-            model=network,
-        )
+        operations = options.audited(step, steps=options.steps, model=network)
         n_changed = sum(
             int((before != after).sum())
             for before, after in zip(weights_before, network.parameters(), strict=True)

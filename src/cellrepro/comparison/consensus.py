@@ -34,7 +34,7 @@ from cellrepro.comparison.distinct_results import (
 )
 from cellrepro.comparison.object_groups import ObjectGroups, group_objects
 from cellrepro.comparison.object_matching import Integers
-from cellrepro.comparison.planes import renumbered
+from cellrepro.comparison.outline_votes import Outlines, count_votes, mean_iou, most_votes, outline
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.words import amount, place_text
@@ -45,7 +45,7 @@ class Stability:
     """One object as all runs see it."""
 
     label: int
-    """In `Agreement.consensus`; 0 if it is not there."""
+    """Its number in `Agreement.consensus`; 0 if it is not there."""
     position: tuple[float, ...]
     """Centroid of the outline in pixels, (y, x) or (z, y, x)."""
     area: int
@@ -53,9 +53,9 @@ class Stability:
     n_runs_with: int
     """Runs that have the object."""
     share: float
-    """Of all runs, in (0, 1]."""
+    """The share of all runs that have it, in (0, 1]."""
     mean_iou: float
-    """Of the runs' objects with the outline, over the runs that have the object, in [0, 1]."""
+    """Mean IoU of the runs' objects with the outline, over the runs that have it, in [0, 1]."""
     runs: tuple[int, ...]
     """Runs that have it, as positions in what was given, ascending."""
 
@@ -74,13 +74,13 @@ class Agreement(Result):
     """Share of the runs that give the pixel the same object, in [0, 1]: the most votes of any one
     object."""
     consensus: NDArray[np.uint32] = field(repr=False)
-    """What most runs say, numbered from 1 in raster order; 0 is background."""
+    """The label image that most runs agree on, numbered from 1 in raster order."""
     objects: tuple[Stability, ...]
     """The least stable first: in fewest runs, then with the lowest mean IoU, then by position."""
     results: tuple[tuple[int, ...], ...]
     """The runs of each different result, the most typical result first."""
     members: tuple[Integers, ...] = field(repr=False)
-    """For each of ``results``, where its objects, in raster order, are in ``objects``."""
+    """The positions in ``objects`` of the objects of each of ``results``, in raster order."""
 
     @property
     def vacuous(self) -> bool:
@@ -169,9 +169,9 @@ def agree(masks: Sequence[Source], *, digests: Sequence[str] | None = None) -> A
     results = most_typical_first(unsorted, statements)
     shape = results[0].image.shape
     groups = group_objects(results)
-    votes = _count_votes(results, groups)
-    outlines = _outline(votes, groups, n_runs=n_runs, shape=shape)
-    ious = _mean_iou(results, groups, outlines)
+    votes = count_votes(results, groups)
+    outlines = outline(votes, groups, n_runs=n_runs, shape=shape)
+    ious = mean_iou(results, groups, outlines)
     order = _least_stable_first(groups, outlines, ious)
     position_of_group = np.zeros(groups.size, np.int64)
     position_of_group[order] = np.arange(len(order))
@@ -179,7 +179,7 @@ def agree(masks: Sequence[Source], *, digests: Sequence[str] | None = None) -> A
         n_runs=n_runs,
         n_distinct=len(results),
         cell_share=np.divide(statements.is_cell, n_runs, dtype=np.float32),
-        same_object_share=np.divide(_most_votes(votes, shape), n_runs, dtype=np.float32),
+        same_object_share=np.divide(most_votes(votes, shape), n_runs, dtype=np.float32),
         consensus=outlines.consensus,
         objects=tuple(
             Stability(
@@ -199,7 +199,7 @@ def agree(masks: Sequence[Source], *, digests: Sequence[str] | None = None) -> A
 
 
 def _least_stable_first(
-    groups: ObjectGroups, outlines: _Outlines, ious: NDArray[np.float64]
+    groups: ObjectGroups, outlines: Outlines, ious: NDArray[np.float64]
 ) -> Integers:
     """Sort the groups by the runs that have them, then mean IoU, then position, then area."""
     least_important_first = [outlines.areas, *outlines.positions[::-1], ious, groups.n_runs_with]
@@ -220,158 +220,3 @@ def _runs_with(
         return tuple(sorted(run for i in positions for run in results[i].runs))
 
     return [runs_of(*results_with[group]) for group in order.tolist()]
-
-
-# -- votes for pixels, and the outlines that follow ------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class _PixelVotes:
-    """Every pixel with every group that a run gives it to; P pairs, each once."""
-
-    pixels: Integers
-    """Position in the flat image."""
-    groups: Integers
-    """Number of the group, from 1."""
-    n_runs: Integers
-    """Runs that give the pixel to the group."""
-
-    def where(self, selected: NDArray[np.bool_]) -> _PixelVotes:
-        """Give the selected pairs alone; ``selected`` has shape (P,)."""
-        return _PixelVotes(self.pixels[selected], self.groups[selected], self.n_runs[selected])
-
-
-@dataclass(frozen=True, eq=False)
-class _Outlines:
-    """Outlines of G groups, and the label image of those in the consensus.
-
-    A group of the consensus is outlined as it is there, without pixels that others won.
-    """
-
-    consensus: NDArray[np.uint32]
-    """Label image, numbered from 1 in raster order; 0 is background."""
-    winners: NDArray[np.uint32]
-    """The same objects under the numbers of their groups, flat."""
-    labels: Integers
-    """Label of the group in the consensus; 0 if it is not there."""
-    areas: Integers
-    """Pixels of the outline."""
-    positions: NDArray[np.float64]
-    """Centroid of the outline in pixels, (y, x) or (z, y, x)."""
-    pixels_elsewhere: NDArray[np.uint64]
-    """Codes of pixel and group for the outlines that are not in the consensus, ascending."""
-
-
-def _count_votes(results: Sequence[DistinctResult], groups: ObjectGroups) -> _PixelVotes:
-    """Count for every pixel the runs that give it to each group.
-
-    Most pairs are of the typical result: these come first, counted in an array; only the others
-    are listed one by one.
-    """
-    typical = results[0].image.ravel()
-    n_runs = sum(len(result.runs) for result in results)
-    n_typical = np.zeros(typical.size, np.min_scalar_type(n_runs))
-    other_codes = []
-    other_weights = []
-    for result, group_of in zip(results, groups.by_result, strict=True):
-        group = group_of.astype(np.uint32)[result.image.ravel()]
-        is_typical = group == typical
-        n_typical += is_typical * n_typical.dtype.type(len(result.runs))
-        others = np.flatnonzero(~is_typical & (group > 0))
-        other_codes.append(_codes(others, group[others]))
-        other_weights.append(np.full(len(others), len(result.runs)))
-    codes, position = np.unique(np.concatenate(other_codes), return_inverse=True)
-    n_other = np.bincount(position, np.concatenate(other_weights), len(codes)).astype(np.int64)
-    other_pixels, other_groups = np.divmod(codes.astype(np.int64), 2**32)
-    cells = np.flatnonzero(typical)
-    return _PixelVotes(
-        pixels=np.concatenate([cells, other_pixels]),
-        groups=np.concatenate([typical[cells].astype(np.int64), other_groups]),
-        n_runs=np.concatenate([n_typical[cells].astype(np.int64), n_other]),
-    )
-
-
-def _most_votes(votes: _PixelVotes, shape: tuple[int, ...]) -> Integers:
-    """Give, per pixel of an image of this shape, the votes of the group that has most of them."""
-    most = np.zeros(shape, np.int64)
-    np.maximum.at(most.reshape(-1), votes.pixels, votes.n_runs)
-    return most
-
-
-def _outline(
-    votes: _PixelVotes, groups: ObjectGroups, *, n_runs: int, shape: tuple[int, ...]
-) -> _Outlines:
-    """Outline every group, and award the pixels of those that at least half of all runs have."""
-    votes = votes.where(2 * votes.n_runs >= groups.n_runs_with[votes.groups])
-    winners = _winners(votes, groups, n_runs=n_runs, n_pixels=int(np.prod(shape)))
-    consensus = renumbered(winners.reshape(shape))[0].astype(np.uint32)
-    labels = np.zeros(groups.size, np.int64)
-    labels[winners] = consensus.ravel()
-    labels[0] = 0
-    is_absent = labels[votes.groups] == 0
-    absent = votes.where(is_absent)
-    votes = votes.where(is_absent | (winners[votes.pixels] == votes.groups))
-    areas = np.bincount(votes.groups, minlength=groups.size)
-    coordinates = np.unravel_index(votes.pixels, shape)
-    sums = np.array([np.bincount(votes.groups, axis, groups.size) for axis in coordinates])
-    return _Outlines(
-        consensus=consensus,
-        winners=winners,
-        labels=labels,
-        areas=areas,
-        positions=sums / np.maximum(1, areas),
-        pixels_elsewhere=np.sort(_codes(absent.pixels, absent.groups)),
-    )
-
-
-def _winners(
-    votes: _PixelVotes, groups: ObjectGroups, *, n_runs: int, n_pixels: int
-) -> NDArray[np.uint32]:
-    """Give the group of each pixel of the consensus, or 0, by the votes inside all outlines."""
-    areas = np.bincount(votes.groups, minlength=groups.size)
-    first_pixels = np.full(groups.size, n_pixels)
-    np.minimum.at(first_pixels, votes.groups, votes.pixels)
-    rank = np.argsort(np.lexsort((first_pixels, areas, groups.n_runs_with)))
-    # Most votes win, then the best rank: both in one number.
-    bids = votes.n_runs * groups.size + (groups.size - rank[votes.groups])
-    takes_part = 2 * groups.n_runs_with >= n_runs
-    while True:
-        is_taking_part = takes_part[votes.groups]
-        votes = votes.where(is_taking_part)
-        bids = bids[is_taking_part]
-        best_bids = np.zeros(n_pixels, np.int64)
-        np.maximum.at(best_bids, votes.pixels, bids)
-        has_won = bids == best_bids[votes.pixels]
-        winners = np.zeros(n_pixels, np.uint32)
-        winners[votes.pixels[has_won]] = votes.groups[has_won]
-        areas_won = np.bincount(winners, minlength=groups.size)
-        has_lost_most = takes_part & (2 * areas_won < areas)
-        if not has_lost_most.any():
-            return winners
-        takes_part &= ~has_lost_most
-
-
-def _mean_iou(
-    results: Sequence[DistinctResult], groups: ObjectGroups, outlines: _Outlines
-) -> NDArray[np.float64]:
-    """Compare the runs' objects with the outline of their group."""
-    is_absent = outlines.labels == 0
-    is_absent[0] = False
-    sums = np.zeros(groups.size)
-    for result, group_of in zip(results, groups.by_result, strict=True):
-        labels = result.image.ravel()
-        areas = np.bincount(labels, minlength=len(group_of))[1:]
-        is_inside = (group_of.astype(np.uint32)[labels] == outlines.winners) & (labels > 0)
-        if is_absent[group_of].any():
-            pixels = np.flatnonzero(is_absent[group_of][labels])
-            codes = _codes(pixels, group_of[labels[pixels]])
-            is_inside[pixels] = np.isin(codes, outlines.pixels_elsewhere)
-        intersections = np.bincount(labels[is_inside], minlength=len(group_of))[1:]
-        unions = areas + outlines.areas[group_of[1:]] - intersections
-        sums[group_of[1:]] += len(result.runs) * intersections / unions
-    return sums / np.maximum(1, groups.n_runs_with)
-
-
-def _codes(pixels: Integers, groups: NDArray[np.integer]) -> NDArray[np.uint64]:
-    """Pixel and group in one number, the pixel in the upper 32 bits."""
-    return (pixels.astype(np.uint64) << np.uint64(32)) | groups.astype(np.uint64)

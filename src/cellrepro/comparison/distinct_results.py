@@ -17,10 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cellrepro.comparison.labels import canonical
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
+from cellrepro.words import amount, with_verb
 
 Source = ArrayLike | Callable[[], ArrayLike]
 """A label image, or a function without arguments that reads it."""
@@ -59,8 +60,8 @@ def distinct_results(
         raise BadInput("no masks were given; agreement takes those of one or more runs")
     if digests is not None and len(digests) != len(masks):
         raise BadInput(
-            f"{len(digests)} digests were given for the masks of {len(masks)} runs; give one for "
-            "each, or none"
+            f"{with_verb(len(digests), 'digest', 'was', 'were')} given for the masks of "
+            f"{amount(len(masks), 'run')}; give one for each, or none"
         )
     images: dict[str, NDArray[np.unsignedinteger]] = {}  # by the digest of the image
     runs: dict[str, list[int]] = {}  # by the digest of the image

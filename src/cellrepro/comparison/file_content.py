@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from cellrepro.comparison.generator_pairs import GeneratorState, generators_in
+from cellrepro.comparison.generator_reading import GeneratorState, generators_in
 from cellrepro.comparison.pickle_reading import Refused
-from cellrepro.comparison.torch_names import Namespace, StoredArray
+from cellrepro.comparison.pickled_arrays import StoredArray
+from cellrepro.comparison.torch_names import Namespace
 from cellrepro.comparison.weight_tensors import Network, Tensor
 
 StatePart = Literal["optimizer", "scheduler", "step", "seed", "tensors", "values"]
@@ -28,7 +29,7 @@ _SETTINGS = ("origin", "spec", "args", "config", "cfg", "hparams", "hyper_parame
 
 @dataclass(frozen=True)
 class FileContent:
-    """What lies in a file of tensors. Nothing of a tensor was read yet."""
+    """The content of a file of tensors. Nothing of a tensor was read yet."""
 
     network: Network = field(default_factory=dict)
     """Empty where the file holds none, or several."""
@@ -37,9 +38,9 @@ class FileContent:
     why_no_network: str = ""
     """Why none was found."""
     tensors: Mapping[StatePart, Network] = field(default_factory=dict)
-    """Beside the network, by their names in the part."""
+    """Tensors beside the network, by their names in the part."""
     values: Mapping[StatePart, Mapping[str, object]] = field(default_factory=dict)
-    """Plain values, likewise: numbers, texts, None, and tuples of them."""
+    """Plain values by their names in the part: numbers, texts, None, and tuples of them."""
     generators: Mapping[str, GeneratorState] = field(default_factory=dict)
 
     @property
@@ -49,7 +50,7 @@ class FileContent:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What it holds beside a network, in words of `StatePart` and ``generators``."""
+        """Say what it holds beside a network, in words of `StatePart` and ``generators``."""
         generators = ("generators",) if self.generators else ()
         parts = (part for part in PARTS if part in self.tensors or part in self.values)
         return (*parts, *generators)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.run_names import place_of
-from cellrepro.comparison.seed_spread import Axis, Spread
+from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_SEEDS
 from cellrepro.words import amount, ppm_text, share_text, span
@@ -25,11 +26,11 @@ class Step:
     """One step of the protocol, with its answer or what is missing for one."""
 
     number: int
-    """From 1."""
+    """Its place in the protocol, from 1."""
     question: str
-    """In one sentence."""
+    """The question of the step, in one sentence."""
     compared: str
-    """Which pairs of runs answer it."""
+    """The pairs of runs that answer it."""
     n_pairs: int
     """Pairs that were compared, but for those in which no cells were found."""
     n_runs: int
@@ -39,7 +40,7 @@ class Step:
     answer: str
     """One sentence or several; where nothing was compared, why."""
     todo: str
-    """What to run for an answer; empty where there is one."""
+    """The runs that would give an answer; empty where there is one."""
 
     @property
     def answered(self) -> bool:
@@ -49,7 +50,7 @@ class Step:
 
 @dataclass(frozen=True)
 class _Question:
-    """What a step asks, before anything was compared."""
+    """The question of a step, before anything was compared."""
 
     number: int
     text: str
@@ -161,7 +162,7 @@ def _settings_step(spread: Spread, question: _Question, *, axis_names: Sequence[
 
 
 def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
-    """What an axis changed, and whether seeds change more."""
+    """Say what an axis changed, and whether seeds change more."""
     changed = axis.distribution().mean
     ppm = axis.distribution("ppm").mean
     n_pairs = len(axis.evidence)
@@ -211,7 +212,7 @@ def _change_by_seeds(seeds: Axis) -> str:
 
 
 def _other_axes(spread: Spread) -> Iterator[str]:
-    """Which axes change less than seeds do, and of which that is not shown."""
+    """Say which axes change less than seeds do, and for which that is not shown."""
     axes = [axis for axis in spread.axes if axis.name != "seed" and axis.evidence]
     within = [axis.title for axis in axes if spread.decide(axis.name).within]
     not_within = [axis.title for axis in axes if not spread.decide(axis.name).within]
@@ -220,7 +221,7 @@ def _other_axes(spread: Spread) -> Iterator[str]:
 
 
 def _repeatability_of_seeds(spread: Spread, seeds: Axis) -> Iterator[str]:
-    """By mode, whether each of the runs that differ by their seed gives its own result again."""
+    """Say for each mode whether the runs that differ by their seed repeat their own results."""
     repeats = spread.axis("repeats")
     if repeats is None:
         return

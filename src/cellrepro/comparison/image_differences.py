@@ -14,7 +14,7 @@ from cellrepro.comparison.verdicts import Verdict
 if TYPE_CHECKING:
     import numpy as np
 
-    from cellrepro.store.store import Repeat
+    from cellrepro.store.stored_run import Repeat
 
 _MOST_PIXELS_KEPT = 2**26
 """Of label images in memory; many pairs need the same ones."""
@@ -22,12 +22,12 @@ _MOST_PIXELS_KEPT = 2**26
 
 @dataclass(frozen=True)
 class ImageDifference:
-    """What differs between two label images of one image, without the objects themselves."""
+    """The differences of two label images of one image, without the objects themselves."""
 
     verdict: Verdict
-    """Of this image alone."""
+    """The verdict on this image alone."""
     n_objects: int
-    """Of both sides together."""
+    """Objects of both sides together."""
     n_unmatched: int
     """Objects of either side without a counterpart at IoU 0.5."""
     n_pixels: int
@@ -94,7 +94,7 @@ class MaskPairs:
         return self._label_images[key]
 
     def _same_objects(self, image: str, repeat: Repeat, *, same_bits: bool) -> ImageDifference:
-        """What differs where both sides have the outlines of one repeat: at most the numbers."""
+        """Get the difference of two sides with the outlines of one repeat: at most the numbers."""
         if image not in self._n_pixels:
             self._n_pixels[image] = self._masks(repeat, image).size
         n_objects = repeat.manifest.masks[image].n_objects

@@ -27,7 +27,7 @@ class Difference:
     b: LedgerRow | None
 
     def in_words(self) -> str:
-        """What each side holds, as short as possible."""
+        """Say what each side holds, as short as possible."""
         return f"{self.name}: {_in_words(self.a)} in A, {_in_words(self.b)} in B"
 
 
@@ -43,14 +43,14 @@ def _in_words(entry: LedgerRow | None) -> str:
 
 @dataclass(frozen=True)
 class LedgerComparison:
-    """What two ledgers have in common and in what they differ."""
+    """Two ledgers, compared entry by entry."""
 
     differences: tuple[Difference, ...]
-    """In the order in which the runs passed them."""
+    """All differences, in the order in which the runs passed them."""
     compared: Counter[str]
-    """By stage, the entries that both have in digests of one kind."""
+    """How many entries of each stage both have, in digests of one kind."""
     not_comparable: Counter[str]
-    """By stage, the entries that one has of a processor and the other of a GPU."""
+    """How many entries of each stage one has of a processor and the other of a GPU."""
     n_steps: tuple[int, int]
     """Steps of a and of b."""
 
@@ -114,7 +114,7 @@ def compare_ledgers(
 
 
 class _Position(NamedTuple):
-    """Where an entry stands in a ledger."""
+    """The place of an entry in a ledger."""
 
     step: float
     """`BEFORE` the first step; infinite after the last."""

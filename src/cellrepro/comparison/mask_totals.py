@@ -38,7 +38,7 @@ def kinds_over(images: Iterable[MaskComparison | ImageDifference]) -> dict[str, 
 
 @dataclass(frozen=True)
 class MaskTotals:
-    """What adds up over several images; counts as `MaskComparison` has them."""
+    """The sums over several images; counts as `MaskComparison` has them."""
 
     verdict: Verdict
     n_images: int

@@ -14,25 +14,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cellrepro.comparison.number_remarks import FEW_NUMBERS, LARGEST_OF_BITS, likely_adder
 from cellrepro.comparison.object_matching import Integers, runs
-from cellrepro.comparison.planes import numbered_by_plane, numbering
-from cellrepro.images.label_image import doubt, pieces_that_touch
-from cellrepro.words import amount, share_text, some
+from cellrepro.words import some
 
 _Labels = NDArray[np.integer]
 
-_LIMITS = {255: "8 bit", 65535: "16 bit", 127: "signed 8 bit", 32767: "signed 16 bit"}
-"""The largest number that a pixel of so many bits holds."""
 _UNSIGNED = (255, 65535)  # at which numbers begin anew at 0; with a sign they become negative
-NO_BACKGROUND = "no pixel is 0, so none is background"
-FEW_NUMBERS = 16
-"""As many as a foreground map or a map of classes has."""
 _LEAST_SHARE = 0.9  # of the numbers of one side that follow a rule; others are real changes
 _LEAST_NUMBERS = 3  # that follow it
 _LEAST_SCALED = 8  # numbers from which on a factor is no chance
-_LEAST_OF_LARGEST = 0.25  # of a piece that is no fragment, of the largest with its number
-_MOST_OF_IMAGE = 0.5  # share of an image, and
-_MOST_OF_BORDER = 0.8  # of its border, that a single object hardly covers
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,8 @@ class NumberChange:
 
     def text(self, a: str, b: str) -> str:
         """Say how the numbers of ``b`` follow from those of ``a``, and what to do."""
-        bits = _LIMITS.get(int(self.by - (self.kind == "modulo")), "fewer bits")
+        largest = self.by - 1 if self.kind == "modulo" else self.by
+        bits = LARGEST_OF_BITS.get(int(largest), "fewer bits")
         enough = "32 bits" if self.by >= 32767 else "16 or 32 bits"
         again = f"; save {b} again, with {enough} and unchanged numbers"
         if self.lost:
@@ -62,10 +54,9 @@ class NumberChange:
             case "cut off":
                 return f"{b} has no number above {self.by:g}, where {a} has larger ones{again}"
             case "shifted":
-                imagej = ", as ImageJ does with signed 16 bit" if self.by == 32768 else ""
                 return (
                     f"{b} = {a} + {self.by:g}: no pixel of {b} is background, since {self.by:g} "
-                    f"was added to all{imagej}; subtract it from {b}"
+                    f"was added to all{likely_adder(self.by)}; subtract it from {b}"
                 )
             case "inverted":
                 return (
@@ -82,14 +73,14 @@ class NumberChange:
 
 @dataclass(frozen=True)
 class _Partners:
-    """For the background and every number of one image the number that most of its pixels have."""
+    """The number that most pixels of the background and of every number have in the other image."""
 
     background: int
-    """In the place of most of the background; 0 where there is none."""
+    """The number in the place of most of the background; 0 where there is none."""
     numbers: Integers
-    """Of the first image, ascending; 0 is none."""
+    """The numbers of the first image, ascending, without 0."""
     values: Integers
-    """What most pixels of each of them have in the second image."""
+    """The number that most pixels of each of them have in the second image."""
 
     def follow(self, expected: Integers) -> bool:
         """Whether nearly all numbers have these in their place."""
@@ -202,100 +193,3 @@ def _scaled(partners: _Partners, *, n_shared_a: int, n_shared_b: int) -> Iterato
     if (grows or shrinks) and np.mean(is_near) >= _LEAST_SHARE:
         lost = numbers[~is_there & (factor * numbers < 1)]
         yield NumberChange("scaled", factor, tuple(lost.tolist()))
-
-
-# -- one label image by itself -----------------------------------------------------------------
-
-
-def number_remarks(image: _Labels) -> Iterator[str]:
-    """Say what the numbers of a label image show of how it was made and saved.
-
-    A clause each, without the name of the file.
-    """
-    remarks = [*background_remarks(image)]
-    yield from remarks
-    doubtful = doubt(image)
-    if numbering(image) == "anew":
-        n_objects = amount(int(numbered_by_plane(image).image.max()), "object")
-        yield (
-            f"its numbers begin anew in each plane, so every plane counts by itself: {n_objects} "
-            f"in {amount(len(image), 'plane')}"
-        )
-    elif doubtful is not None and n_numbers(image) <= FEW_NUMBERS:
-        yield from () if remarks else (f"it has {doubtful}",)
-    else:
-        yield from piece_remarks(image)
-
-
-def n_numbers(image: _Labels) -> int:
-    """Count the numbers of a label image; 0 is none."""
-    return int(np.count_nonzero(np.unique(image)))
-
-
-def may_be_cut(image: _Labels) -> bool:
-    """Whether the largest number is the largest that a file of 8 or 16 bits holds."""
-    return int(image.max(initial=0)) in _LIMITS
-
-
-def piece_remarks(image: _Labels) -> Iterator[str]:
-    """Say of a label image which numbers are in several pieces, and whether they were cut."""
-    pieces = pieces_that_touch(image)
-    areas = np.bincount(pieces.ravel())[1:]
-    if not len(areas):
-        return
-    value_of_piece = np.zeros(len(areas) + 1, np.int64)
-    value_of_piece[pieces.ravel()] = image.ravel()
-    values, index = np.unique(value_of_piece[1:], return_inverse=True)
-    largest = np.zeros(len(values), np.int64)
-    np.maximum.at(largest, index, areas)
-    n_pieces = np.bincount(index[areas >= _LEAST_OF_LARGEST * largest[index]])
-    several = values[n_pieces > 1]
-    if not len(several):
-        return
-    limit = int(values[-1])
-    is_cut = limit in _LIMITS
-    if is_cut and several.tolist() == [limit]:
-        yield (
-            f"its numbers stop at {limit}, the largest of {_LIMITS[limit]}: that one number is in "
-            f"{amount(int(n_pieces[-1]), 'piece')} that do not touch, and counts as one object; "
-            "save the masks again, with 16 or 32 bits"
-        )
-        return
-    why = (
-        f"; the largest is {limit}, the largest of {_LIMITS[limit]}, so larger ones were probably "
-        "cut or began anew at 0 when it was saved; save the masks again, with 16 or 32 bits"
-        if is_cut
-        else ""
-    )
-    verb = "is" if len(several) == 1 else "are"
-    yield (
-        f"{len(several)} of its {amount(len(values), 'number')} {verb} in several pieces that do "
-        f"not touch, and each counts as one object{why}"
-    )
-
-
-def background_remarks(image: _Labels) -> Iterator[str]:
-    """Say of a label image that nothing in it is background, or what looks like background."""
-    if not image.size:
-        return
-    sides = (image[..., 0, :], image[..., -1, :], image[..., :, 0], image[..., :, -1])
-    border = np.concatenate([side.ravel() for side in sides])
-    values, counts = np.unique(border, return_counts=True)
-    value = int(values[np.argmax(counts)])
-    is_around = value > 0 and counts.max() >= _MOST_OF_BORDER * len(border)
-    smallest = int(image.min())
-    share = float(np.mean(image == value)) if is_around else 0.0
-    covers = f"number {value} covers {share_text(share)} of it and most of its border"
-    if smallest > 0:
-        why = ""
-        if is_around and value == smallest:
-            imagej = ", as ImageJ does with signed 16 bit" if value == 32768 else ""
-            why = f"; {covers}: it was probably added to all{imagej}, so subtract it"
-        elif is_around and value == image.max():
-            why = f"; {covers}: it is probably inverted, as by an inverting LUT, so invert it"
-        yield f"{NO_BACKGROUND}{why}"
-    elif share > _MOST_OF_IMAGE:
-        yield (
-            f"{covers}: this is probably the background of an inverted image (an inverting LUT), "
-            "so invert it"
-        )

@@ -9,21 +9,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.object_matching import Overlap, partners
 from cellrepro.enums import StrEnum
-from cellrepro.results import Row, derived
-from cellrepro.words import place_text
-
-if TYPE_CHECKING:
-    from cellrepro.comparison.mask_comparison import MaskComparison
+from cellrepro.results import derived
 
 LEAST_IOU = 0.1
 """IoU of an object and its counterpart; below, two that merely touch would count as moved."""
@@ -44,7 +40,7 @@ _Positions = NDArray[np.int64]
 
 
 class ObjectKind(StrEnum):
-    """What became of an object; each member equals its word."""
+    """The fates of an object; each member equals its word."""
 
     KEPT = "kept"
     MOVED = "moved"
@@ -60,10 +56,10 @@ class ObjectKind(StrEnum):
 
 
 class ObjectChange(NamedTuple):
-    """What became of one object, or of the objects that one split into or was merged from."""
+    """The fate of one object, or of the objects that one split into or was merged from."""
 
     kind: ObjectKind
-    """What became of it."""
+    """Its fate, in a word."""
     labels_a: tuple[int, ...]
     """Several for the parts of a split or merge; empty where the side has no such object."""
     labels_b: tuple[int, ...]
@@ -81,8 +77,8 @@ class ObjectChange(NamedTuple):
     displacement: float
     """Pixels between the two centroids; NaN for lost and gained."""
     cut_between: tuple[tuple[int, int], ...] = ()
-    """Of a split or merge in a stack: planes (z, z + 1) where one part ends and the next begins, as
-    where planes were stitched on one side only."""
+    """The cuts of a split or merge in a stack: planes (z, z + 1) where one part ends and the next
+    begins, as where planes were stitched on one side only."""
 
     @derived
     def renumbered(self) -> bool:
@@ -137,7 +133,7 @@ class _UnpairedObjects:
     """One object without a counterpart, or one and the parts that it split into or came of."""
 
     kind: ObjectKind
-    """What became of them."""
+    """Their fate."""
     objects_a: _Positions
     """Objects of a, as positions in an `Overlap`."""
     objects_b: _Positions
@@ -147,7 +143,7 @@ class _UnpairedObjects:
 
     @property
     def weight(self) -> tuple[int, int]:
-        """What settles which of several goes first: shared pixels, then number of objects."""
+        """Weigh it among several, of which the heaviest goes first: shared pixels, then objects."""
         return self.n_shared, len(self.objects_a) + len(self.objects_b)
 
     @cached_property
@@ -191,7 +187,7 @@ def _joint_centroid(centroids: NDArray[np.float64], areas: _Positions) -> tuple[
 
 
 def _cuts(planes: _Positions) -> tuple[tuple[int, int], ...]:
-    """Between which planes one part ends and another begins; none for a single part."""
+    """Find the planes between which one part ends and another begins; none for a single part."""
     ends = np.intersect1d(planes[:, 1], planes[:, 0] - 1).tolist()
     return tuple((z, z + 1) for z in ends)
 
@@ -316,49 +312,3 @@ def _counterparts(table: Overlap, pairs: NDArray[np.intp]) -> Iterator[_PlacedCh
             displacement=apart,
         )
         yield _PlacedChange(first, change)
-
-
-# -- a table of cells -------------------------------------------------------------------------
-
-
-class ChangedCell(NamedTuple):
-    """What became of a cell, and the image in which it lies."""
-
-    image: str
-    change: ObjectChange
-    shape: tuple[int, ...]
-    """Of the image, (Y, X) or (Z, Y, X)."""
-
-
-def cells_of(masks: Mapping[str, MaskComparison]) -> Iterator[ChangedCell]:
-    """Give what became of every cell of some images."""
-    for image, result in masks.items():
-        for change in result.objects:
-            yield ChangedCell(image, change, result.shape)
-
-
-def not_kept(masks: Mapping[str, MaskComparison]) -> list[ChangedCell]:
-    """Give the cells that are not where they were."""
-    return [cell for cell in cells_of(masks) if cell.change.kind != ObjectKind.KEPT]
-
-
-def cell_rows(cells: Sequence[ChangedCell], *, a: str, b: str) -> list[Row]:
-    """Give a row for each cell, with its image where there are several."""
-    with_images = len({cell.image for cell in cells}) > 1
-    rows: list[Row] = []
-    for image, change, shape in cells:
-        cuts = f", cut between {change.cuts}" if change.cuts else ""
-        has_both = change.labels_a and change.labels_b
-        rows.append(
-            {
-                "image": image if with_images else "",
-                "cell": change.kind.in_words,
-                f"in {a}": ", ".join(map(str, change.labels_a)) or "–",
-                f"in {b}": ", ".join(map(str, change.labels_b)) or "–",
-                "where": f"{place_text(change.position, shape)}{cuts}",
-                f"pixels in {a}": str(change.area_a or "–"),
-                f"pixels in {b}": str(change.area_b or "–"),
-                "IoU": f"{change.iou:.3f}" if has_both else "–",
-            }
-        )
-    return rows

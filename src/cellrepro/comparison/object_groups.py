@@ -26,7 +26,7 @@ class ObjectGroups:
     """Objects of R results in G groups, which count from 1; 0 is the background."""
 
     by_result: tuple[Integers, ...]
-    """For each of the R results the group of every label; element 0, of the background, is 0."""
+    """The group of every label, for each of the R results; element 0, of the background, is 0."""
     n_runs_with: Integers
     """Runs that have an object of the group; element 0 is 0."""
 
@@ -109,7 +109,7 @@ class LabelledPixels:
     pixels: Integers
     """Position in the flat image."""
     labels: Integers
-    """From 1."""
+    """Labels, counted from 1."""
 
     @classmethod
     def none(cls) -> LabelledPixels:

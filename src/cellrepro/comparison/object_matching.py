@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.comparison.planes import renumbered
+from cellrepro.comparison.label_numbers import renumbered
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -212,11 +212,11 @@ class _LabelPairs(NamedTuple):
     """Pairs of a label of a and one of b, 0 among them, and the pixels that have both."""
 
     label_a: Integers
-    """Of each pair."""
+    """The label of a in each pair."""
     label_b: Integers
-    """Of each pair."""
+    """The label of b in each pair."""
     pixels: Integers
-    """Of each pair."""
+    """The pixels that have both."""
 
     def summed(self, n_b: int) -> _LabelPairs:
         """Each different pair once, in order; labels of b are smaller than ``n_b``."""

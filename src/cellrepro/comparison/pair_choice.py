@@ -1,19 +1,18 @@
 """Which stored repeats are a pair along an axis, and which pairs are compared where not all can be.
 
-The axes are those of docs/spread.md. Of two devices, threads and instruction set count only where
-both profiles set them. Two profiles that differ in several of device, threads and precision are a
-pair along ``profile`` only, where no third profile lies between them.
+The axes are those of docs/spread.md. Two profiles that differ in several of device, threads and
+precision are a pair along ``profile`` only, where no third profile lies between them.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
+from cellrepro.comparison.repeat_facts import Sample
 from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.run_names import (
     Names,
@@ -21,90 +20,17 @@ from cellrepro.comparison.run_names import (
     place_of,
     sort_key,
     value_in_words,
-    versions_of,
 )
 from cellrepro.comparison.spread_axes import (
     AXES,
     DRAWN,
-    OBSERVING,
     OF_PROFILE,
-    ROUNDING_VARIABLES,
     rule_of,
 )
 from cellrepro.digests.digests import value_digest
 
-if TYPE_CHECKING:
-    from cellrepro.store.store import Repeat
-
 _DEPTH = 5
 """Pairs in one surrounding that show five values of an axis, each twice."""
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """A stored repeat, and everything in which it could differ from another."""
-
-    repeat: Repeat
-
-    @cached_property
-    def facts(self) -> dict[str, Any]:
-        """Every axis but repeats, every other field of the spec, and the numeric class.
-
-        The ledger is none of them: observing a run changes none of its bits.
-        """
-        spec = self.repeat.spec
-        machine = self.repeat.manifest.machine
-        by_profile = _set_by_profile(spec.profile_settings)
-        parameters = {name: value for name, value in spec.parameters().items() if name != OBSERVING}
-        return {
-            **parameters,
-            **by_profile,
-            # One name may stand for two contents, and a content may have two names.
-            "profile": tuple(by_profile.values()),
-            "model": spec.model_digest or spec.model,
-            "mode": spec.mode_in_words,
-            "machine": (machine.identity, machine.device),
-            "version": tuple(sorted(versions_of(machine).items())),
-            "class": machine.numeric_class,
-        }
-
-    def facts_without(self, *names: str) -> tuple:
-        """All facts, some excepted; equal for repeats that are alike in the others."""
-        return tuple(value for name, value in self.facts.items() if name not in names)
-
-    def differing_facts(self, other: Sample) -> set[str]:
-        """In which facts two differ; threads of two devices, only where both set them."""
-        differing = {name for name in self.facts if self.facts[name] != other.facts[name]}
-        unset = _set_by_profile({})["threads"]
-        if "device" in differing and unset in (self.facts["threads"], other.facts["threads"]):
-            differing.discard("threads")
-        return differing
-
-    def in_one_computer(self, other: Sample) -> bool:
-        """Whether the devices of two are in one computer, as far as the manifests show."""
-        manifest = self.repeat.manifest
-        other_manifest = other.repeat.manifest
-        if manifest.machine.identity == other_manifest.machine.identity:
-            return True
-        parts = ("processor", "memory", "gpus")
-        return all(manifest.host.get(name) == other_manifest.host.get(name) for name in parts)
-
-
-def _set_by_profile(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Device; threads and instruction set; precision, as a profile sets them."""
-    variables = sorted(settings.get("environment", {}).items())
-    rounding = tuple(item for item in variables if item[0] in ROUNDING_VARIABLES)
-    sharing = tuple(item for item in variables if item[0] not in ROUNDING_VARIABLES)
-    return {
-        "device": settings.get("device", "cpu"),
-        "threads": (
-            settings.get("threads"),
-            settings.get("cpu_capability"),
-            settings.get("onednn", True),
-            sharing,
-        ),
-        "precision": (settings.get("dtype", "float32"), settings.get("tf32", False), rounding),
-    }
 
 
 # -- choosing pairs ----------------------------------------------------------------------------
@@ -124,7 +50,7 @@ class ChosenPairs(NamedTuple):
     """The pairs along an axis that are to be compared."""
 
     pairs: list[Pair]
-    """Those that were chosen; none is compared yet."""
+    """The chosen pairs; none is compared yet."""
     n_pairs: int
     """How many there are along the axis."""
 
@@ -142,7 +68,7 @@ def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> Cho
 
 
 def _first_of_equal(samples: Sequence[Sample]) -> list[Sample]:
-    """One of several that differ in nothing; more would count twice."""
+    """Take one of several that differ in nothing; more would count twice."""
     different: dict[tuple, Sample] = {}
     for sample in reversed(samples):
         different[sample.facts_without()] = sample
@@ -243,7 +169,7 @@ def _is_between(a: Sample, b: Sample, third: Sample) -> bool:
 
 
 def _in_one_computer(pairs: _SamplePairs) -> _SamplePairs:
-    """Of each two profiles the pairs inside one computer; across two where none has both."""
+    """Keep the pairs inside one computer; those across two only where no computer has both."""
     by_profiles: dict[tuple, _SamplePairs] = defaultdict(list)
     for a, b in pairs:
         by_profiles[a.facts["profile"], b.facts["profile"]].append((a, b))

@@ -23,7 +23,7 @@ Arguments = Sequence[object]
 
 
 class Refused(pickle.UnpicklingError):
-    """What a pickle holds is nothing that is read here."""
+    """The content of a pickle is nothing that is read here."""
 
 
 class HoldsCode(Refused):
@@ -32,7 +32,7 @@ class HoldsCode(Refused):
 
 @dataclass(frozen=True)
 class Callee:
-    """What stands for a function or class that a pickle calls."""
+    """A recipe that stands for a function or class which a pickle calls."""
 
     call: Callable[[Arguments], object]
     """Gives the value of a call, of its arguments."""

@@ -18,7 +18,7 @@ from cellrepro.comparison.verdicts import Verdict
 if TYPE_CHECKING:
     from cellrepro.comparison.image_differences import ImageDifference
     from cellrepro.store.manifest import Manifest
-    from cellrepro.store.store import Repeat
+    from cellrepro.store.stored_run import Repeat
 
 MEASURES = ("changed", "ppm", "ap", "ap50")
 """Share of cells without a counterpart; differing pixels per million; 1 - AP, mean over IoU 0.5
@@ -33,7 +33,7 @@ class Pair:
 
     axis: str
     context: str
-    """What else varies among the pairs, as it is here, in words."""
+    """The values, in words, of all else that varies among the pairs."""
     name_a: str
     """The value of a on the axis, in words."""
     name_b: str
@@ -46,9 +46,9 @@ class Pair:
     settings: str = ""
     """Equal for pairs that are alike in all but the axis and `DRAWN`."""
     setting: str = ""
-    """What of these settings varies among the runs, in words."""
+    """The values, in words, of those settings that vary among the runs."""
     images: Mapping[str, ImageDifference] = field(default_factory=dict)
-    """What differs on each image, once they were compared."""
+    """The differences on each image, once they were compared."""
 
     @property
     def contrast(self) -> tuple:
@@ -58,7 +58,7 @@ class Pair:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Of the masks; images without any object do not count beside others."""
+        """Give the verdict on the masks; images without any object do not count beside others."""
         return verdict_over(self.images.values())
 
     @property
@@ -72,7 +72,7 @@ class Pair:
         return kinds_over(self.images.values())
 
     def mean(self, measure: str) -> float:
-        """One of `MEASURES` over all images; NaN over nothing."""
+        """Average one of `MEASURES` over all images; NaN over nothing."""
         return mean_of([self], measure, list(self.images))
 
     @property

@@ -23,7 +23,7 @@ from cellrepro.spec.spec import PARAMETERS, Spec
 
 if TYPE_CHECKING:
     from cellrepro.store.environment_record import MachineRecord
-    from cellrepro.store.store import Repeat
+    from cellrepro.store.stored_run import Repeat
 
 START = "starting network"
 """What a run is called that others were trained from."""

@@ -1,139 +1,40 @@
-"""How far results lie apart, by what made them differ, and when that is less than seeds do.
-
-Intervals are percentile bootstrap intervals (Efron and Tibshirani 1993, chapter 13) at 95 % of the
-mean over an axis's pairs. Images are drawn with replacement, the same ones for all pairs, and from
-three on also the runs where these are draws from many (seeds, data seeds, repeats), else the
-surroundings (the pigeonhole bootstrap; Owen, Ann. Appl. Stat. 1, 2007).
-"""
+"""How far results lie apart, by what made them differ, and when that is less than seeds do."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from cellrepro.comparison.image_differences import MaskPairs
-from cellrepro.comparison.pair_choice import Sample, choose
-from cellrepro.comparison.repeat_pairs import MEASURES, Pair, Values, images_of, parts_of, units_of
+from cellrepro.comparison.measured_axis import Axis
+from cellrepro.comparison.pair_choice import choose
+from cellrepro.comparison.repeat_facts import Sample
+from cellrepro.comparison.repeat_pairs import Pair, units_of
 from cellrepro.comparison.run_names import Names, place_of
-from cellrepro.comparison.spread_axes import AXES, DRAWN, OBSERVING, RANKS_DIFFER, words_of
+from cellrepro.comparison.spread_axes import AXES, OBSERVING
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (
-    CONFIDENCE,
-    FEWEST_IMAGES,
     FEWEST_SEEDS,
     Decision,
     decide,
-    draws,
-    resampled_means,
 )
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.spec.spec import PARAMETERS
-from cellrepro.words import amount, share_text, span
+from cellrepro.words import amount, share_text
 
 if TYPE_CHECKING:
-    from cellrepro.comparison.mask_comparison import MaskComparison
-    from cellrepro.store.store import Repeat, Run
+    from cellrepro.store.stored_run import Run
 
 MOST_PAIRS = 150
 """Pairs of runs that are compared along one axis."""
 MOST_PIXELS = 2e8
 """Pixels that are compared along one axis: some 20 seconds."""
-
-
-class Interval(NamedTuple):
-    """Where the mean of an axis lies, from 95 % of the resamples."""
-
-    low: float
-    """Lower end."""
-    high: float
-    """Upper end."""
-    over: str
-    """What was resampled."""
-
-
-class Distribution(NamedTuple):
-    """One of `MEASURES` along one axis."""
-
-    values: Values
-    """The measure of each pair that is evidence, over all its images."""
-    mean: float
-    """Mean over the pairs; NaN over none."""
-    interval: Interval | None
-    """None from fewer than three images that show an object."""
-
-
-class Axis:
-    """All pairs of repeats that differ along one axis only."""
-
-    def __init__(self, name: str, pairs: list[Pair], n_left_out: int = 0):
-        self.name = name
-        self.pairs = pairs
-        self.n_left_out = n_left_out
-        words = words_of(name)
-        self.title = words.title
-        self.doing = words.doing
-        self.note = RANKS_DIFFER if name == "ranks" else ""
-        self.not_vacuous = [pair for pair in pairs if not pair.vacuous]
-        self.differing = [pair for pair in self.not_vacuous if pair.verdict == Verdict.DIFFERENT]
-        self.largest_ppm = max((pair.ppm for pair in self.not_vacuous), default=0.0)
-        # A seed with which nothing was found would make the spread of seeds large, and everything
-        # else small beside it.
-        self.evidence = [p for p in self.not_vacuous if not (name in DRAWN and p.one_sided)]
-        self.equal = bool(self.evidence) and not self.differing
-        self.n_images = len(images_of(self.evidence))
-        self.n_values = len(units_of(self.evidence))
-        self._distributions: dict[str, Distribution] = {}
-
-    def distribution(self, measure: str = "changed") -> Distribution:
-        """Get one measure over the pairs that are evidence, with an interval from enough images."""
-        if measure not in MEASURES:
-            raise BadInput(f"measure is {measure!r}; expected one of {', '.join(MEASURES)}")
-        if measure not in self._distributions:  # resampling takes up to a second
-            values = np.array([pair.mean(measure) for pair in self.evidence])
-            mean = float(values.mean()) if len(values) else math.nan
-            self._distributions[measure] = Distribution(values, mean, self._interval(measure))
-        return self._distributions[measure]
-
-    def _interval(self, measure: str) -> Interval | None:
-        pairs = self.evidence
-        images = images_of(pairs)
-        _, cells = parts_of(pairs, "changed", images)
-        n_cells = cells.sum(axis=0)
-        if np.count_nonzero(n_cells) < FEWEST_IMAGES:
-            return None
-        in_one_surrounding = len({pair.surroundings for pair in pairs}) == 1
-        if self.name in DRAWN:
-            drawn_units = self.title
-        elif self.name == "repeats" and in_one_surrounding:
-            drawn_units = "repeats"
-        else:
-            drawn_units = "surroundings"
-        by_surroundings = drawn_units == "surroundings"
-        units = [(pair.surroundings,) if by_surroundings else pair.units for pair in pairs]
-        weights = None
-        over = "images"
-        if len({name for unit in units for name in unit}) >= FEWEST_SEEDS:
-            weights = _pair_counts(units)
-            over = f"images and {drawn_units}"
-        means = resampled_means(pairs, measure, images, weights)
-        low, high = np.nanquantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        return Interval(float(low), float(high), over)
-
-
-def _pair_counts(units: Sequence[tuple[str, ...]]) -> Values:
-    """How often each of P pairs counts in each of B resamples of their units, shape (B, P)."""
-    names = sorted({name for unit in units for name in unit})
-    drawn = draws(len(names), 1)
-    columns = [[names.index(name) for name in unit] for unit in units]
-    return np.stack([drawn[:, column].prod(axis=1) for column in columns], 1)
 
 
 def _grouped(pairs: Iterable[Pair], key: Callable[[Pair], Hashable]) -> list[list[Pair]]:
@@ -191,21 +92,21 @@ def measure_spread(
     measured = []
     for name in axes:
         chosen, n_pairs = choose(samples, name, MOST_PAIRS, names)
-        pairs = _compared(masks, chosen)
+        pairs = compared(masks, chosen)
         if pairs:
             measured.append(Axis(name, pairs, n_pairs - len(pairs)))
     return Spread(measured)
 
 
-def _compared(masks: MaskPairs, chosen: Sequence[Pair]) -> list[Pair]:
-    """Those of the chosen pairs that there is time for, with what differs between their masks."""
+def compared(masks: MaskPairs, chosen: Sequence[Pair]) -> list[Pair]:
+    """Compare the masks of as many of the chosen pairs as there is time for."""
     enough = masks.n_compared + MOST_PIXELS
-    compared = []
+    result = []
     for pair in chosen:
         if masks.n_compared >= enough:  # equal ones come free, but they alone would be a choice
             break
-        compared.append(replace(pair, images=masks.differences(pair.a, pair.b)))
-    return compared
+        result.append(replace(pair, images=masks.differences(pair.a, pair.b)))
+    return result
 
 
 class Spread(Result):
@@ -289,7 +190,7 @@ class Spread(Result):
         return self.decide(axis.name).reason
 
     def sentence(self) -> str:
-        """What each axis does to the cells, beside what seeds do."""
+        """Say what each axis does to the cells, beside what seeds do."""
         clauses = [
             _clause(axis, self.decide(axis.name)) for axis in self.axes if axis.name != "seed"
         ]
@@ -314,7 +215,7 @@ def _objection(decision: Decision) -> tuple[bool, bool, float]:
 
 
 def _contrast(pair: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
-    """What tells a pair's contrast from the others, as in "between cpu and cuda, for strict"."""
+    """Tell a pair's contrast from the others, as in "between cpu and cuda, for strict"."""
     if len(contrasts) == 1:
         return ""
     values = {group[0].contrast[1] for group in contrasts}
@@ -350,54 +251,3 @@ def _seed_clause(spread: Spread) -> str:
     if spread.n_seeds < FEWEST_SEEDS:
         text += f"; only {spread.n_seeds} seeds: not enough to say what is less than that"
     return text
-
-
-# -- two repeats -----------------------------------------------------------------------------
-
-
-def decide_between(
-    a: Repeat,
-    b: Repeat,
-    runs: Iterable[Run],
-    *,
-    results: Mapping[str, MaskComparison] | None = None,
-) -> Decision:
-    """Decide whether two stored repeats differ by less than seeds do.
-
-    Never within, if a and b differ in the seed.
-    """
-    masks = MaskPairs()
-    pair = Pair(
-        axis="",
-        context="",
-        name_a="a",
-        name_b="b",
-        a=a,
-        b=b,
-        units=("", ""),
-        images=masks.differences(a, b, results),
-    )
-    alike = {Sample(side).facts_without("seed") for side in (a, b)}
-    specs = [side.spec.model_copy(update={"seed": None}) for side in (a, b)]
-    family = [
-        sample
-        for run in runs
-        if run.spec.model_copy(update={"seed": None}) in specs  # before any manifest is read
-        for sample in map(Sample, run.repeats)
-        if sample.facts_without("seed") in alike
-    ]
-    names = Names(sample.repeat for sample in family)
-    chosen, _ = choose(family, "seed", MOST_PAIRS, names)
-    seeds = Axis("seed", _compared(masks, chosen))
-    if a.spec.seed == b.spec.seed:
-        return Spread([seeds]).beside_seeds([pair], [pair])
-    decision = decide([pair], seeds.evidence)
-    if not seeds.evidence or pair.vacuous:
-        return replace(decision, within=False)
-    shares = [of_seeds.changed for of_seeds in seeds.evidence]
-    text = (
-        f"the seeds differ: {share_text(pair.changed)} of the cells changed; "
-        f"{amount(len(shares), 'pair')} of {seeds.n_values} seeds changed "
-        f"{span(share_text(min(shares)), share_text(max(shares)))}"
-    )
-    return Decision(False, text, changed=decision.changed)

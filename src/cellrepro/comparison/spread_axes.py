@@ -101,7 +101,7 @@ def rule_of(axis: str) -> PairingRule:
 
 
 class AxisWords(NamedTuple):
-    """What differs along an axis, and what is done along it."""
+    """The words for an axis: the things that differ along it, and the change that is made."""
 
     title: str
     doing: str
@@ -124,7 +124,7 @@ _WORDS = {
 
 
 def words_of(axis: str) -> AxisWords:
-    """What an axis is called; by its field, where nothing else is said here."""
+    """Give the words for an axis; those of its field, where nothing else is said here."""
     if axis in _WORDS:
         return _WORDS[axis]
     if axis.startswith("settings."):  # by Cellpose's own name

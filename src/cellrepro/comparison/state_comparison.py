@@ -1,4 +1,4 @@
-"""What lies beside the networks of two checkpoints, side by side."""
+"""All that lies beside the networks of two checkpoints, side by side."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cellrepro.comparison.file_content import PARTS, FileContent, StatePart
-from cellrepro.comparison.generator_pairs import GeneratorPair, GeneratorState, compare_generators
+from cellrepro.comparison.generator_pairs import GeneratorPair, compare_generators
+from cellrepro.comparison.generator_reading import GeneratorState
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_networks
 from cellrepro.shown_text import short
 from cellrepro.words import amount, some
@@ -24,11 +25,11 @@ class ValuePair:
     part: StatePart
     """The part of a checkpoint in which it stands."""
     name: str
-    """Where it is; of a long list with the first place that differs, ``losses[3]``."""
+    """The keys that lead to it; in a long list also the first place that differs, ``losses[3]``."""
     a: object
-    """On each side, as JSON takes it; ``absent`` where a side does not have it."""
+    """Its value on each side, as JSON takes it; ``absent`` where a side does not have it."""
     b: object
-    """On each side, as JSON takes it; ``absent`` where a side does not have it."""
+    """Its value on each side, as JSON takes it; ``absent`` where a side does not have it."""
     n_differing: int = 1
     """Values that differ: more than one in a list."""
 
@@ -40,16 +41,16 @@ class ValuePair:
 
 @dataclass(frozen=True)
 class StateComparison:
-    """What lies beside the networks of two checkpoints, side by side."""
+    """All that lies beside the networks of two checkpoints, side by side."""
 
     tensors: Mapping[StatePart, WeightsComparison]
-    """Of the optimizer and of what else has tensors."""
+    """Tensors of the optimizer and of what else has some, compared."""
     values: tuple[ValuePair, ...]
     """Plain values that differ."""
     n_values: int
     """Plain values that were compared."""
     generators: tuple[GeneratorPair, ...]
-    """Those that both have."""
+    """The generators that both have."""
     only_a: tuple[str, ...]
     """Generators that only one side has."""
     only_b: tuple[str, ...]

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from cellrepro.comparison.pickle_reading import MOST_BYTES, PickleReader, Refused
-from cellrepro.comparison.torch_names import Numbers, TorchNames, stored_numbers, width_of
+from cellrepro.comparison.stored_tensors import Numbers, stored_numbers, width_of
+from cellrepro.comparison.torch_names import TorchNames
 from cellrepro.digests.torch_files import ZIP
 
 _CONTENT = "/data.pkl"
@@ -171,7 +172,7 @@ class Part(NamedTuple):
     """A part of an archive."""
 
     start: int
-    """Of its content, in bytes from the beginning of the file."""
+    """The start of its content, in bytes from the beginning of the file."""
     size: int
     """Bytes."""
     crc: int
@@ -179,7 +180,7 @@ class Part(NamedTuple):
 
 
 class _Directory(NamedTuple):
-    """Where the list of all parts stands."""
+    """The place of the list of all parts."""
 
     start: int
     size: int
@@ -275,7 +276,7 @@ def _in_64_bits(values: list[int], extra: bytes) -> list[int]:
 
 
 def _part(stream: IO[bytes], entry: _Entry, stop: int) -> Part:
-    """Where the content of an entry begins, after its own header."""
+    """Find the beginning of an entry's content, after its own header."""
     stream.seek(entry.header)
     header = stream.read(_LOCAL.size)
     if len(header) < _LOCAL.size or not header.startswith(b"PK\x03\x04"):

@@ -19,11 +19,11 @@ class VerdictShown:
     """How pages and receipts show a verdict."""
 
     meaning: str
-    """For the glossary."""
+    """Its entry in the glossary."""
     of_runs: str
-    """What is said of runs that came out so; ``{of_these}`` of them in their masks, too."""
+    """The sentence about runs that came out so; ``{of_these}`` of them in their masks, too."""
     sign: str
-    """For those who see no colours."""
+    """A mark for those who see no colours."""
     colour: str
     """A background on which black text is readable."""
     is_attested: bool = True
@@ -31,7 +31,7 @@ class VerdictShown:
 
 
 class Verdict(StrEnum):
-    """What a comparison found; each member equals its word, so it writes itself to JSON."""
+    """The answer of a comparison; each member equals its word, so it writes itself to JSON."""
 
     IDENTICAL = "identical"
     SAME_OBJECTS = "same-objects"
@@ -106,7 +106,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class EqualRepeats:
-    """Which repeats are equal, in the three senses of the word."""
+    """The repeats that are equal, in the three senses of the word."""
 
     weights: Groups | None
     """Equal in every bit of their weights; None where none were trained."""
@@ -124,11 +124,11 @@ class Judgement(Result):
     """
 
     weights: Verdict | None
-    """On the weights."""
+    """The verdict on the weights."""
     masks: Verdict | None
-    """On the masks."""
+    """The verdict on the masks."""
     overall: Verdict | None
-    """On both together."""
+    """The verdict on both together."""
     n_repeats: int
     """Repeats that were compared."""
     n_images: int
@@ -136,7 +136,7 @@ class Judgement(Result):
     reasons: tuple[str, ...]
     """Why a verdict is ``vacuous``, why there is none, and which switches changed."""
     agreement: EqualRepeats
-    """Which repeats are equal."""
+    """The repeats that are equal."""
 
     def detail(self) -> str:
         """Weights and masks each by themselves, with how many of the repeats agree."""

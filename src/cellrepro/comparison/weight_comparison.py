@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from cellrepro.comparison.rounded_copies import Copy, copy_of
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.weight_distance import (
     Distance,
@@ -25,15 +24,10 @@ from cellrepro.comparison.weight_distance import (
 )
 from cellrepro.comparison.weight_reading import open_weights
 from cellrepro.comparison.weight_tensors import (
-    NUMPY_TYPES,
-    Bits,
     Network,
     Tensor,
-    Values,
     natural_order,
-    pieces,
     prefixes_of_wrappers,
-    values,
 )
 from cellrepro.results import Result, Row, derived
 from cellrepro.words import amount
@@ -41,11 +35,7 @@ from cellrepro.words import amount
 if TYPE_CHECKING:
     from cellrepro.comparison.weight_files import FileComparison
 
-Copy = Literal["same numbers", "B is A rounded", "A is B rounded"]
-"""How one network may be the other in another type of numbers."""
 
-_PIECE = 2**18  # parameters of each file in memory at a time, in search of a copy
-_BITS = {dtype: 8 * np.dtype(as_numpy).itemsize for dtype, as_numpy in NUMPY_TYPES.items()}
 _KINDS = {"BF": "bfloat", "F": "float", "I": "int", "U": "uint"}
 
 
@@ -54,15 +44,15 @@ class TensorComparison(Distance):
     """One tensor that both hold under the same name."""
 
     name: str
-    """Of the tensor."""
+    """Name of the tensor."""
     shape: tuple[int, ...]
-    """In a."""
+    """Its shape in a."""
     dtype: str
-    """In a, as safetensors spells it: F32, BF16."""
+    """Its type in a, as safetensors spells it: F32, BF16."""
     shape_b: tuple[int, ...]
-    """In b."""
+    """Its shape in b."""
     dtype_b: str
-    """In b."""
+    """Its type in b."""
     n: int
     """Parameters; of the larger one where the shapes differ."""
 
@@ -86,14 +76,14 @@ class WeightsComparison(Result, Distance):
     under: tuple[str, str]
     """The keys of checkpoints in which the networks were; empty elsewhere."""
     prefixes: tuple[str, str]
-    """With which the names of a and of b begin, and which were left out to compare them."""
+    """The beginnings of the names in a and in b that were left out to compare them."""
     copy: Copy | None
     """Where types differ: ``same numbers``, ``B is A rounded`` or ``A is B rounded``; None where
     numbers differ beyond that."""
     tensors: tuple[TensorComparison, ...] = field(repr=False)
-    """Of names that both have, in natural order: blocks.2 before blocks.10."""
+    """The tensors whose names both have, in natural order: blocks.2 before blocks.10."""
     files: FileComparison | None = None
-    """Of two files: how they differ as bytes."""
+    """How two files differ as bytes; None where networks were compared that are no files."""
 
     @derived
     def per_tensor(self) -> tuple[TensorComparison, ...]:
@@ -137,7 +127,7 @@ class WeightsComparison(Result, Distance):
     def _copy_in_words(self, copy: Copy) -> str:
         if copy == "same numbers":
             return f"the same numbers in two types ({self._types_of_both()}), no other bit differs"
-        other = "A" if copy.startswith("B") else "B"
+        other = "A" if copy == "B is A rounded" else "B"
         return (
             f"{copy} ({self._types_of_both()}): after rounding all of {other}'s "
             f"{amount(self.n_parameters, 'parameter')} are equal"
@@ -211,7 +201,7 @@ def compare_networks(a: Network, b: Network, *, are_wrapped: bool = True) -> Wei
     n_of_others = sum(row.n_differing for row in tensors if row.name not in of_two_types)
     copy = None
     if of_two_types and not unpaired and not n_of_others:
-        copy = _copy_of((a[name], b[name]) for name in of_two_types)
+        copy = copy_of((a[name], b[name]) for name in of_two_types)
     alike = all((row.shape, row.dtype) == (row.shape_b, row.dtype_b) for row in tensors)
     return WeightsComparison(
         **asdict(whole),
@@ -255,53 +245,7 @@ def _compared(name: str, a: Tensor, b: Tensor, sums: Sequence[Sums]) -> TensorCo
 # -- one network as the other in a shorter type of numbers ----------------------------------
 
 
-def _copy_of(pairs: Iterable[tuple[Tensor, Tensor]]) -> Copy | None:
-    """Say how two networks whose types differ are copies of each other; None where they are not."""
-    possible: set[Copy] = {"same numbers", "B is A rounded", "A is B rounded"}
-    for a, b in pairs:
-        if a.shape != b.shape:
-            return None
-        possible &= _copies(a, b)
-        if not possible:
-            return None
-    ranked: tuple[Copy, ...] = ("same numbers", "B is A rounded", "A is B rounded")
-    return next(kind for kind in ranked if kind in possible)
-
-
 def _type_name(dtype: str) -> str:
     """A type of numbers as PyTorch calls it: ``float16``."""
     kind = dtype.rstrip("0123456789")
     return f"{_KINDS[kind]}{dtype.removeprefix(kind)}" if kind in _KINDS else dtype.lower()
-
-
-def _copies(a: Tensor, b: Tensor) -> set[Copy]:
-    """In what sense all numbers of two tensors are the same."""
-    possible: set[Copy] = {"same numbers"}
-    if _BITS[a.dtype] > _BITS[b.dtype]:
-        possible.add("B is A rounded")
-    if _BITS[b.dtype] > _BITS[a.dtype]:
-        possible.add("A is B rounded")
-    for of_a, of_b in pieces([a, b], _PIECE):
-        values_a = values(of_a, a.dtype)
-        values_b = values(of_b, b.dtype)
-        if not np.array_equal(values_a, values_b, equal_nan=True):
-            possible.discard("same numbers")
-        if "B is A rounded" in possible and not _is_rounded(values_a, of_b, b.dtype):
-            possible.discard("B is A rounded")
-        if "A is B rounded" in possible and not _is_rounded(values_b, of_a, a.dtype):
-            possible.discard("A is B rounded")
-    return possible
-
-
-def _is_rounded(wide: Values, narrow: Bits, dtype: str) -> bool:
-    """Whether numbers are others, rounded to the nearest, to the even one of two."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if dtype == "BF16":
-            bits = wide.astype("<f4").view("<u4")
-            rounded = (
-                bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-            ) >> np.uint32(16)
-            rounded_values = values(rounded.astype("<u2"), dtype)
-        else:
-            rounded_values = wide.astype(NUMPY_TYPES[dtype]).astype(np.float64)
-    return bool(np.array_equal(rounded_values, values(narrow, dtype), equal_nan=True))

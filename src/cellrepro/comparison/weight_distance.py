@@ -30,7 +30,7 @@ class Distance:
     relative_l2: float
     """`l2` over the length of a; infinite if only a is all zero."""
     cosine: float
-    """Of the angle between a and b; 1 if l2 is 0, NaN if exactly one is all zero."""
+    """Cosine of the angle between a and b; 1 if l2 is 0, NaN if exactly one is all zero."""
     max_abs: float
     """Largest difference of one parameter, NaN counting as the largest."""
     max_abs_name: str | None
@@ -85,7 +85,7 @@ class _Products(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What the distance of a piece of a tensor is made of."""
+    """The sums that the distance of a piece of a tensor is made of."""
 
     tensor: str | None
     """Name of the tensor, if it has a distance."""

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import pickletools
 import re
-import tempfile
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.comparison.weight_comparison import compare_weights
-from cellrepro.digests.digests import file_digest
 from cellrepro.digests.torch_files import PICKLE, ZIP
 from cellrepro.results import derived
 from cellrepro.store import checkpoints
@@ -86,7 +82,7 @@ def compare_files(
     path_b: str | Path,
     *,
     same_parameters: bool,
-    checkpoints: bool = False,
+    are_checkpoints: bool = False,
 ) -> FileComparison:
     """Find out where the bytes of two files of weights differ, and why.
 
@@ -100,13 +96,16 @@ def compare_files(
     if a.keys() & b.keys() <= {_TENSORS}:
         return FileComparison(sizes, (DifferingPart("all", *sizes, "files of two formats"),))
     differing = []
-    for part in sorted(a | b, key=[*_REASONS].__contains__):  # the others cause these
+    parts = list(a | b)
+    causes = [part for part in parts if part not in _REASONS]
+    consequences = [part for part in parts if part in _REASONS]
+    for part in (*causes, *consequences):
         pieces = list(zip_longest(a.get(part, []), b.get(part, []), fillvalue=np.zeros(0, "u1")))
         n_a, n_b = np.sum([_n_differing(*sides) for sides in pieces], 0).tolist()
         if not (n_a or n_b):
             continue
         if part == _TENSORS:
-            reason = _why_tensors_differ(same_parameters, checkpoints)
+            reason = _why_tensors_differ(same_parameters, are_checkpoints)
         else:
             reason = _why(part, *pieces[0])
         differing.append(DifferingPart(part, n_a, n_b, reason))
@@ -118,9 +117,9 @@ def _file_of_tensors(path: Path) -> Path:
     return path / checkpoints.STATE if path.is_dir() else path
 
 
-def _why_tensors_differ(same_parameters: bool, checkpoints: bool) -> str:
+def _why_tensors_differ(same_parameters: bool, are_checkpoints: bool) -> str:
     reason = "parameters in a different order" if same_parameters else "parameters differ"
-    if checkpoints:
+    if are_checkpoints:
         reason += ", or what lies beside the network, an optimizer's tensors for example"
     return reason
 
@@ -239,42 +238,3 @@ def _why_pickles_differ(words_a: Sequence[str], words_b: Sequence[str]) -> str:
 
 def _devices_among(words: Sequence[str]) -> str:
     return ", ".join(sorted({word for word in words if _DEVICE.fullmatch(word)}))
-
-
-class SavedFile(NamedTuple):
-    """A file in which a network was saved again."""
-
-    name: str
-    """Of the file."""
-    digest: str
-    """SHA-256 of its bytes."""
-    same_parameters: bool
-    """Whether every bit of the network came back."""
-    comparison: FileComparison
-    """With the first file of its format."""
-
-
-def saved_in_several_ways(weights: Path) -> Iterator[SavedFile]:
-    """Save a stored network again: under several names, in two orders, from a GPU if any."""
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    network = load_file(weights)
-    tensors_by_file = {
-        "monday.pth": network,
-        "tuesday.pth": network,
-        "in_order.safetensors": network,
-        "reversed.safetensors": dict(reversed(network.items())),
-    }
-    if torch.cuda.is_available():
-        tensors_by_file["from_gpu.pth"] = {name: tensor.cuda() for name, tensor in network.items()}
-    first_of_format: dict[str, Path] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for name, tensors in tensors_by_file.items():
-            path = Path(scratch, name)
-            save = torch.save if path.suffix == ".pth" else save_file
-            save(tensors, path)
-            same = compare_weights(weights, path).equal
-            first = first_of_format.setdefault(path.suffix, path)
-            comparison = compare_files(first, path, same_parameters=same)
-            yield SavedFile(name, file_digest(path), same, comparison)

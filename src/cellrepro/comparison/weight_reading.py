@@ -16,7 +16,7 @@ import numpy as np
 from cellrepro.comparison.file_content import FileContent, content_beside, is_optimizer
 from cellrepro.comparison.pickle_reading import HoldsCode, Refused
 from cellrepro.comparison.torch_archives import NotStored, content_of
-from cellrepro.comparison.weight_tensors import NUMPY_TYPES, Bits, Tensor
+from cellrepro.comparison.weight_tensors import NUMPY_TYPES, Bits, Tensor, became_shorter
 from cellrepro.determinism.generator_states import ENTRY
 from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput
@@ -143,7 +143,7 @@ def _read_from_file(path: Path, dtype: str, n: int, offset: int, start: int, sto
     n_asked = min(stop, n) - start
     bits = np.fromfile(path, f"<u{width}", count=n_asked, offset=offset + start * width)
     if len(bits) < n_asked:
-        raise BadInput(f"{path} became shorter while it was read; let its writer finish")
+        raise became_shorter(path)
     return bits
 
 

@@ -46,11 +46,11 @@ class Similarity(Result):
     relative_l2: Values
     """The same over the length of the row's network; all other arrays are symmetric."""
     cosine: Values
-    """Of the angle between the two."""
+    """Cosine of the angle between the two."""
     max_abs: Values
     """Largest difference of one parameter."""
     layers: tuple[str, ...]
-    """Of all files, in natural order."""
+    """The layers of all files, in natural order."""
     layer_relative_l2: Values
     """`relative_l2` of each layer; NaN also where the networks lack that layer."""
 
@@ -147,12 +147,12 @@ def _layout(file: Network) -> dict[str, tuple[int, ...]]:
 
 
 class _Sums(NamedTuple):
-    """What distances are made of, added up over pieces, by layer."""
+    """The sums that distances are made of, added up over pieces, by layer."""
 
     squared_lengths: Values
-    """Of each network, layer by layer."""
+    """The squared length of each network, layer by layer."""
     squared_distances: Values
-    """Of each two networks, layer by layer."""
+    """The squared distance of each two networks, layer by layer."""
     largest: Values
     """Largest difference of one parameter."""
 
@@ -166,9 +166,9 @@ class _PieceOfAll(NamedTuple):
     """One piece of a tensor in M files, every one against every other."""
 
     squared_lengths: Values
-    """Of each network."""
+    """The squared length of each network."""
     squared_distances: Values
-    """Of each two networks."""
+    """The squared distance of each two networks."""
     largest: Values
     """Largest difference of one parameter."""
     equal: NDArray[np.bool_]
@@ -237,7 +237,7 @@ class LayerDistances(NamedTuple):
     pairs: list[tuple[int, int]]
     """The files a and b of each pair; each two are there in both orders."""
     relative_l2: Values
-    """Of each pair; infinite where only a's layer is all zero."""
+    """The distance of each pair in lengths of a; infinite where only a's layer is all zero."""
     least: float
     """The smallest of these."""
     median: float

@@ -6,10 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from natsort import natsorted
 from numpy.typing import NDArray
+
+from cellrepro.errors import BadInput
 
 Bits = NDArray[np.unsignedinteger]
 """Parameters as unsigned integers of their width, flat."""
@@ -43,9 +46,9 @@ class Tensor:
     """One tensor of a file, of which nothing was read yet."""
 
     dtype: str
-    """One of `NUMPY_TYPES`."""
+    """Its type, a key of `NUMPY_TYPES`."""
     shape: tuple[int, ...]
-    """As stored."""
+    """Its shape, as stored."""
     read: Callable[[int, int], Bits]
     """Gives the bits of the parameters from start to stop; fewer where the tensor ends before."""
     stored_as: str = ""
@@ -75,7 +78,7 @@ def pieces(tensors: Sequence[Tensor], n_values: int) -> Iterator[list[Bits]]:
 
 
 def values(bits: Bits, dtype: str) -> Values:
-    """What the bits stand for, as float64.
+    """Give the numbers that bits stand for, as float64.
 
     >>> values(np.array([0x3F80], "<u2"), "BF16").tolist()
     [1.0]
@@ -93,6 +96,11 @@ def differences(a: Values, b: Values, same_bits: NDArray[np.bool_] | bool) -> Va
         difference = b - a
         difference[same_bits | (a == b)] = 0
     return difference
+
+
+def became_shorter(path: Path) -> BadInput:
+    """The error for a file that lost bytes while it was read."""
+    return BadInput(f"{path} became shorter while it was read; let its writer finish")
 
 
 # -- names of tensors ------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class Decision(Result):
     ppm_ratio: float = math.nan
     """The same of the two ppm."""
     contrast: str = ""
-    """Of several the least favourable one, as in "between cpu and cuda"."""
+    """The least favourable of several contrasts, as in "between cpu and cuda"."""
 
     def sentence(self) -> str:
         """Say what was decided, with its numbers, or why nothing was."""

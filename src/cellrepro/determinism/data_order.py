@@ -14,6 +14,7 @@ import numpy as np
 
 from cellrepro.determinism.seeds import check_seed, default_rng_from_global, generator
 from cellrepro.errors import BadInput, whole
+from cellrepro.words import amount
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +46,7 @@ class LoaderArguments(TypedDict):
     """Two arguments of ``torch.utils.data.DataLoader``."""
 
     generator: torch.Generator
-    """From which the order is drawn, and the seeds of the workers."""
+    """The generator from which the order is drawn, and the seeds of the workers."""
     worker_init_fn: Callable[[int], None]
     """`seed_worker` of a rank."""
 
@@ -167,7 +168,8 @@ def split(
     labels = range(n_items) if groups is None else list(groups)
     if len(labels) != n_items:
         raise BadInput(
-            f"groups has {len(labels)} labels for {n_items} items; expected one for each item"
+            f"groups has {amount(len(labels), 'label')} for {amount(n_items, 'item')}; expected "
+            "one for each item"
         )
     shares = _exact_shares(fractions, n_items)
     indices_by_name = (
@@ -181,8 +183,8 @@ def split(
     parts = tuple(np.flatnonzero(part_of_item == part) for part in range(len(shares)))
     if not all(len(part) for part in parts):
         raise BadInput(
-            f"one part of {fractions!r} would be empty with {n_items} items in "
-            f"{len(number_of_label)} groups; give it a larger fraction, or more items"
+            f"one part of {fractions!r} would be empty with {amount(n_items, 'item')} in "
+            f"{amount(len(number_of_label), 'group')}; give it a larger fraction, or more items"
         )
     return parts
 

@@ -33,9 +33,9 @@ class GeneratorStates:
     """
 
     python: Any
-    """Of `random.getstate`: version, words, and the second of two normal numbers or None."""
+    """`random.getstate`: version, words, and the second of two normal numbers or None."""
     numpy: Any
-    """Of ``numpy.random.get_state(legacy=False)``."""
+    """``numpy.random.get_state(legacy=False)``."""
     torch: Any
     """Bytes of the state of PyTorch's generator on the processor; None where PyTorch is not
     installed."""

@@ -77,7 +77,7 @@ def _matrix(
 
 
 def coefficients(n_rows: int, length: int, dtype: Any = np.float32) -> np.ndarray:
-    """What each row contributes to each resampled row: shape (length, n_rows), rows sum to 1.
+    """Give the share of each row in each resampled row: shape (length, n_rows), rows sum to 1.
 
     Computed in ``dtype`` as by PyTorch 2.15 (``ATen/native/UpSample.h``), which takes float64 for
     float64 tensors and float32 for all others.
@@ -104,13 +104,13 @@ class Substitute:
     """A drop-in for one operation of one installed function."""
 
     name: str
-    """As recorded with a run."""
+    """Its name, as recorded with a run."""
     replaces: tuple[str, ...]
     """The operations that no longer run, as `base_name` gives them."""
     reason: str
     module: str
     attribute: str
-    """With the module the function that is replaced."""
+    """The function of the module that is replaced."""
     source_digest: str
     """SHA-256 of that function's dedented source, as tested."""
     tested: str

@@ -147,7 +147,7 @@ def dense_parts(tensor: torch.Tensor) -> list[Any] | None:
 
 
 def _scales(quantised: torch.Tensor) -> list[Any]:
-    """What the integers of a quantised tensor stand for: scales and zero points."""
+    """Give the scales and zero points of a quantised tensor, which its integers stand for."""
     if quantised.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
         return [quantised.q_scale(), quantised.q_zero_point()]
     return [

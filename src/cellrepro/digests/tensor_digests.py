@@ -183,7 +183,7 @@ def _xxh3(tensor: Any) -> bytes:
 
 
 def _address(tensor: Any) -> int:
-    """Where a tensor begins. Reading one that is nowhere would end the process."""
+    """Get the address at which a tensor begins: reading one that is nowhere ends the process."""
     try:
         address = tensor.data_ptr()
     except RuntimeError:  # also the answer inside torch.func and torch.compile

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
-from cellrepro.divergence.image_inspection import IMAGE_STAGES, ImageInspection
-from cellrepro.divergence.inspection import CannotInspect
+from cellrepro.divergence.cause_in_image import with_cause_in_image
+from cellrepro.divergence.cause_in_step import with_cause_in_step
+from cellrepro.divergence.first_difference import FirstDifference
+from cellrepro.divergence.image_inspection import ImageInspection
 from cellrepro.divergence.judgements import OF_STAGE, DivergenceJudgement
-from cellrepro.divergence.result import Cause, Divergence, Evidence, FirstDifference
+from cellrepro.divergence.result import Divergence
 from cellrepro.divergence.run_ledgers import compare_runs, of_segmentations, stages_of
 from cellrepro.divergence.step_inspection import StepInspection
-from cellrepro.errors import CellreproError, whole
+from cellrepro.errors import whole
 from cellrepro.explanation.compare_repeats import compare_repeats
 from cellrepro.spec import defaults
 from cellrepro.store.ledger import LEDGER
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.terminal import FileName, Quiet, Switch
-
-_COMPARABLE_SETTINGS = {"mode", "loose"}
-"""Settings in which two specs may differ and their operations still be compared."""
-
-_OTHER_INPUTS = ("data", "weights-init", "rng")
-"""Stages before the first step; where these differ, operations have nothing in common."""
+from cellrepro.words import amount
 
 
 def diverge(
@@ -97,11 +94,11 @@ def diverge(
         quiet=quiet,
     )
     if isinstance(inspection, ImageInspection):
-        return _with_cause_in_image(answer, inspection, ledgers)
+        return with_cause_in_image(answer, inspection, ledgers)
     computed = _first_computed(ledgers, repeats)
     if computed is None:
         return answer
-    return _with_cause_in_step(answer, computed, ledgers, inspection)
+    return with_cause_in_step(answer, computed, ledgers, inspection)
 
 
 def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Divergence:
@@ -129,7 +126,7 @@ def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Diverge
 def _names_by_stage(
     ledgers: LedgerComparison, stages: Sequence[str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """What differs, by stage, each name once."""
+    """List the names that differ, by stage, each once."""
     by_stage = {}
     for stage in stages:
         names = dict.fromkeys(difference.name for difference in ledgers.of_stage(stage))
@@ -154,67 +151,6 @@ def _first_computed(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Dif
     return next(iter(ledgers.of_stage("flows")), None)
 
 
-def _with_cause_in_step(
-    answer: Divergence,
-    first_computed: Difference,
-    ledgers: LedgerComparison,
-    inspection: StepInspection,
-) -> Divergence:
-    """Add what made the first difference that was computed."""
-    computed = FirstDifference.of(first_computed, ledgers)
-    is_of_step = first_computed.step is not None
-    try:
-        if is_of_step:
-            _refuse_other_inputs(ledgers, inspection.repeats)
-        cause = inspection.cause_of(computed)
-    except CannotInspect as error:
-        # Of masks alone no stage was computed in both runs, so the first difference stays.
-        named = _with_computed(answer, computed) if is_of_step else answer
-        return replace(named, notes=(*named.notes, str(error)))
-    return replace(
-        _with_computed(answer, cause.difference),
-        judgement=cause.judgement if is_of_step else answer.judgement,
-        evidence=cause.evidence,
-        operations=cause.operations,
-    )
-
-
-def _with_computed(answer: Divergence, computed: FirstDifference) -> Divergence:
-    """Add the first difference that was computed.
-
-    It replaces the first of all where both are of one stage and step. A difference of environments,
-    which has no operation, gets the operation in which it shows.
-    """
-    first = answer.first
-    assert first is not None  # what was computed otherwise differs
-    if first.stage == "environment" and computed.op is not None:
-        in_environment = replace(computed, stage=first.stage, names=first.names, said=first.said)
-        return replace(answer, first=in_environment, computed=in_environment)
-    if (first.stage, first.step) == (computed.stage, computed.step):
-        return replace(answer, first=computed, computed=computed)
-    return replace(answer, computed=computed)
-
-
-def _refuse_other_inputs(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> None:
-    """Refuse to compare operations where the two went into the first step with other inputs."""
-    if any(repeat.spec.ranks > 1 for repeat in repeats):
-        raise CannotInspect("operations were not compared: several ranks shared each step")
-    settings = set()
-    stages = set()
-    for difference in ledgers.differences:
-        if difference.step is not None:
-            continue
-        if difference.stage == "spec":
-            settings.add(difference.name)
-        elif difference.stage in _OTHER_INPUTS:
-            stages.add(difference.stage)
-    obstacles = [*sorted(settings - _COMPARABLE_SETTINGS), *sorted(stages)]
-    if obstacles:
-        raise CannotInspect(
-            f"operations were not compared: the two differ in {', '.join(obstacles)}"
-        )
-
-
 def _notes(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Iterator[str]:
     for repeat in repeats:
         if not repeat.has(LEDGER):
@@ -222,66 +158,11 @@ def _notes(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Iterator[str
             yield f"{repeat.name} kept no ledger; {verb} with --ledger steps"
     n_not_comparable = ledgers.not_comparable.total()
     if n_not_comparable:
-        yield f"{n_not_comparable} digests of a processor stand beside those of a GPU"
+        stand = "stands" if n_not_comparable == 1 else "stand"
+        digests = amount(n_not_comparable, "digest")
+        yield f"{digests} of a processor {stand} beside those of a GPU"
     n_a, n_b = ledgers.n_steps
     if n_a != n_b:
-        yield f"A made {n_a} steps and B {n_b}; only the first {min(n_a, n_b)} were compared"
-
-
-# --- segmentations ----------------------------------------------------------------------------
-
-
-def _with_cause_in_image(
-    answer: Divergence, inspection: ImageInspection, ledgers: LedgerComparison
-) -> Divergence:
-    """Add the first stage in which an image differs, and what inspecting it shows."""
-    images = list(inspection.repeats[0].manifest.masks)
-    entry = _first_in_image(ledgers, images)
-    first = answer.first
-    if entry is None or first is None:
-        return answer
-    image = _image_of(entry)
-    difference = FirstDifference.of(entry, ledgers).of_image(image, images.index(image))
-    judgement = _judged_in_image(difference, ledgers)
-    cause = Cause(difference, judgement, Evidence("ledgers"))
-    notes = answer.notes
-    try:
-        cause = inspection.cause_of(cause)
-    except (CannotInspect, CellreproError) as error:
-        notes = (*notes, f"not segmented again: {error}")
-    computed = cause.difference
-    if first.stage == computed.stage:
-        first = computed
-    else:
-        first = replace(first, size=replace(first.size, max_abs=computed.size.max_abs))
-    return replace(
-        answer,
-        first=first,
-        computed=computed,
-        judgement=cause.judgement,
-        evidence=cause.evidence,
-        operations=cause.operations,
-        notes=notes,
-    )
-
-
-def _first_in_image(ledgers: LedgerComparison, images: Sequence[str]) -> Difference | None:
-    """The first difference in a stage of an image that both segmented."""
-    for difference in ledgers.differences:
-        is_of_image = difference.stage in IMAGE_STAGES and _image_of(difference) in images
-        is_stored_file = difference.name.endswith(" stored file")
-        if is_of_image and not is_stored_file and difference.a and difference.b:
-            return difference
-    return None
-
-
-def _judged_in_image(difference: FirstDifference, ledgers: LedgerComparison) -> DivergenceJudgement:
-    if any(entry.stage == "spec" for entry in ledgers.differences):
-        return "settings"
-    if difference.stage == "decoded" or ledgers.of_stage("weights-init"):
-        return "data"
-    return "unexplained"
-
-
-def _image_of(difference: Difference) -> str:
-    return difference.name.rpartition(" ")[0]
+        n_both = min(n_a, n_b)
+        were = "was" if n_both == 1 else "were"
+        yield f"A made {amount(n_a, 'step')} and B {n_b}; only the first {n_both} {were} compared"

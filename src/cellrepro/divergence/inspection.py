@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
+from cellrepro.comparison.operation_diff import first_divergence
+from cellrepro.comparison.round_off import judge_round_off
+from cellrepro.divergence.evidence import Cause, Evidence
+from cellrepro.divergence.first_difference import FirstDifference, OperationAt
 from cellrepro.divergence.judgements import DivergenceJudgement, may_explain, of_round_off
-from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt
 from cellrepro.divergence.substitute_calls import align_operations
 from cellrepro.errors import BadInput
 from cellrepro.model.weight_sources import ModelSource, started_from
 from cellrepro.run.plan_sources import refuse_unreadable_network
 from cellrepro.store.row_tables import read_rows
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.trace.operation_ledger import OperationRow
 
 Row = TypeVar("Row")

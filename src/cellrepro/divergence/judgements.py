@@ -43,7 +43,7 @@ class Stage(NamedTuple):
 
     name: str
     meaning: str
-    """For somebody who trains networks but writes none."""
+    """Its meaning, for somebody who trains networks but writes none."""
     judgement: DivergenceJudgement = "unexplained"
     """The judgement where no operation explains the difference."""
     phases: tuple[str, ...] = ("forward",)

@@ -13,7 +13,7 @@ from cellrepro.nested_values import flattened
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, Ledger, LedgerRow
 from cellrepro.store.row_tables import read_rows
-from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import Repeat
 
 _LAST = 2**31 - 1  # a step after all others, for the files that a run ended with
 
@@ -96,10 +96,11 @@ def _rows_of(repeat: Repeat, *, with_ledger: bool) -> list[LedgerRow]:
         _add_manifest(ledger, repeat)
     ledger.step = _LAST
     if repeat.weights is not None:
-        ledger.add("weights", "stored file", file_digest(repeat.weights))
+        ledger.add("weights", _STORED_FILE, file_digest(repeat.weights))
     for image, record in repeat.manifest.masks.items():
         labels = repeat.masks(image)
-        ledger.add("masks", f"{image} stored file", array_digest(labels), value=record.n_objects)
+        name = f"{image} {_STORED_FILE}"
+        ledger.add("masks", name, array_digest(labels), value=record.n_objects)
     return ledger.entries
 
 
@@ -117,6 +118,21 @@ def _add_manifest(ledger: Ledger, repeat: Repeat) -> None:
     for image, masks in manifest.masks.items():
         ledger.add("masks", f"{image} outlines", masks.canonical_digest, value=masks.n_objects)
         ledger.add("masks", f"{image} labels", masks.digest, value=masks.n_objects)
+
+
+# --- names of entries about one image: "IMAGE PART" -------------------------------------------
+
+_STORED_FILE = "stored file"
+
+
+def image_of(name: str) -> str:
+    """Get the image that an entry of a ledger is about, from the entry's name."""
+    return name.rpartition(" ")[0]
+
+
+def is_stored_file(name: str) -> bool:
+    """Whether an entry is about a file as it lies in the store now, not as it was computed."""
+    return name.endswith(f" {_STORED_FILE}")
 
 
 # --- segmentations ----------------------------------------------------------------------------

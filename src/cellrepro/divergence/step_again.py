@@ -6,32 +6,26 @@ gave different bits, the step is taken back and tried again.
 
 from __future__ import annotations
 
-import copy
 import pickle
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cellrepro.determinism import generator_states
-from cellrepro.digests.tensor_digests import comparable
+from cellrepro.divergence.stepper import Snapshot, Stepper
 from cellrepro.divergence.substitute_calls import pairs_to_compare
-from cellrepro.errors import BadInput
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import progress
-from cellrepro.run.inputs import training_loop
 from cellrepro.run.plan import Request
-from cellrepro.run.training_recorder import CHECKPOINTS
-from cellrepro.store import checkpoint_choice
-from cellrepro.store.checkpoints import TrainingState
-from cellrepro.store.ledger import LEDGER, Ledger, LedgerRow, by_place
+from cellrepro.store.checkpoints import CHECKPOINTS
+from cellrepro.store.ledger import LEDGER, LedgerRow, by_place
 from cellrepro.store.row_tables import read_rows
-from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import Repeat
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow
 from cellrepro.trace.random_draws import Draw
@@ -41,19 +35,10 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.02  # between two looks for the other process's file
 
-_TRIES = 12
-"""How often a step on the way is tried until it ends in the bits of the stored run."""
-
-_ENDS = ("update", "weights", "rng")
-"""Stages of a ledger with the state after a step."""
-
-Stored = Mapping[tuple[int, str, str], LedgerRow]
-"""A ledger by step, stage and name, as `cellrepro.store.ledger.by_place` gives it."""
-
 
 @dataclass
 class StepAgain:
-    """What one step did when it was repeated."""
+    """One step as it came out when it was repeated."""
 
     arrival: str
     """How the state before the step was reached."""
@@ -148,7 +133,7 @@ class Meeting:
 
     folder: Path
     side: int
-    """Which of the two this is: 0 or 1."""
+    """Number of the side, 0 or 1."""
 
     def leave(self, rows: list[OperationRow]) -> None:
         """Write this process's operations for the other, by an atomic rename, once."""
@@ -169,104 +154,6 @@ class Meeting:
         return self.folder / f"rows {side}"
 
 
-# -- the training, step by step --------------------------------------------------------------
-
-
-def same_as_stored(rows: Sequence[LedgerRow], stored: Stored) -> bool | None:
-    """Whether rows have the digests that a ledger holds; None where none can be compared."""
-    answers = []
-    for row in rows:
-        stored_row = stored.get((row.step, row.stage, row.name))
-        if stored_row is not None and comparable(row.digest, stored_row.digest):
-            answers.append(row.digest == stored_row.digest)
-    return all(answers) if answers else None
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Everything that the next step depends on."""
-
-    training: TrainingState
-    """Network, training loop and optimizer."""
-    generators: Any
-    """From `cellrepro.determinism.generator_states.capture`."""
-
-
-class Stepper:
-    """A stored training that goes on step by step, and can go back."""
-
-    def __init__(self, request: Request, device: Any, child: Child) -> None:
-        from cellrepro.images.folder import read_folder
-        from cellrepro.model.network import build
-        from cellrepro.trace.watches import StepWatch, Watches
-
-        self._child = child
-        child.phase("images and flows")
-        spec = request.spec
-        folder = read_folder(request.data)
-        # As the run began: bfloat16 rounds the weights, and the loop widens them again.
-        self.network = build(request.model, seed=spec.seed, device=device, dtype=spec.precision)
-        beginning = Ledger()
-        StepWatch(beginning).weights("weights-init", self.network)
-        self._initial_weights = beginning.entries
-        request.setup.seed_all()
-        self.ledger = Ledger()
-        watch = Watches([StepWatch(self.ledger)])
-        self.loop = training_loop(spec, self.network, folder, watch=watch)
-
-    def snapshot(self) -> Snapshot:
-        """Copy all that `go_back` needs."""
-        return Snapshot(
-            training=copy.deepcopy(TrainingState(self.network.state_dict(), self.loop.state())),
-            generators=generator_states.capture(),
-        )
-
-    def go_back(self, snapshot: Snapshot) -> None:
-        """Restore a snapshot."""
-        self.network.load_state_dict(snapshot.training.network)
-        self.loop.restore(copy.deepcopy(snapshot.training.loop))
-        generator_states.restore(snapshot.generators)
-
-    def go_to(self, step: int, stored: Stored, folder: Path) -> str:
-        """Restore the state before a step, and say how it was reached."""
-        if same_as_stored(self._initial_weights, stored) is False:
-            raise BadInput("the initial weights are not those that the run began with")
-        nearest, passed_over = checkpoint_choice.nearest(folder, step=step)
-        if nearest is not None:
-            self.go_back(Snapshot(nearest.training_state(), nearest.generators))
-        start: int = self.loop.training.n_steps
-        n_verified = 0
-        for index in range(start, step):
-            is_on_the_way = n_verified == index - start
-            # Once lost, the bits stay lost.
-            if self._step_as_stored(stored, n_tries=_TRIES if is_on_the_way else 1):
-                n_verified += 1
-            self._child.phase(f"step {index}")
-        self.ledger.entries.clear()
-        begun_at = f"the checkpoint at step {start}" if start else "the initial weights"
-        way = f"{n_verified} of {step - start} steps on the way gave the stored bits"
-        reasons = "".join(f"; a nearer checkpoint was passed over: {why}" for why in passed_over)
-        return f"restored from {begun_at}, {way}{reasons}"
-
-    def _step_as_stored(self, stored: Stored, *, n_tries: int) -> bool:
-        """Make a step, several times if need be; say whether it ended in the stored bits."""
-        before = self.snapshot()
-        agrees = self._step(stored)
-        for _ in range(n_tries - 1):
-            if agrees is not False:
-                break
-            self.go_back(before)
-            agrees = self._step(stored)
-        return agrees is True
-
-    def _step(self, stored: Stored) -> bool | None:
-        """Make a step, and say whether weights, optimizer and generators are the stored ones."""
-        self.ledger.entries.clear()
-        self.loop.step()
-        ends = [row for row in self.ledger.entries if row.stage in _ENDS]
-        return same_as_stored(ends, stored)
-
-
 # -- inside the child ----------------------------------------------------------------------
 
 
@@ -279,7 +166,7 @@ def step_in_child(
     repetitions: int,
     suspects: int,
 ) -> StepAgain:
-    """Inside the child: go to the step, then through it again and again; see `step_again`."""
+    """Go to the step in the child, then through it again and again; see `step_again`."""
     from cellrepro.trace.operation_ledger import OperationLedger
 
     with child.prepared() as device, child.loosened():
@@ -302,7 +189,7 @@ def step_in_child(
 def step_beside_another(
     child: Child, *, request: Request, repeats: Sequence[Repeat], meeting: Meeting, step: int
 ) -> StepAgain:
-    """Inside the child: go through the step, then again for the outputs that are compared."""
+    """Go through the step in the child, then again for the outputs that are compared."""
     from cellrepro.trace.operation_ledger import OperationLedger
 
     with child.prepared() as device, child.loosened():

@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cellrepro.call_site import Site
-from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
+from cellrepro.comparison.operation_diff import first_divergence
+from cellrepro.comparison.round_off import judge_round_off
 from cellrepro.determinism.known_operations import may_race
+from cellrepro.divergence.evidence import Cause, Evidence
+from cellrepro.divergence.first_difference import FirstDifference, OperationAt, Size
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import may_explain, of_round_off
-from cellrepro.divergence.result import Cause, Evidence, FirstDifference, OperationAt, Size
-from cellrepro.divergence.step_again import StepAgain, same_as_stored, step_again, steps_again
+from cellrepro.divergence.run_ledgers import image_of
+from cellrepro.divergence.step_again import StepAgain, step_again, steps_again
+from cellrepro.divergence.stepper import same_as_stored
 from cellrepro.divergence.substitute_calls import (
     OutputsBySide,
     align_operations,
@@ -26,14 +30,15 @@ from cellrepro.divergence.substitute_calls import (
 from cellrepro.errors import CellreproError
 from cellrepro.images.folder import folder_digest
 from cellrepro.run.plan import Request
-from cellrepro.run.training_recorder import CHECKPOINTS
+from cellrepro.store.checkpoints import CHECKPOINTS
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_place
 from cellrepro.store.record_values import is_on_another_computer
 from cellrepro.store.row_tables import read_rows
-from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import Repeat
+from cellrepro.trace.draw_difference import first_draw_difference
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.operation_ledger import OperationRow
-from cellrepro.trace.random_draws import Draw, first_draw_difference
+from cellrepro.trace.random_draws import Draw
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +77,7 @@ class StepInspection(Inspection):
         if difference.step is not None:
             return difference.step
         # Operations of an image are numbered as the images are.
-        image = difference.names[0].rpartition(" ")[0]
+        image = image_of(difference.names[0])
         return list(self.repeats[0].manifest.masks).index(image)
 
     def _cause_in_draws(self, difference: FirstDifference, step: int) -> Cause | None:
@@ -165,7 +170,7 @@ class StepInspection(Inspection):
     def _ends_as(
         self, replayed: StepAgain, step: int
     ) -> Literal["a", "b", "both", "neither"] | None:
-        """Whose bits a replay of the step ends in; None where no ledger has the step."""
+        """Find the side whose bits a replay of the step ends in; None if no ledger has the step."""
         a, b = (_ends_as_stored(replayed, repeat, step) for repeat in self.repeats)
         if a is None and b is None:
             return None

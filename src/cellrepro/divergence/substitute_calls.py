@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from cellrepro.comparison.operation_diff import Alignment, align, first_divergence
+from cellrepro.comparison.operation_alignment import Alignment, align
+from cellrepro.comparison.operation_diff import first_divergence
 from cellrepro.determinism.substitutes import stands_in
 from cellrepro.digests.digests import value_digest
 from cellrepro.digests.tensor_digests import tensor_digest
-from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import Repeat
 from cellrepro.trace.operation_ledger import OperationRow
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _as_call(row: OperationRow, function: str) -> OperationRow:
 
 
 class _EndOfCall(NamedTuple):
-    """By this the last operation of each of several calls in succession is known."""
+    """The mark by which the last operation of each of several calls in succession is known."""
 
     op: str
     source: str | None

@@ -17,7 +17,7 @@ from cellrepro.exchange.archive.entry_names import PASSPORTS_FILE
 from cellrepro.exchange.input_lookup import INPUTS
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.manifest import Manifest
-from cellrepro.store.store import MANIFEST, NOTEBOOK, SPEC, WEIGHTS, Repeat
+from cellrepro.store.stored_run import MANIFEST, NOTEBOOK, SPEC, WEIGHTS, Repeat
 from cellrepro.words import amount
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from cellrepro.exchange.target_check import Checking, TargetFindings, what_is_mi
 from cellrepro.progress import progress
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.seal import SUMS
-from cellrepro.store.store import MANIFEST, SPEC, Repeat
+from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat
 
 _COPY_AGAIN = "copy the file again from where it came, or ask its sender for a new one"
 _MASKS = "masks/"

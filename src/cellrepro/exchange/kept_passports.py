@@ -15,9 +15,9 @@ from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.signed.signer import Signer
 from cellrepro.store import locks
-from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.store.store import Store
 from cellrepro.store.store_paths import inside
-from cellrepro.store.stored_run import MANIFEST
+from cellrepro.store.stored_run import MANIFEST, Repeat, Run
 from cellrepro.store.whole_files import write_whole
 
 PASSPORTS_FOLDER = "passports"

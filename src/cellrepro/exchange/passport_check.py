@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cellrepro.comparison.labels import canonical
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.file_checks import check_masks, possible_digests
 from cellrepro.exchange.passport import RESULT, Passport

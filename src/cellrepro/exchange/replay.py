@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
+from cellrepro.comparison.beside_seeds import decide_between
 from cellrepro.comparison.portable_promise import promised_alike
-from cellrepro.comparison.seed_spread import decide_between
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.divergence.diverge import diverge
 from cellrepro.divergence.result import Divergence
@@ -26,7 +26,8 @@ from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
 from cellrepro.run.repeat_making import RepeatMaking
 from cellrepro.spec.spec import Spec
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import amount
 
 _MOST_DIFFERENCES = 12

@@ -35,9 +35,9 @@ from cellrepro.store import locks
 from cellrepro.store.manifest import ResultSummary
 from cellrepro.store.scratch_files import Owner, is_being_written
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS
-from cellrepro.store.store import MANIFEST, SPEC, Repeat, Store, StoreOrFolder
+from cellrepro.store.store import Store, StoreOrFolder
 from cellrepro.store.store_paths import OWN_FOLDERS
-from cellrepro.store.stored_run import read_record
+from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat, read_record
 from cellrepro.store.unsent_files import NOTE_ENDING, RECEIVED, names_not_sent
 from cellrepro.words import amount, joined, short_digest
 

@@ -25,7 +25,8 @@ from cellrepro.spec.sent_spec import refuse_strange_variables, strange_variables
 from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import SUMS
-from cellrepro.store.store import MANIFEST, Repeat, Run, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import MANIFEST, Repeat, Run
 from cellrepro.store.unsent_files import names_not_sent
 from cellrepro.words import amount, some
 

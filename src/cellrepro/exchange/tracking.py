@@ -28,7 +28,8 @@ from cellrepro.progress import print_note, progress
 from cellrepro.progress_count import Progress
 from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
-from cellrepro.store.store import MANIFEST, NOTEBOOK, WEIGHTS, Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import MANIFEST, NOTEBOOK, WEIGHTS, Repeat
 from cellrepro.terminal import FileName
 from cellrepro.terminal_values import Conditions
 from cellrepro.version import __version__

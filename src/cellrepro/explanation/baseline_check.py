@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cellrepro.comparison.changed_cells import ChangedCell, cell_rows, cells_of
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import totals_over
-from cellrepro.comparison.object_changes import ChangedCell, ObjectKind, cell_rows, cells_of
+from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.errors import BadInput
 from cellrepro.explanation.references import MaskReaders, masks_of
 from cellrepro.explanation.two_results import label_notes

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.comparison.labels import canonical
-from cellrepro.comparison.seed_spread import Pair, measure_spread
+from cellrepro.comparison.label_numbers import canonical
+from cellrepro.comparison.repeat_pairs import Pair
+from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.comparison.spread_axes import AXES
 from cellrepro.errors import BadInput
 from cellrepro.explanation.baseline_check import limits_text
@@ -18,7 +19,8 @@ from cellrepro.results import Result, Row, json_text
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
 from cellrepro.store.new_files import refuse_existing
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.terminal import FileName
 from cellrepro.words import amount, joined
 

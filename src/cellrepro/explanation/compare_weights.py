@@ -36,7 +36,7 @@ def compare_weights_files(a: Path, b: Path) -> Comparison:
         a,
         b,
         same_parameters=weights is None or weights.equal,
-        checkpoints=content_a.has_more or content_b.has_more,
+        are_checkpoints=content_a.has_more or content_b.has_more,
     )
     return Comparison(
         verdict=_verdict_on_files(weights, state),

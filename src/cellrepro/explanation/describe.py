@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cellrepro.comparison.labels import canonical
-from cellrepro.comparison.number_changes import number_remarks
+from cellrepro.comparison.label_numbers import canonical
+from cellrepro.comparison.number_remarks import number_remarks
 from cellrepro.comparison.state_comparison import descriptions_of
 from cellrepro.comparison.weight_reading import open_file
 from cellrepro.comparison.weight_tensors import Tensor, pieces, values
@@ -41,7 +41,8 @@ from cellrepro.model.known_weights import (
 from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file, checkpoints
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import grouped, joined
 
 _PARAMETERS_AT_A_TIME = 2**18

@@ -123,7 +123,7 @@ def mask_files(folder: Path) -> dict[str, Path]:
     count, since the others are the images; and ``NAME_seg.npy`` counts for an image that has no
     other masks, since the GUI writes it beside them.
     """
-    from cellrepro.images.folder import is_litter
+    from cellrepro.images.folder_files import is_litter
 
     visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
     files = [path for path in visible if path.suffix.lower() in MASK_ENDINGS]
@@ -143,7 +143,7 @@ def newer_seg_notes(path: Path) -> Iterator[str]:
     """
     if reference_kind(path) != "folder":
         return
-    from cellrepro.images.folder import is_newer
+    from cellrepro.images.folder_files import is_newer
 
     for name, file in mask_files(path).items():
         seg = file.with_name(f"{name}{SEG_ENDING}")

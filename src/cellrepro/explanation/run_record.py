@@ -19,7 +19,7 @@ from cellrepro.model.weight_sources import ModelSource
 from cellrepro.store.stored_run import WEIGHTS
 
 if TYPE_CHECKING:
-    from cellrepro.store.store import Repeat
+    from cellrepro.store.stored_run import Repeat
 
 
 def run_record(repeat: Repeat) -> RecordedSettings:

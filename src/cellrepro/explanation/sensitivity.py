@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cellrepro.comparison.image_differences import ImageDifference, difference_of
-from cellrepro.comparison.mask_comparison import average_precision, compare_masks
+from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.comparison.scores import average_precision
 from cellrepro.comparison.within_spread import FEWEST_IMAGES, draws
 from cellrepro.errors import BadInput
 from cellrepro.explanation.sensitivity_result import Example, IntervalOver, Sensitivity, Variant

@@ -28,7 +28,8 @@ from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.model.weight_sources import ModelSource, find_model, started_from
 from cellrepro.process.cellpose_versions import is_installed, python_of
 from cellrepro.results import derived
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import amount
 
 SideKind = Literal["stored run", "_seg.npy", "label image", "label image with its record"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cellrepro.comparison.labels import canonical
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.straight_borders import StraightBorder, straight_borders
 from cellrepro.images.image_file import read_labels
 from cellrepro.results import Result

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cellrepro.comparison.labels import canonical
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.object_matching import matches, overlap, partners
 from cellrepro.digests.digests import value_digest
 from cellrepro.errors import CellreproError

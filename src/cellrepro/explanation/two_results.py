@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from cellrepro.comparison.changed_cells import cell_rows, cells_of, not_kept
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import MaskTotals, totals_over
-from cellrepro.comparison.number_changes import (
+from cellrepro.comparison.number_changes import number_change
+from cellrepro.comparison.number_remarks import (
     FEW_NUMBERS,
     NO_BACKGROUND,
     background_remarks,
     may_be_cut,
     n_numbers,
-    number_change,
     piece_remarks,
 )
-from cellrepro.comparison.object_changes import cell_rows, cells_of, not_kept
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.setting_meanings import value_text
-from cellrepro.images.label_image import doubt
+from cellrepro.images.label_pieces import doubt
 from cellrepro.images.size_factor import factor_text
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.words import amount, joined, short_digest, some

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.ndimage import find_objects
 
-from cellrepro.comparison.labels import canonical
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.errors import BadInput
 from cellrepro.explanation.tile_lines import tiles_along
 from cellrepro.explanation.unmatched_cells import unmatched_cells

@@ -11,7 +11,7 @@ from cellrepro.run.plan import Plan
 from cellrepro.run.stored_costs import MOST_READ, most_similar
 from cellrepro.spec.spec import Spec
 from cellrepro.store.checkpoints import CHECKPOINTS
-from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import Repeat
 
 
 def with_estimates(grid: Grid, runs: GridRuns) -> GridRuns:

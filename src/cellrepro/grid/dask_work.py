@@ -31,7 +31,7 @@ from cellrepro.grid.grid_runs import GridRun
 from cellrepro.grid.job import Job
 from cellrepro.grid.sending import job_to_send
 from cellrepro.grid.status import JobProgress
-from cellrepro.store.store import Run
+from cellrepro.store.stored_run import Run
 
 _SCHEDULER_LOST = (
     "the Dask scheduler is lost; start it and its workers again and give the same command: what is "

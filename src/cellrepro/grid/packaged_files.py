@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.errors import BadInput
-from cellrepro.images.folder import is_litter
+from cellrepro.images.folder_files import is_litter
 from cellrepro.results import Result
 from cellrepro.store.whole_files import whole_file
 from cellrepro.terminal import FileName

@@ -27,7 +27,7 @@ from cellrepro.process.process_ends import LOST, RunError, as_refusal, reworded
 from cellrepro.process.setup import only_gpu
 from cellrepro.progress import LINES_VARIABLE
 from cellrepro.progress_log import FILE_VARIABLE
-from cellrepro.store.store import MANIFEST, NOTEBOOK, Repeat
+from cellrepro.store.stored_run import MANIFEST, NOTEBOOK, Repeat
 from cellrepro.words import some
 
 

@@ -18,9 +18,11 @@ from cellrepro.grid.job import Job
 from cellrepro.grid.point import Point, profile_reference
 from cellrepro.grid.points import Grid
 from cellrepro.spec.spec import KEY_LENGTH
+from cellrepro.store.committing import STAGED_DATA
 from cellrepro.store.seal import SUMS
-from cellrepro.store.store import MANIFEST, SPEC, STAGED_DATA, WEIGHTS, Repeat, Store
+from cellrepro.store.store import Store
 from cellrepro.store.store_paths import inside
+from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat
 from cellrepro.words import some
 
 _STORE = "store"

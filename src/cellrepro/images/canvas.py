@@ -58,9 +58,9 @@ class Frame:
 
     window: Window
     along: Integers
-    """On the long axis."""
+    """Position on the long axis."""
     across: Integers
-    """On the short axis."""
+    """Position on the short axis."""
 
     def squared_radius(self, form: Form) -> Integers:
         """0 in the centre of a nucleus, ONE on its outline."""

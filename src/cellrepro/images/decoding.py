@@ -15,16 +15,10 @@ import numpy as np
 import tifffile
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, no_such_file
-from cellrepro.images.codecs import (
-    damaged,
-    jpeg_frame,
-    jpeg_pixels,
-    most_unpacked,
-    no_cmyk,
-    png_pixels,
-    refuse_absurd,
-)
+from cellrepro.images.codecs import jpeg_pixels, no_cmyk, png_pixels
 from cellrepro.images.image_axes import Decoded
+from cellrepro.images.jpeg_header import jpeg_frame
+from cellrepro.images.packed_sizes import damaged, most_unpacked, refuse_absurd
 from cellrepro.images.tiff_decoding import decode_tiff
 
 FORMATS = {".tif": "TIFF", ".tiff": "TIFF", ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}

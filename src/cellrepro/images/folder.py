@@ -7,35 +7,20 @@ decoded to its end, every mask fits its image, and the order does not depend on 
 
 from __future__ import annotations
 
-import hashlib
 import os
-import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
-from natsort import natsorted
 
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import FORMATS, OTHER_ENDINGS, read_bytes, why_unreadable
+from cellrepro.images.folder_files import ImagePair, Split, Survey, list_folder
 from cellrepro.images.image_axes import FLAT, Axes
 from cellrepro.images.image_file import Checked, check_image, check_masks
 from cellrepro.results import Result, Row
-from cellrepro.words import amount, some
-
-Split = Literal["train", "test"]
-
-_SPLITS: tuple[Split, ...] = ("train", "test")
-_MASKS = "_masks"
-# What Cellpose itself writes beside images (cellpose/io.py, 4.2.1.1): never an image, never a mask.
-_CELLPOSE_ENDINGS = ("_flows", "_flows_0", "_flows_1", "_flows_2", "_cellprob")
-_CELLPOSE_MASKS = "_cp_masks"
-_CELLPOSE_PARTS = (_CELLPOSE_MASKS, "_cp_output")
-_LITTER = {"thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r"}  # in lower case
-_MOST_PROBLEMS = 10  # listed in one `BadInput`
+from cellrepro.words import amount
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +54,11 @@ class ImageFolder(Result):
     digest: str
     """SHA-256 over ``files``: equal ones mean the same files under the same names."""
     train: tuple[LabelledImage, ...]
-    """In natural order of their file names, ``img_2`` before ``img_10``, as Cellpose sorts them."""
+    """Images to train on, ``img_2`` before ``img_10``, as Cellpose sorts them."""
     test: tuple[LabelledImage, ...]
-    """In natural order of their file names, too."""
+    """Images to test with, sorted in the same way."""
     warnings: tuple[str, ...]
-    """What can be used but deserves a look."""
+    """Remarks on what can be used but deserves a look."""
 
     def sentence(self) -> str:
         """Say how many images there are, and what of them deserves a look."""
@@ -122,7 +107,7 @@ def read_folder(
         If the folder holds no images, or a file is damaged, of another kind, or does not fit its
         partner; all such problems at once.
     """
-    survey = _list_folder(Path(path), to_train)
+    survey = list_folder(Path(path), to_train)
     images: dict[Split, list[LabelledImage]] = {"train": [], "test": []}
     for pair in survey.pairs:
         image = _read_pair(pair, survey, axes)
@@ -150,7 +135,7 @@ def read_folder(
 
 
 def _leaks(
-    train: Sequence[LabelledImage], test: Sequence[LabelledImage], survey: _Survey
+    train: Sequence[LabelledImage], test: Sequence[LabelledImage], survey: Survey
 ) -> Iterator[str]:
     """Warn of each test image that is one of the training images, too."""
     known = {array_digest(item.image): item for item in train}
@@ -165,7 +150,7 @@ def _leaks(
 
 def folder_digest(path: str | os.PathLike[str], *, to_train: bool = True) -> str:
     """Digest the files that `read_folder` would use, without decoding them."""
-    survey = _list_folder(Path(path), to_train)
+    survey = list_folder(Path(path), to_train)
     for pair in survey.pairs:
         survey.read(pair.image)
         if pair.masks is not None:
@@ -174,237 +159,10 @@ def folder_digest(path: str | os.PathLike[str], *, to_train: bool = True) -> str
     return survey.digest()
 
 
-def is_litter(path: str | Path) -> bool:
-    """Whether a file, by its path in the user's folder, is left by a desktop or an editor."""
-    path = Path(path)
-    return path.name.lower() in _LITTER or any(part.startswith(".") for part in path.parts)
-
-
-# --- names ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """The files of one image."""
-
-    split: Split
-    image: Path
-    masks: Path | None
-
-
-@dataclass
-class _Survey:
-    """The files of a folder, and its problems as far as they are known."""
-
-    folder: Path
-    pairs: list[_Pair] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)
-    """SHA-256 by relative path."""
-    problems: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-    def relative(self, file: Path) -> str:
-        """A file's path relative to the folder, with slashes."""
-        return file.relative_to(self.folder).as_posix()
-
-    def read(self, file: Path) -> bytes:
-        """Read a file, and keep its digest."""
-        data = read_bytes(file)
-        self.files[self.relative(file)] = hashlib.sha256(data).hexdigest()
-        return data
-
-    def refuse_problems(self) -> None:
-        """Raise one `BadInput` for all problems, if there are any."""
-        if len(self.problems) == 1:
-            raise BadInput(self.problems[0])
-        if self.problems:
-            head = f"{self.folder} has {len(self.problems)} problems:"
-            raise BadInput("\n- ".join([head, *self.problems[:_MOST_PROBLEMS]]))
-
-    def digest(self) -> str:
-        """The digest of the files that were read."""
-        lines = sorted(f"{digest}  {name}\n" for name, digest in self.files.items())
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _list_folder(folder: Path, to_train: bool) -> _Survey:
-    """Find the pairs of a folder by their names alone."""
-    if folder.is_file() and not to_train:
-        return _list_one(folder)
-    survey = _Survey(folder)
-    entries = {path.name: path for path in _entries(folder)}
-    splits = {split: entries[split] for split in _SPLITS if split in entries}
-    loose = [name for name, path in entries.items() if _kind(path) == "image" and not path.is_dir()]
-    if splits and loose:
-        survey.warnings.append(
-            f"{len(loose)} images next to {'/ and '.join(splits)}/ are not "
-            f"used ({some(loose)}); move them into a subfolder if they should be"
-        )
-    for split, directory in (splits or {_SPLITS[0]: folder}).items():
-        if _list_split(directory, split, to_train, survey, entries=_entries(directory)):
-            continue
-        if split == "train" and to_train:
-            survey.problems.append(_no_images(directory))
-        else:
-            survey.warnings.append(_no_images(directory))
-    if not survey.pairs and not survey.problems:
-        raise BadInput(_no_images(folder))
-    return survey
-
-
-def _list_one(image: Path) -> _Survey:
-    """Find one image file that is to be segmented, and the mask beside it, if there is one."""
-    survey = _Survey(image.parent)
-    own = [
-        path
-        for path in _entries(image.parent)
-        if path.name == image.name or (_kind(path) == "mask" and path.stem == image.stem + _MASKS)
-    ]
-    _list_split(image.parent, _SPLITS[0], False, survey, entries=own)
-    if not survey.pairs and not survey.problems:
-        raise BadInput(
-            f"{image} is no image; expected a folder of images, or one file (.tif, {OTHER_ENDINGS})"
-        )
-    return survey
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError as error:
-        raise BadInput(f"{folder}: {why_unreadable(error, 'folder')}") from error
-
-
-def _kind(path: Path) -> Literal["image", "mask"] | None:
-    """What a file is by its name."""
-    if is_litter(path.name) or path.suffix.lower() not in FORMATS:
-        return None
-    if _is_named_as_result(path):
-        return None
-    return "mask" if path.stem.endswith(_MASKS) and path.stem != _MASKS else "image"
-
-
-def _is_named_as_result(path: Path) -> bool:
-    """Whether an image file has a name that Cellpose gives to what it writes beside images."""
-    if is_litter(path.name) or path.suffix.lower() not in FORMATS:
-        return False
-    return path.stem.endswith(_CELLPOSE_ENDINGS) or any(
-        part in path.stem for part in _CELLPOSE_PARTS
-    )
-
-
-def _no_images(folder: Path) -> str:
-    """Say that a folder holds no images, and what it does hold."""
-    visible = [path.name for path in _entries(folder) if not is_litter(path.name)]
-    return (
-        f"{folder}: no images, it holds {some(visible) or 'nothing'}; expected NAME.tif (or "
-        f"{OTHER_ENDINGS}) with NAME_masks.tif, or the subfolders train/ and test/ with them"
-    )
-
-
-def _list_split(
-    directory: Path, split: Split, to_train: bool, survey: _Survey, *, entries: Sequence[Path]
-) -> bool:
-    """Pair the images and masks of one folder, and say whether it holds any."""
-    images: dict[str, Path] = {}  # by stem
-    masks: dict[str, Path] = {}
-    seen: dict[tuple[str, str], Path] = {}
-    # Names that differ in leading zeros alone are equal to natsorted, which keeps their order.
-    entries = natsorted(entries, key=lambda entry: entry.name)
-    for path in entries:
-        kind = _kind(path)
-        if kind is None:
-            continue
-        if not path.name.isprintable():
-            survey.problems.append(
-                f"{directory / ascii(path.name)}: the name holds characters that cannot be "
-                "printed, so digests of it could not be exchanged; rename the file"
-            )
-        as_some_systems_read_it = unicodedata.normalize("NFC", path.stem).casefold()
-        other = seen.setdefault((kind, as_some_systems_read_it), path)
-        if other is not path:
-            survey.problems.append(
-                f"{path}: the same name as {other.name} up to case and extension, so one would "
-                "hide the other; rename or remove one of them"
-            )
-        elif kind == "image":
-            images[path.stem] = path
-        else:
-            masks[path.stem] = path
-    for stem, path in images.items():
-        partner = masks.pop(stem + _MASKS, None)
-        survey.pairs.append(_Pair(split, path, partner))
-        if partner is None and to_train:
-            survey.problems.append(
-                f"{path}: no mask, expected {stem}{_MASKS}.tif (or .png) beside it, spelled like "
-                f"that; {_how_to_get_masks(path)}, or move the image out of the folder"
-            )
-        elif partner is not None and is_newer(path.with_name(f"{stem}_seg.npy"), partner):
-            survey.warnings.append(
-                f"{survey.relative(path)}: {stem}_seg.npy was changed after {partner.name}, which "
-                "is used; save the masks anew in the Cellpose GUI if they were edited there"
-            )
-    survey.warnings += _passed_over(entries, images, survey, to_train=to_train)
-    for stem, path in masks.items():
-        survey.problems.append(
-            f"{path}: a mask without its image, expected {stem.removesuffix(_MASKS)}.tif (or "
-            f"{OTHER_ENDINGS}) beside it, spelled like that; add the image or remove the mask"
-        )
-    return bool(seen)
-
-
-def _how_to_get_masks(image: Path) -> str:
-    """Say how a file that Cellpose wrote beside an image becomes its mask."""
-    for ending in FORMATS:
-        written = image.with_name(f"{image.stem}{_CELLPOSE_MASKS}{ending}")
-        if written.exists():
-            return (
-                f"rename {written.name}, which Cellpose's command line wrote, to "
-                f"{image.stem}{_MASKS}{ending} if its masks are to be learnt"
-            )
-    return (
-        f"add it (open a {image.stem}_seg.npy in the Cellpose GUI and save its masks as PNG or "
-        "TIFF)"
-    )
-
-
-def is_newer(file: Path, other: Path) -> bool:
-    """Whether a file is there and was changed after another."""
-    try:
-        return file.stat().st_mtime_ns > other.stat().st_mtime_ns
-    except OSError:
-        return False
-
-
-def _passed_over(
-    entries: Sequence[Path], images: Mapping[str, Path], survey: _Survey, *, to_train: bool
-) -> Iterator[str]:
-    """Warn of files that are not read because they are named like results of Cellpose."""
-    passed = [path for path in entries if _is_named_as_result(path)]
-    flows = [path for path in passed if path.stem.removesuffix("_flows") in images]
-    strange = [
-        path
-        for path in passed
-        if not any(path.stem.startswith(f"{name}_") for name in images) and path.is_file()
-    ]
-    if strange:
-        names = some([survey.relative(path) for path in strange])
-        yield (
-            f"not read, since Cellpose names its results so: {names}; rename what is an image of "
-            "its own"
-        )
-    if flows and to_train:
-        names = some([survey.relative(path) for path in flows])
-        yield (
-            f"not used: {names}; Cellpose's own training takes such flows as they are, and here "
-            "they are computed anew from the masks"
-        )
-
-
 # --- pixels ---------------------------------------------------------------------------------------
 
 
-def _read_pair(pair: _Pair, survey: _Survey, axes: Axes) -> LabelledImage | None:
+def _read_pair(pair: ImagePair, survey: Survey, axes: Axes) -> LabelledImage | None:
     """Read and check an image and its mask; None where there is a problem."""
     image = _checked(pair.image, check_image, survey, axes)
     if pair.masks is None:
@@ -435,7 +193,7 @@ def _read_pair(pair: _Pair, survey: _Survey, axes: Axes) -> LabelledImage | None
 
 
 def _checked(
-    file: Path, check: Callable[[Path, bytes, Axes], Checked], survey: _Survey, axes: Axes
+    file: Path, check: Callable[[Path, bytes, Axes], Checked], survey: Survey, axes: Axes
 ) -> Checked | None:
     """Read and check a file; problems and warnings go to the survey."""
     try:

@@ -34,7 +34,7 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Axes:
-    """What the user says of the axes of image files."""
+    """The axes of image files, as the user states them."""
 
     stacks: bool = False
     """Whether an image may have planes, (Z, Y, X) or (Z, Y, X, C)."""

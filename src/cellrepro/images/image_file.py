@@ -13,8 +13,9 @@ import numpy as np
 from cellrepro.errors import BadInput
 from cellrepro.images.decoding import SEG_ENDING, decode, decode_labels, read_bytes
 from cellrepro.images.image_axes import FLAT, Axes, Decoded, in_order, native
-from cellrepro.images.label_image import LARGEST_LABEL, label_image, refuse_picture
-from cellrepro.words import some
+from cellrepro.images.label_image import LARGEST_LABEL, label_image
+from cellrepro.images.label_pieces import refuse_picture
+from cellrepro.words import some, with_verb
 
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
 _LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becomes int32
@@ -22,13 +23,13 @@ _LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becom
 
 @dataclass(frozen=True)
 class Checked:
-    """What a file holds, known to be usable."""
+    """The content of a file, known to be usable."""
 
     pixels: np.ndarray
     """An image as of `read_image`, or masks as of `read_masks`; of a stack with Z first."""
     is_stack: bool
     remarks: tuple[str, ...]
-    """What deserves a look, in words."""
+    """Remarks on what deserves a look."""
 
 
 def read_image(path: str | os.PathLike[str]) -> np.ndarray:
@@ -97,7 +98,7 @@ class LabelPieces:
 
     label: int
     box: tuple[slice, ...]
-    """Of the image, around all of them."""
+    """The part of the image around all of them."""
     pieces: np.ndarray
     """Int32 of the box's shape: 0 elsewhere, 1 to n_pieces in the pieces."""
     n_pieces: int
@@ -173,7 +174,8 @@ def _whole_numbers(file: Path, labels: np.ndarray) -> np.ndarray:
     n_bad = int(np.count_nonzero(labels != np.rint(labels)))
     if n_bad or labels.max(initial=0) > exact:
         raise BadInput(
-            f"{file}: labels as {labels.dtype}, of which {n_bad} labels are fractions, "
+            f"{file}: labels as {labels.dtype}, of which "
+            f"{with_verb(n_bad, 'label', 'is a fraction', 'are fractions')}, "
             f"expected whole numbers up to {exact}; this may be a probability map or a resized "
             "mask, save the labels as 16-bit"
         )

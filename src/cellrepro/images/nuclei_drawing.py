@@ -101,7 +101,7 @@ class _Nucleus:
 
     form: Form
     y: int
-    """Of its centre, in SUBPIXEL; likewise x."""
+    """Row of its centre, in SUBPIXEL; x is its column."""
     x: int
     condensed: bool
     """Smaller and brighter, as before a division."""

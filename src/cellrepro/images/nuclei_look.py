@@ -33,10 +33,10 @@ _RANGES = {
 
 @dataclass(frozen=True)
 class NucleiLook:
-    """What the nuclei of one image have in common."""
+    """The look that the nuclei of one image have in common."""
 
     diameter: float = 22
-    """Of a typical nucleus, pixels, 1 to 512; single ones differ by about a fifth."""
+    """Diameter of a typical nucleus, pixels, 1 to 512; single ones differ by about a fifth."""
     elongation: float = 1.35
     """Long axis divided by short axis, 1 to 20."""
     touching: float = 0.25

@@ -12,22 +12,17 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path, PurePosixPath
-from typing import Literal
+from pathlib import Path
 
-import numpy as np
-import tifffile
 from pydantic import BaseModel, ValidationError
 
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere, whole
 from cellrepro.images import synthetic_sets
-from cellrepro.images.decoding import read_bytes
-from cellrepro.images.folder import is_litter, read_folder
-from cellrepro.images.image_file import pieces_by_label, read_image, read_masks
+from cellrepro.images.folder_files import is_litter
+from cellrepro.images.set_layouts import LAYOUTS, convert
 from cellrepro.results import Result
 from cellrepro.store.removal import remove_empty
 from cellrepro.store.whole_files import write_whole
@@ -49,7 +44,7 @@ class Archive(BaseModel):
 
 
 class PublicSet(BaseModel):
-    """What is known of a public set."""
+    """A public set: its description, its licence and its archives."""
 
     description: str
     source: str  # address of the page that describes it
@@ -81,7 +76,7 @@ class KnownData(Result):
     """The image sets that have a name."""
 
     sets: dict[str, str]
-    """What each set is, by its name."""
+    """A line about each set, by its name."""
 
     def sentence(self) -> str:
         """Give a line for each set."""
@@ -238,7 +233,7 @@ def _fetch(name: str, target: Path, record: Path, mirror: str | None) -> None:
     public_set = registry()[name]
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{name}-") as scratch:
         unpacked = _download(public_set, Path(scratch), mirror)
-        files = _convert(Path(scratch, name), _LAYOUTS[name](unpacked))
+        files = convert(Path(scratch, name), LAYOUTS[name](unpacked))
         # The record first, so that a crash leaves no folder without one.
         known = {"name": name, **public_set.model_dump(), "files": files}
         write_whole(record, json.dumps(known, indent=2), replace=_is_record(record))
@@ -319,81 +314,3 @@ def _download(public_set: PublicSet, scratch: Path, mirror: str | None) -> list[
             ) from error
         unpacked.append(scratch / f"{file}.unzip")
     return unpacked
-
-
-# --- converting -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class _Pair:
-    """One image of a set with its masks."""
-
-    split: Literal["train", "test"]
-    stem: str
-    image: np.ndarray
-    masks: np.ndarray
-
-
-def _convert(folder: Path, pairs: Iterator[_Pair]) -> dict[str, str]:
-    """Write a set in Cellpose's convention, and digest its files."""
-    for pair in pairs:
-        (folder / pair.split).mkdir(parents=True, exist_ok=True)
-        _write_tiff(folder / pair.split / f"{pair.stem}.tif", pair.image)
-        _write_tiff(folder / pair.split / f"{pair.stem}_masks.tif", pair.masks.astype(np.uint16))
-    return read_folder(folder).files
-
-
-def _write_tiff(path: Path, pixels: np.ndarray) -> None:
-    tifffile.imwrite(path, pixels, photometric="minisblack", compression="zlib")
-
-
-def _dsb2018(unpacked: Sequence[Path]) -> Iterator[_Pair]:
-    """``dsb2018/train/images/NAME.tif`` with ``dsb2018/train/masks/NAME.tif``; likewise ``test``.
-
-    The archive also holds the hidden twins that macOS leaves.
-    """
-    (folder,) = unpacked
-    splits: tuple[Literal["train", "test"], ...] = ("train", "test")
-    for split in splits:
-        for file in sorted((folder / "dsb2018" / split / "images").glob("[!.]*.tif")):
-            masks = read_masks(file.parents[1] / "masks" / file.name)
-            yield _Pair(split, file.stem, read_image(file), masks)
-
-
-def _bbbc039(unpacked: Sequence[Path]) -> Iterator[_Pair]:
-    """``images/NAME.tif``, ``masks/NAME.png`` and lists of names in ``metadata/``.
-
-    Masks are colour images; an object is a connected region of one value in the first channel
-    (https://gist.github.com/jccaicedo/15e811722fca51e3ae90e8b43057f075, where skimage's ``label``
-    joins equal values at edges and corners).
-    """
-    images, masks, metadata = unpacked
-    lists: dict[Literal["train", "test"], str] = {
-        "train": "metadata/training.txt",
-        "test": "metadata/test.txt",
-    }
-    for split, file in lists.items():
-        for line in read_bytes(metadata / file).decode(errors="replace").split():
-            name = PurePosixPath(line).stem
-            image = read_image(images / "images" / f"{name}.tif")
-            colours = read_image(masks / "masks" / f"{name}.png")
-            first = colours if colours.ndim == 2 else colours[..., 0]
-            yield _Pair(split, name, image, _label_by_value(first))
-
-
-_LAYOUTS: dict[str, Callable[[Sequence[Path]], Iterator[_Pair]]] = {
-    "dsb2018": _dsb2018,
-    "bbbc039": _bbbc039,
-}
-"""The reader of each set, given the folders of its archives in the registry's order."""
-
-
-def _label_by_value(values: np.ndarray) -> np.ndarray:
-    """Number the connected regions of equal value (8-connectivity), those of small values first."""
-    labels = np.zeros(values.shape, np.int32)
-    n_labels = 0
-    for one in pieces_by_label(values):
-        inside = one.pieces > 0
-        labels[one.box][inside] = one.pieces[inside] + n_labels
-        n_labels += one.n_pieces
-    return labels

@@ -29,13 +29,13 @@ class SegFile(Result):
     masks: np.ndarray
     """Uint32, shape (Y, X) or (Z, Y, X), 0 is background."""
     settings: Mapping[str, Any]
-    """What else was recorded, under the file's own names; NaN, which means *not known*, is None.
+    """All else that was recorded, under the file's own names; NaN, for *not known*, is None.
     The GUI: ``model_path``, ``diameter``, ``flow_threshold``, ``cellprob_threshold``,
     ``normalize_params``, ``restore``, ``ratio``, ``filename``, ``ismanual``, ``manual_changes``,
     ``n_colors``; ``masks_flows_to_seg``: ``diameter`` (None), ``filename``, ``chan_choose``,
     ``ismanual``. In Cellpose 2 the diameter is ``est_diam``."""
     flows: tuple[np.ndarray, ...] = ()
-    """As they are stored; an empty one has shape (0,)."""
+    """Flows, as they are stored; an empty one has shape (0,)."""
 
     @property
     def diameter(self) -> float | None:

@@ -23,6 +23,7 @@ Arrays = Mapping[str, np.ndarray]
 
 _REFUSED = 2
 _NOT_HERE = 3
+_FAILED = 4
 _LEAST_MEMORY = 2**30  # bytes; NumPy itself takes about a tenth
 _LEAST_SECONDS = 20
 _SECONDS_PER_BYTE = 1e-7
@@ -32,16 +33,20 @@ class Refused(Exception):
     """The file holds something else than was expected, or takes more than its limits."""
 
 
+class Failed(Refused):
+    """Reading it took more than its limits, or ended in an error that the script does not know."""
+
+
 class NotHere(Exception):
     """The file may be good, and this machine cannot read it."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What reading a file may take."""
+    """The memory, time and answer that reading a file may take."""
 
     memory: int
-    """In bytes."""
+    """Bytes of memory."""
     seconds: int
     """CPU time."""
     answer: int
@@ -49,7 +54,7 @@ class Limits:
 
     @classmethod
     def for_bytes(cls, n_bytes: int, *, answer: int) -> Limits:
-        """The usual limits for reading or making ``n_bytes``."""
+        """Give the usual limits for reading or making ``n_bytes``."""
         seconds = int(_LEAST_SECONDS + _SECONDS_PER_BYTE * n_bytes)
         return cls(_LEAST_MEMORY + 4 * n_bytes, seconds, answer)
 
@@ -77,16 +82,18 @@ def arrays_of(
                 timeout=4 * limits.seconds,  # of a busy machine
             )
         except subprocess.TimeoutExpired as error:
-            raise Refused(no_end) from error
+            raise Failed(no_end) from error
         errors.seek(0)
         reason = errors.read(2**20).decode(errors="replace").rpartition("\n")[2]
         if ended.returncode == _NOT_HERE:
             raise NotHere(reason)
         if ended.returncode == _REFUSED:
             raise Refused(reason)
+        if ended.returncode == _FAILED:
+            raise Failed(reason)
         n_bytes = answer.seek(0, os.SEEK_END)
         if ended.returncode or n_bytes > limits.answer:
-            raise Refused(no_end)
+            raise Failed(no_end)
         answer.seek(0)
         with np.load(answer, allow_pickle=False) as arrays:
             return dict(arrays)
@@ -96,7 +103,7 @@ def arrays_of(
 
 
 def limits_given() -> Limits:
-    """The limits on the command line of this process."""
+    """Read the limits on the command line of this process."""
     return Limits(*map(int, sys.argv[-3:]))
 
 
@@ -109,7 +116,7 @@ def answer_with(make: Callable[[], Arrays]) -> None:
 
         resource.setrlimit(resource.RLIMIT_CPU, (limits.seconds, limits.seconds))
         resource.setrlimit(resource.RLIMIT_FSIZE, (limits.answer, limits.answer))
-    code = _REFUSED
+    code = _FAILED
     try:
         np.savez(sys.stdout.buffer, **make())  # type: ignore[arg-type]
         sys.stdout.flush()
@@ -120,6 +127,7 @@ def answer_with(make: Callable[[], Arrays]) -> None:
         code = _NOT_HERE
         reason = str(error)
     except Refused as error:
+        code = _REFUSED
         reason = str(error)
     except Exception as error:  # damaged files end in nearly any
         reason = f"{type(error).__name__}: {ascii(str(error))[1:-1][:200]}"

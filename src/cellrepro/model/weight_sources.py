@@ -18,7 +18,8 @@ from cellrepro.store.record_values import is_on_another_computer
 from cellrepro.store.unchanged import digest_once
 
 if TYPE_CHECKING:
-    from cellrepro.store.store import Repeat, Store
+    from cellrepro.store.store import Store
+    from cellrepro.store.stored_run import Repeat
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from cellrepro.store import checkpoints
 from cellrepro.store.checkpoint_choice import differences, last_checkpoint
 from cellrepro.store.ledger import LEDGER
 from cellrepro.store.row_tables import read_rows
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 
 
 def plan_continuation(options: TrainingOptions, reference: str, inputs: PlanInputs) -> Plan:

@@ -12,7 +12,7 @@ from cellrepro.store.new_files import refuse_existing
 from cellrepro.store.whole_files import whole_file, write_whole
 
 if TYPE_CHECKING:
-    from cellrepro.store.store import Repeat
+    from cellrepro.store.stored_run import Repeat
 
 
 def sidecar_of(masks: Path) -> Path:

@@ -10,7 +10,8 @@ from cellrepro.comparison.verdicts import EqualRepeats, Judgement, Verdict
 from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
 from cellrepro.store.manifest import Manifest
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import amount, span
 
 

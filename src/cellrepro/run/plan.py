@@ -23,7 +23,8 @@ from cellrepro.run.options import RecordingOptions
 from cellrepro.run.until_found import Goal
 from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import ModelRecord
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 
 if TYPE_CHECKING:
     import torch

@@ -29,7 +29,7 @@ from cellrepro.run.plan import Plan
 from cellrepro.run.until_found import as_trained
 from cellrepro.spec.spec import Spec
 from cellrepro.store.checkpoints import folders
-from cellrepro.store.store import MANIFEST, Repeat
+from cellrepro.store.stored_run import MANIFEST, Repeat
 
 
 def computes_here(plan: Plan) -> bool:

@@ -12,7 +12,7 @@ from cellrepro.run.plan import Plan
 from cellrepro.run.repeat_making import RepeatMaking, computes_here
 from cellrepro.store.checkpoint_choice import differences
 from cellrepro.store.checkpoints import CHECKPOINTS, folders
-from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import amount
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from cellrepro.errors import BadInput
 from cellrepro.run.plan import Plan
 from cellrepro.spec.spec import Spec
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import amount, minutes
 
 MOST_READ = 200

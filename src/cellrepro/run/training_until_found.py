@@ -14,7 +14,7 @@ from cellrepro.run.repeats import carry_out
 from cellrepro.run.training_plan import plan_training
 from cellrepro.run.until_found import DRAWS_PER_EPOCH, FOUND, MOST_EPOCHS, Goal
 from cellrepro.spec import defaults
-from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import Repeat
 
 
 def train_until_found(

@@ -16,7 +16,7 @@ from cellrepro.run.repeat_work import Phases, RepeatWork
 from cellrepro.run.training_recorder import TrainingRecorder
 from cellrepro.run.worker_segmenting import scores_by_image, scores_of_checkpoints, segment_images
 from cellrepro.run.worker_training import leave_trained_weights, other_ranks, train_network
-from cellrepro.store.store import MANIFEST
+from cellrepro.store.stored_run import MANIFEST
 
 
 def make_repeat(

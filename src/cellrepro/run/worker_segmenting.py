@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.comparison.labels import canonical
-from cellrepro.comparison.mask_comparison import average_precision
+from cellrepro.comparison.label_numbers import canonical
+from cellrepro.comparison.scores import average_precision
 from cellrepro.digests.digests import array_digest
 from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import LabelledImage
@@ -18,9 +18,9 @@ from cellrepro.model.stages import Stages
 from cellrepro.run.inputs import segmented_part
 from cellrepro.run.repeat_work import RepeatWork
 from cellrepro.store.checkpoints import Checkpoint
+from cellrepro.store.committing import STAGED_DATA
 from cellrepro.store.ledger import Ledger
 from cellrepro.store.manifest import MaskRecord, mean_score
-from cellrepro.store.store import STAGED_DATA
 
 if TYPE_CHECKING:
     import numpy as np

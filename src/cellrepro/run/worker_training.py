@@ -19,7 +19,7 @@ from cellrepro.run.until_found import Seeker
 from cellrepro.run.worker_segmenting import scores_by_image
 from cellrepro.store.checkpoints import Origin
 from cellrepro.store.manifest import mean_score
-from cellrepro.store.store import WEIGHTS
+from cellrepro.store.stored_run import WEIGHTS
 from cellrepro.store.training_record import TrainingRecord, WeightsRecord
 
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from cellrepro.grid.grid_runs import BAD_ENDINGS
 from cellrepro.grid.status import GridStatus, JobRow
-from cellrepro.store.store import NOTEBOOK
+from cellrepro.store.stored_run import NOTEBOOK
 from cellrepro.words import amount, minutes
 
 if TYPE_CHECKING:

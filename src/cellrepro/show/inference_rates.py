@@ -12,7 +12,7 @@ from cellrepro.comparison.run_names import Names, place_of
 from cellrepro.comparison.verdicts import Verdict, judge
 
 if TYPE_CHECKING:
-    from cellrepro.store.store import Repeat, Run
+    from cellrepro.store.stored_run import Repeat, Run
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from cellrepro.run.train import train
 from cellrepro.show.which_runs import best_network, trained_on
 from cellrepro.spec import defaults
 from cellrepro.spec.choices import LedgerKind
-from cellrepro.store.store import Run, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Run
 
 _STEEP = 0.01
 """A learning rate at which small networks find cells within a few epochs, and not the same cells

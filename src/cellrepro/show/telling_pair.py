@@ -13,7 +13,8 @@ from cellrepro.comparison.run_names import Names, place_of
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.show.which_runs import with_objects
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import joined
 
 

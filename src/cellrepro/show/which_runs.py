@@ -13,7 +13,8 @@ from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.model.weight_sources import find_model
 from cellrepro.spec.spec import Spec
-from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat, Run
 
 _QUESTION = ("task", "data_digest", "epochs", "batch_size", "learning_rate", "images_per_epoch")
 """With the model, the fields of a spec that are equal where only seeds, profile and mode differ."""

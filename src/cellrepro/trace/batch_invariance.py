@@ -19,6 +19,7 @@ from cellrepro.errors import BadInput
 from cellrepro.results import Result
 from cellrepro.trace.observer import Call, Observer
 from cellrepro.trace.replay_plan import inputs_of, plan_of
+from cellrepro.words import amount
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,13 @@ class BatchDependent:
     """An operation whose result for one item depends on the batch."""
 
     op: str
-    """As PyTorch names it, with its overload."""
+    """Its name in PyTorch, with its overload."""
     module: str | None
     """Path of the innermost module, or the class of the network; none outside of any."""
     source: str | None
     """``FILE:LINE in FUNCTION`` that called it; none if there is no line outside PyTorch."""
     calls: int
-    """Those in which an item, of the items looked at, had different bits than alone."""
+    """Calls in which an item, of the items looked at, had different bits than alone."""
     n_elements: int
     """Elements that differ, at most in one item of one call."""
     max_abs: float
@@ -41,7 +42,7 @@ class BatchDependent:
 
 @dataclass(frozen=True, repr=False)
 class BatchInvariance(Result):
-    """Which operations depended on the batch, for one batch."""
+    """The operations that depended on the batch, for one batch."""
 
     ops: tuple[BatchDependent, ...]
     """Most calls first."""
@@ -54,7 +55,7 @@ class BatchInvariance(Result):
 
     def sentence(self) -> str:
         """Say which operations depend on the batch, and how many were compared."""
-        over = f"over {self.n_compared} operations on batches of {self.n_items} and of 1"
+        over = f"over {amount(self.n_compared, 'operation')} on batches of {self.n_items} and of 1"
         if self.not_compared:
             over += f"; {sum(self.not_compared.values())} that are other ones alone were left out"
         if not self.n_compared:
@@ -85,7 +86,7 @@ def batch_invariance(
     ()
     """
     if len(batch) < 2:
-        raise BadInput(f"the batch has {len(batch)} items; expected 2 or more")
+        raise BadInput(f"the batch has {amount(len(batch), 'item')}; expected 2 or more")
     item = batch[:1].clone()
     with torch.no_grad():
         with _Recorder(model) as alone:
@@ -136,7 +137,7 @@ class _NotDivisible(Exception):
 
 @dataclass(frozen=True)
 class _Arguments:
-    """What an operation is given; in it, tensors may stand as their `_Layout`."""
+    """The arguments of an operation, in which tensors may stand as their `_Layout`."""
 
     args: tuple[object, ...]
     kwargs: dict[str, object]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DatasetCheck(Result):
-    """What reading a dataset again, and by different numbers of workers, showed."""
+    """The answer about a dataset that was read again, by different numbers of workers."""
 
     n: int
     """Items read."""
@@ -46,7 +46,7 @@ class DatasetCheck(Result):
         return not self.findings
 
     def sentence(self) -> str:
-        """What was found, over how much."""
+        """Say what was found, over how much."""
         found = amount(len(self.findings), "finding")
         over = f"{self.n} of {amount(self.n_items, 'item')}, each read twice and by 0, 1, 2 workers"
         return "\n- ".join([f"{found} over {over}", *self.findings])
@@ -59,7 +59,7 @@ class IndexedItems(Protocol):
         """How many items there are."""
 
     def __getitem__(self, index: int, /) -> object:
-        """One of them."""
+        """Get one item."""
 
 
 def check_dataset(
@@ -324,7 +324,7 @@ def _shown(dataset: Any, names: Any) -> pd.DataFrame:
 
 
 def _mean(values: torch.Tensor) -> float:
-    """Of complex numbers that of their magnitudes; NaN of what is in parts or in a code."""
+    """Average values; complex numbers by magnitude, NaN for what is in parts or in a code."""
     try:
         dense = values.to_dense()
         return float((dense.abs() if dense.is_complex() else dense).double().mean())

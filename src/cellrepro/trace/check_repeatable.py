@@ -20,8 +20,9 @@ from cellrepro.digests.same_bits import LargestDifference, same_bits
 from cellrepro.errors import BadInput, whole
 from cellrepro.results import Result
 from cellrepro.trace.observer import Step, check_step
+from cellrepro.trace.stateful_parts import HasState
 from cellrepro.trace.step_reach import Reached, reached_by
-from cellrepro.trace.step_state import HasState, StepState
+from cellrepro.trace.step_state import StepState
 from cellrepro.words import amount, some
 
 
@@ -49,7 +50,7 @@ class Repeatability(Result):
     vacuous: bool
     """It changed neither weights, buffers nor gradients: equality proves nothing."""
     not_put_back: tuple[str, ...] = ()
-    """What the step names and goes on from run to run."""
+    """Objects that the step names and that go on from run to run."""
 
     @property
     def identical(self) -> bool:
@@ -58,7 +59,7 @@ class Repeatability(Result):
 
     def sentence(self) -> str:
         """The answer, over how much."""
-        over = f"over {self.n} runs from one state, {self.n_compared} results each"
+        over = f"over {self.n} runs from one state, {amount(self.n_compared, 'result')} each"
         if self.vacuous:
             return f"vacuous {over}: the step changed nothing"
         if not self.changed:

@@ -1,8 +1,8 @@
 """Rounding errors: how far each operation is from the exact result, and how far it may be.
 
 Each operation is run once more in float64, on copies of its inputs, and its error is counted in
-units in the last place (ulp) of the dtype of its output. Where terms
-cancel, the question is: one ulp of what?
+units in the last place (ulp) of the dtype of its output. Where terms cancel, the question is: one
+ulp of what?
 
 - *Sums* (element by element arithmetic, sums, products of matrices, convolutions): of the exact
   result, element by element, or, if that is more, of what the same operation gives on the
@@ -23,86 +23,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeGuard
 
 import torch
 
-from cellrepro.determinism.known_operations import base_name
-from cellrepro.determinism.torch_switches import read_switches
-from cellrepro.trace.observer import Call
-from cellrepro.trace.replay_plan import ReplayPlan, inputs_of, is_plain, without_warnings
-
-_CLASSES = {
-    # Values are moved or chosen: nothing is rounded, or once where the dtype is another.
-    "exact": """abs amax amin cat ceil clamp clamp_max clamp_min clone constant_pad_nd copy
-        diag_embed embedding fill flip floor full full_like gather hardtanh index index_copy
-        index_select masked_fill masked_select max max_pool2d_with_indices maximum min minimum neg
-        new_full new_ones new_zeros ones ones_like pixel_shuffle pixel_unshuffle relu repeat roll
-        round scalar_tensor scatter select_backward sign slice_backward sort stack
-        threshold_backward to_copy topk tril triu trunc view where zero zeros zeros_like""",
-    # A few roundings for each element.
-    "elementwise": """add addcdiv addcmul arange div leaky_relu lerp linspace mul reciprocal rsub
-        sqrt square sub true_divide""",
-    # Sums of products, in any order.
-    "reduction": """addbmm addmm addmv addr baddbmm bmm col2im convolution convolution_backward
-        cudnn_convolution cumsum dot embedding_dense_backward index_add index_put
-        linalg_vector_norm linear mean miopen_convolution mkldnn_convolution mm mv nansum norm
-        scatter_add sum trace unfold_backward vdot""",
-}
-_CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
-
-# Functions judged by the rule for sums: ``1 + erf(x)`` is none of their inputs moved.
-_CANCEL_INSIDE = frozenset({"gelu", "gelu_backward", "silu", "silu_backward"})
-
-# How names begin whose result rounding may turn into another, or that float64 has another of.
-_JUMPS = (
-    "bucketize",
-    "fake_quantize",
-    "fmod",
-    "floor_divide",
-    "frac",
-    "grid_sampler_2d_backward",
-    "grid_sampler_3d_backward",
-    "histc",
-    "nan_to_num",
-    "nextafter",
-    "remainder",
-    "upsample_nearest",
+from cellrepro.trace.error_limits import (
+    BY_TRANSFORM,
+    CANCEL_INSIDE,
+    CLASS_OF,
+    EPS_OF_TF32,
+    JUMPS,
+    LIMITS,
+    base_of,
+    has_small_kernel,
+    is_judged,
+    is_real,
+    n_terms_of,
+    rounds_to_tf32,
 )
-
-
-@dataclass(frozen=True)
-class _Limit:
-    """How far a class of operations may be from the exact result, in ulp."""
-
-    constant: float
-    by_root_of_terms: float
-
-    def for_terms(self, n_terms: int) -> float:
-        return self.constant + self.by_root_of_terms * math.sqrt(n_terms)
-
-
-# For each class a constant, in ulp, and what is added for the root of the number of terms: two to
-# four times the largest errors seen in float32 over a few hundred operations of random shapes and
-# magnitudes (PyTorch 2.15 on a CPU) and Cellpose's own steps. A result off by 1e-4 of the largest
-# exceeds them. Seen outside: batch normalisation of two values, attention scores beyond 1e4,
-# convolutions whose gradients cancel, overflow within half-precision functions.
-# PyTorch rounds float64 to 16 bits through float32, so twice: half an ulp and a little.
-_LIMITS = {
-    "exact": _Limit(0.5 + 2**-12, 0.0),
-    "elementwise": _Limit(8, 0),
-    "function": _Limit(32, 4),
-    "reduction": _Limit(4, 8),
-}
-
-# cuDNN computes convolutions of 3 x 3 by Winograd's transforms, which round more: up to 5.3 times
-# the limit above (36 backward passes in float32 on an H200, PyTorch 2.11). With TF32, which nobody
-# asked for, the same were 64 to 210 times above it.
-_BY_TRANSFORM = 12
-_EPS_OF_TF32 = 2.0**-10  # where TF32 is allowed, factors are rounded to 10 bits first
+from cellrepro.trace.observer import Call
+from cellrepro.trace.quiet_calls import without_warnings
+from cellrepro.trace.replay_plan import ReplayPlan, inputs_of
 
 _STEP = 2.0**-23  # part of itself by which an input is moved: small, and far above float64's ulp
-_NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _FLUSHED = frozenset({torch.float32, torch.bfloat16})  # their subnormals may be taken for zero
 
 
@@ -114,7 +56,7 @@ class RoundingError:
     """The largest error; infinite where a shape is another, or NaN or infinity is where it should
     not be."""
     limit: float
-    """What its class of operation may err, in ulp."""
+    """The largest error that its class of operation may have, in ulp."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +78,8 @@ class Reference:
         self.problem: str | None = None
         self._call = call
         self._plan = plan
-        self._base = _base(call.site.op)
-        self._kind = _CLASS_OF.get(self._base, "function")
+        self._base = base_of(call.site.op)
+        self._kind = CLASS_OF.get(self._base, "function")
         tensors = [leaf for leaf in inputs_of(call) if isinstance(leaf, torch.Tensor)]
         floating = [tensor for tensor in tensors if tensor.is_floating_point()]
         self._input_eps = max((torch.finfo(tensor.dtype).eps for tensor in floating), default=0.0)
@@ -148,8 +90,8 @@ class Reference:
         self._least_eps = 0.0
         self._margin = 1
         if self._kind == "reduction" and any(tensor.is_cuda for tensor in floating):
-            self._least_eps = _EPS_OF_TF32 if _rounds_to_tf32(self._base) else 0.0
-            self._margin = _BY_TRANSFORM if _has_small_kernel(self._base, tensors) else 1
+            self._least_eps = EPS_OF_TF32 if rounds_to_tf32(self._base) else 0.0
+            self._margin = BY_TRANSFORM if has_small_kernel(self._base, tensors) else 1
 
     @classmethod
     def of(cls, call: Call, plan: ReplayPlan) -> Reference | None:
@@ -158,10 +100,10 @@ class Reference:
         None where nothing more exact can be had: views, uninitialised memory, random draws,
         operations nobody vouches for, results that jump, and inputs that are no plain numbers.
         """
-        jumps = _base(call.site.op).startswith(_JUMPS) or call.kwargs.get("rounding_mode")
+        jumps = base_of(call.site.op).startswith(JUMPS) or call.kwargs.get("rounding_mode")
         if not plan.replayable or plan.guarded or plan.draws or jumps:
             return None
-        return cls(call, plan) if all(map(_plain, inputs_of(call))) else None
+        return cls(call, plan) if all(map(is_real, inputs_of(call))) else None
 
     def error(self, outputs: list[object]) -> RoundingError | None:
         """Compare what the operation gave with the exact result of its inputs.
@@ -170,7 +112,7 @@ class Reference:
 
         None where no output is narrower than float64, or for a `problem`.
         """
-        if not any(map(_judged, outputs)):
+        if not any(map(is_judged, outputs)):
             return None
         try:
             with torch.no_grad():
@@ -179,21 +121,21 @@ class Reference:
         except Exception as error:  # whatever it is, the step goes on, and the row says it
             self.problem = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             return None
-        n_terms = _n_terms(self._call, outputs)
+        n_terms = n_terms_of(self._call, outputs)
         errors = []
         for actual, precise, other in zip(outputs, exact, others or exact, strict=False):
-            if _judged(actual) and precise.dtype == torch.float64:
+            if is_judged(actual) and precise.dtype == torch.float64:
                 scale = self._scale(actual.dtype, precise, other, n_terms)
                 errors.append(_error(actual, precise, scale))
         if not errors:
             return None
-        limit = self._margin * _LIMITS[self._kind].for_terms(n_terms)
+        limit = self._margin * LIMITS[self._kind].for_terms(n_terms)
         return RoundingError(ulp=max(0.0, *errors), limit=limit)
 
     @property
     def _is_sum(self) -> bool:
         """Whether it is judged by the rule for sums, see the head of this file."""
-        return self._kind in ("elementwise", "reduction") or self._base in _CANCEL_INSIDE
+        return self._kind in ("elementwise", "reduction") or self._base in CANCEL_INSIDE
 
     def _run_otherwise(self) -> list[torch.Tensor]:
         """The results of a sum on magnitudes, of a function on inputs that were moved a little."""
@@ -253,64 +195,6 @@ class Reference:
         args = zip(self._args, self._types.values(), strict=False)
         kwargs = {name: changed(value, self._types[name]) for name, value in self._kwargs.items()}
         return tuple(changed(value, kind) for value, kind in args), kwargs
-
-
-# -- kinds of operations -------------------------------------------------------------------
-
-
-def _base(op: str) -> str:
-    return base_name(op).removeprefix("foreach_")
-
-
-def _rounds_to_tf32(base: str) -> bool:
-    """Whether a product or a convolution of float32 on a GPU may be computed in TF32."""
-    switch = "cudnn_allow_tf32" if "convolution" in base else "cuda_matmul_allow_tf32"
-    return read_switches()[switch] is True
-
-
-def _has_small_kernel(base: str, tensors: list[torch.Tensor]) -> bool:
-    """Whether it is a convolution with a kernel of 3 x 3."""
-    return "convolution" in base and any(tensor.shape[2:] == (3, 3) for tensor in tensors)
-
-
-def _plain(leaf: object) -> bool:
-    """Whether a leaf of the arguments is no tensor, or one of plain real numbers."""
-    return not isinstance(leaf, torch.Tensor) or (is_plain(leaf) and not leaf.is_complex())
-
-
-def _judged(output: object) -> TypeGuard[torch.Tensor]:
-    """Whether an output is a tensor narrower than float64."""
-    return isinstance(output, torch.Tensor) and output.dtype in _NARROW and _plain(output)
-
-
-def _n_terms(call: Call, outputs: list[object]) -> int:
-    """About how many terms are added for one element, from the sizes.
-
-    Of the product of an m x k and a k x n matrix it is the root of mk * kn / mn, which is k.
-    """
-    base = _base(call.site.op)
-    kind = _CLASS_OF.get(base, "function")
-    if kind in ("exact", "elementwise"):
-        return 1
-    inputs = [leaf for leaf in inputs_of(call) if isinstance(leaf, torch.Tensor)]
-    sizes = sorted(tensor.numel() for tensor in inputs if tensor.is_floating_point())
-    largest = sizes[-1] if sizes else 0
-    second = sizes[-2] if len(sizes) > 1 else 0
-    results = [output for output in outputs if _judged(output)]
-    fewest = max(1, min(result.numel() for result in results))
-    if kind == "reduction" and second:  # products of pairs
-        n = math.isqrt(largest * second // fewest)
-    else:
-        n = largest // fewest
-    if "convolution" in base:
-        backward = base.endswith("backward")
-        weight = inputs[2 if backward else 1]
-        n = weight.numel() // max(1, min(weight.shape[:2]))
-        if backward:  # the gradient of the weights adds over images and places
-            n = max(n, inputs[0].numel() // max(1, inputs[0].shape[1]))
-    if base.startswith("upsample"):  # places are worked out in float32: off by the longest side
-        n = max(n, max(max(tensor.shape[2:]) for tensor in [*inputs, *results]) ** 2)
-    return max(1, n)
 
 
 # -- arithmetic ----------------------------------------------------------------------------

@@ -10,14 +10,14 @@ from cellrepro.words import amount
 
 @dataclass(frozen=True, repr=False)
 class NondeterministicOperation(Result):
-    """What replays, PyTorch's warnings and the documentation say of an operation.
+    """An operation as replays, PyTorch's warnings and the documentation describe it.
 
     It shows in one of three ways: its replays gave different bits, PyTorch warned of it (`warned`,
     `alert`), or it handed out memory that nobody has written (`read_by`).
     """
 
     op: str
-    """As dispatched, with its overload; of a warning that was not observed, its `alert`."""
+    """Its name as dispatched, with its overload; its `alert` where it was not observed."""
     module: str | None
     """Path of the innermost module, or the class of the network; none outside of any."""
     source: str | None
@@ -29,37 +29,37 @@ class NondeterministicOperation(Result):
     replays: int = 0
     """Replays made; of unwritten memory, how often it was handed out."""
     warned: bool = False
-    """By PyTorch, when asked to (deterministic algorithms, warn only)."""
+    """Whether PyTorch warned of it, when asked to (deterministic algorithms, warn only)."""
     substitute: str | None = None
-    """What mode ``strict`` puts in its place."""
+    """The substitute that mode ``strict`` puts in its place."""
     max_abs: float = 0.0
     """Largest difference between two executions, in the units of the output."""
     n_elements: int = 0
     """The most that differed in one replay."""
     calls: int = 0
-    """In the steps watched, or how often the warning came."""
+    """How often it was called in the steps watched, or how often the warning came."""
     reason: str = ""
     """Why it may differ, as documented by PyTorch and cuDNN, or known beyond it."""
     remedy: str = ""
-    """What helps where there is no substitute."""
+    """A remedy where there is no substitute."""
     alert: str | None = None
     """What PyTorch's warning calls it; none if it was found by replays."""
     read_by: str | None = None
-    """Of unwritten memory: what first computed from it, and where."""
+    """The operation that first computed from memory which nobody has written, and its place."""
     effect: Result | None = None
-    """What it alone does to a training, where that was measured: a
+    """Its effect, alone, on a training, where that was measured: a
     `cellrepro.audits.effect.Effect`."""
     no_effect_because: str | None = None
     """Why that was not measured."""
 
     @derived
     def effect_sentence(self) -> str | None:
-        """What ``effect`` says in words."""
+        """Say what ``effect`` says in words."""
         return None if self.effect is None else self.effect.sentence()
 
     @derived
     def seen(self) -> str:
-        """What was seen of it, and how often."""
+        """Say what was seen of it, and how often."""
         times = f"{self.flips} of {self.replays}"
         if self.read_by is not None:
             return f"{times} times a result was computed from what its memory held by chance"

@@ -8,37 +8,23 @@ module and line of the forward operation it belongs to.
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
-import os
-import random
-import sys
 import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from torch.autograd import graph as torch_graph
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from cellrepro import torch_internals
-from cellrepro.call_site import Site, short_path
-from cellrepro.determinism import (
-    checkpoint_seeds,
-    data_order,
-    generator_states,
-    loose_operation,
-    seeds,
-)
+from cellrepro.call_site import Site
 from cellrepro.errors import BadInput
+from cellrepro.trace.source_lines import source_line
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -89,7 +75,7 @@ class Call:
 
 
 class _ThreadState(threading.local):
-    """What one thread is doing; autograd has a thread for every GPU."""
+    """The work of one thread; autograd has a thread for every GPU."""
 
     def __init__(self) -> None:
         self.modules: list[tuple[torch.nn.Module, str]] = []  # at work, with their names
@@ -147,7 +133,7 @@ class Observer(TorchDispatchMode):
 
     @property
     def current(self) -> Site | None:
-        """Of the operation running right now in this thread; none between operations."""
+        """The site of the operation running now in this thread; None between operations."""
         return self._here.current
 
     def __enter__(self) -> Self:
@@ -314,52 +300,3 @@ class Observer(TorchDispatchMode):
                 here.n_updates = before
 
         return outside
-
-
-# -- source lines --------------------------------------------------------------------------
-
-_ENGINE = torch_graph._engine_run_backward.__code__  # of a backward pass asked for in Python
-_ARITHMETIC = Path(__file__).parent.parent / "arithmetic" / "portable_mode.py"  # of mode portable
-_LIBRARIES = tuple(
-    str(Path(file).parent) + os.sep for file in (torch.__file__, np.__file__, __file__, _ARITHMETIC)
-)
-# Their lines stand for those of their callers.
-_PLUMBING = {
-    str(module.__file__)
-    for module in (
-        functools,
-        contextlib,
-        random,
-        checkpoint_seeds,
-        data_order,
-        generator_states,
-        loose_operation,
-        seeds,
-    )
-}
-
-
-@functools.cache
-def _is_plumbing(file: str) -> bool:
-    return file.startswith((*_LIBRARIES, "<frozen")) or file in _PLUMBING
-
-
-def source_line() -> str | None:
-    """``FILE:LINE in FUNCTION`` of the innermost line that is neither a library's nor the lab's.
-
-    None where only autograd's engine lies below it, as of a backward pass without Python.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if code is _ENGINE:
-            return None
-        if not _is_plumbing(code.co_filename):
-            return _line(code.co_filename, frame.f_lineno, code.co_name)
-        frame = frame.f_back
-    return None
-
-
-@functools.lru_cache(maxsize=4096)
-def _line(file: str, line: int, function: str) -> str:
-    return f"{short_path(file)}:{line} in {function}"

@@ -22,59 +22,56 @@ from cellrepro.digests.same_bits import LargestDifference, holds_bits, same_bits
 from cellrepro.errors import whole
 from cellrepro.results import Result
 from cellrepro.spec import defaults
+from cellrepro.trace.kept_inputs import Before, devices_of
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call, Observer, Step, check_step
-from cellrepro.trace.replay_plan import (
-    Before,
-    ReplayPlan,
-    devices_of,
-    inputs_of,
-    plan_of,
-    without_warnings,
-)
+from cellrepro.trace.quiet_calls import without_warnings
+from cellrepro.trace.replay_plan import ReplayPlan, inputs_of, plan_of
 from cellrepro.trace.unwritten_memory import UnwrittenMemory
-from cellrepro.words import joined
+from cellrepro.words import amount, joined
 
 
 @dataclass(frozen=True, repr=False)
 class Audit(Result):
-    """What an audit found, and over how much."""
+    """The answer of an audit: operations that flip, and the number that were executed again."""
 
     ops: tuple[NondeterministicOperation, ...]
-    """Whose bits flip, most flips first."""
+    """The operations whose bits flip, most flips first."""
     n_steps: int
     n_replayed: int
     """Operations; views and what has no output are not."""
     n_replays: int
     kinds: dict[str, int]
-    """By operation, calls that were replayed."""
+    """Calls that were replayed, by operation."""
     replays: dict[str, int]
-    """By operation, replays that were made."""
+    """Replays that were made, by operation."""
     not_replayed: dict[str, int]
-    """By operation, calls that were not replayed."""
+    """Calls that were not replayed, by operation."""
     n_followed: int
     """How often an operation handed out memory that nobody had written."""
     least_replays: dict[str, int]
     """The fewest replays that a line of code had, of what is documented to race and of the rest."""
     threads: int
-    """Of PyTorch on the CPU."""
+    """Threads of PyTorch on the CPU."""
     uncompiled: tuple[str, ...] = ()
     """Functions and networks made by ``torch.compile``: only their uncompiled form was audited."""
 
     def sentence(self) -> str:
-        """What was found, over how much, and what could have been missed."""
+        """Say what was found, over how much, and what could have been missed."""
         over = (
-            f"over {self.n_steps} steps: {self.n_replayed} operations of {len(self.kinds)} kinds, "
-            f"{self.n_replays} replays at {self.threads} threads"
+            f"over {amount(self.n_steps, 'step')}: {amount(self.n_replayed, 'operation')} of "
+            f"{amount(len(self.kinds), 'kind')}, {amount(self.n_replays, 'replay')} at "
+            f"{amount(self.threads, 'thread')}"
         )
         if self.n_followed:
-            over += f", unwritten memory followed {self.n_followed} times"
+            over += f", unwritten memory followed {amount(self.n_followed, 'time')}"
         if self.least_replays:
             # If each possible result i has the chance p_i, all of r replays equal the first with a
             # chance of sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, where q is the chance
             # of different bits than the commonest. This is below 5 % where q > 1 - 0.05 ** (1 / r).
             missed = " or ".join(
-                f"{100 * (1 - 0.05 ** (1 / least)):.2g} % in {name} (at least {least} replays each)"
+                f"{100 * (1 - 0.05 ** (1 / least)):.2g} % in {name} (at least "
+                f"{amount(least, 'replay')} each)"
                 for name, least in self.least_replays.items()
             )
             over += f"; a chance of different bits above {missed} would have been seen with "
@@ -223,7 +220,7 @@ class Auditor(Observer):
                 before.finish()
 
     def result(self, *, n_steps: int) -> Audit:
-        """What was found so far."""
+        """Sum up what was found so far."""
         spots = [spot for spot in self._spots.values() if spot.n_replays]
         replays: Counter[str] = Counter()
         least: dict[str, int] = {}
@@ -280,7 +277,7 @@ class _Spot:
             self.largest.include(a, b)
 
     def operation(self) -> NondeterministicOperation:
-        """As the result names it."""
+        """Give it as the result names it."""
         known = self.known
         return NondeterministicOperation(
             op=self.site.op,

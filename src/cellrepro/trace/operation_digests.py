@@ -39,12 +39,12 @@ class Digested(NamedTuple):
     """Several values together. A tuple is quick to make, twice for each operation."""
 
     digest: str
-    """Of all but devices, in order; as of single tensors, its length tells its kind: 48 hex digits
-    where something lies on another device than the processor, else 32."""
+    """Digest of all but devices, in order. Its length tells its kind, as for one tensor: 48 hex
+    digits where something lies on another device than the processor, else 32."""
     shapes: str
-    """Of the tensors among them: ``2x3, 4``."""
+    """Shapes of the tensors among them: ``2x3, 4``."""
     dtypes: str
-    """Of the tensors among them: ``float32, int64``."""
+    """Types of the tensors among them: ``float32, int64``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +131,11 @@ class _Kind:
     """Tensors of one dtype, shape and layout."""
 
     header: bytes
-    """What they add to a digest beside their content."""
+    """The part of a digest that is not their content."""
     shape: str
-    """As text, ``2x3``."""
+    """Their shape as text, ``2x3``."""
     dtype: str
-    """As text, ``float32``."""
+    """Their type as text, ``float32``."""
     dense: bool
     """Whether their elements fill one stretch of the processor's memory."""
 

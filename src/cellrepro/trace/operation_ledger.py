@@ -29,7 +29,7 @@ class OperationRow:
     index: int
     """Its order within the step, from 0."""
     op: str
-    """As PyTorch names it, with its overload."""
+    """Its name in PyTorch, with its overload."""
     module: str | None
     """Path of the innermost module, or the class of the network; none outside of any."""
     source: str | None
@@ -41,9 +41,9 @@ class OperationRow:
     outputs: str
     """Digest of all that it computed and wrote; empty for views and where nothing came."""
     shapes: str
-    """Of the tensors that went in and came out: ``2x3, 4 -> 2x3``."""
+    """Shapes of the tensors that went in and came out: ``2x3, 4 -> 2x3``."""
     dtypes: str
-    """Likewise: ``float32, int64 -> float32``."""
+    """Types of the tensors that went in and came out: ``float32, int64 -> float32``."""
     norm: float | None = None
     """Euclidean, of all floating outputs together."""
     draws: bool = False
@@ -51,7 +51,7 @@ class OperationRow:
     ulp: float | None = None
     """Its error against float64, see `cellrepro.trace.float64_reference`."""
     limit: float | None = None
-    """What its class of operation may err, in ulp."""
+    """The largest error that its class of operation may have, in ulp."""
     problem: str | None = None
     """Why its replay in float64 failed, where it did."""
 

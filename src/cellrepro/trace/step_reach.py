@@ -46,7 +46,7 @@ class Reached(NamedTuple):
     """An object that a step reaches, and how it is called there."""
 
     name: str
-    """Of its variable, attribute or key."""
+    """Name of its variable, attribute or key."""
     holder: str
     """The name of the object that holds it; empty if the step itself names it."""
     value: Any

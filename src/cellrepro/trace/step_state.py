@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,19 +14,10 @@ from cellrepro.digests.same_bits import same_bits
 from cellrepro.digests.tensor_digests import generator_digests
 from cellrepro.errors import BadInput
 from cellrepro.trace.replay_plan import is_plain
+from cellrepro.trace.stateful_parts import has_state, way_back
 from cellrepro.trace.step_reach import Binding, Reached, alive, bindings_of, parameters_of
 
 _MOST_BYTES = 1 << 26  # of a tensor that is no weight: what is larger is data
-
-
-class HasState(Protocol):
-    """An object with a state dict: a module, an optimizer, a scheduler, a scaler."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Give its state."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
-        """Take over a state."""
 
 
 class _Registered(NamedTuple):
@@ -67,7 +58,7 @@ class StepState:
         self._ways_back: list[Callable[[], None]] = []
         self._known: dict[int, Any] = {}  # also so that no number is used again
         self._hidden: dict[int, Any] = {}
-        stateful = [one.value for one in reached if _has_state(one.value)]
+        stateful = [one.value for one in reached if has_state(one.value)]
         for part in (*parts, *stateful):
             self._keep(part)
         for one in reached:
@@ -96,7 +87,7 @@ class StepState:
         return id(optimizer) in self._known
 
     def _keep_hidden_parts(self) -> None:
-        """Of networks and optimizers that no name leads to: what a step changes before an update.
+        """Keep what a step changes, before an update, of networks that no name leads to.
 
         Gradients, buffers and training flags. Weights are kept when their optimizer is about to
         step, for few of these objects belong to the step.
@@ -127,7 +118,7 @@ class StepState:
         self._others.append(part)
         for index, parameter in enumerate(parameters_of(part)):
             self._keep_parameter(f"{type(part).__name__}.{index}", parameter)
-        self._ways_back.append(_way_back(part))
+        self._ways_back.append(way_back(part))
 
     def _keep_module(self, model: torch.nn.Module) -> None:
         _check_parameters(model)
@@ -239,18 +230,6 @@ def _check_parameters(model: torch.nn.Module) -> None:
             )
 
 
-def _has_state(value: Any) -> bool:
-    """Whether an object has a state dict, or is a network that is not empty."""
-    if isinstance(value, torch.nn.Module):
-        return next(value.parameters(), None) is not None or next(value.buffers(), None) is not None
-    kind = type(value)
-    return (
-        hasattr(kind, "load_state_dict")
-        and hasattr(kind, "state_dict")
-        and not isinstance(value, type)
-    )
-
-
 def _bound(reached: Iterable[Reached]) -> Iterator[_Bound]:
     """The bindings of weights: a step that computes new ones binds them there."""
     for one in reached:
@@ -282,21 +261,6 @@ def _same_tensors(a: Any, b: Any) -> bool:
 def _write(tensor: torch.Tensor, kept: torch.Tensor) -> None:
     if not same_bits(tensor.detach(), kept):
         tensor.copy_(kept)
-
-
-def _way_back(item: HasState) -> Callable[[], None]:
-    """A function that gives an optimizer, a scheduler or a scaler its present state again."""
-    if not isinstance(item, torch.optim.Optimizer):
-        state = copy.deepcopy(item.state_dict())
-        return lambda: item.load_state_dict(copy.deepcopy(state))
-    # Its own way to load a state rounds it to the parameters' precision (torch 2.15).
-    parameters = {id(p): p for group in item.param_groups for p in group["params"]}
-    kept = copy.deepcopy((item.state, item.param_groups), dict(parameters))
-
-    def go_back() -> None:
-        item.state, item.param_groups = copy.deepcopy(kept, dict(parameters))
-
-    return go_back
 
 
 def flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:

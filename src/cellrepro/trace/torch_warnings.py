@@ -49,7 +49,7 @@ class WarningLog:
         Also where the block filters or records its warnings itself.
         """
         from cellrepro.trace.observer import Call, Observer
-        from cellrepro.trace.replay_plan import saying_at_once
+        from cellrepro.trace.quiet_calls import saying_at_once
 
         log = self
 
@@ -82,7 +82,7 @@ class WarningLog:
         self._records.setdefault(key, new).count += 1
 
     def records(self) -> list[WarningRecord]:
-        """In the order in which each kind first appeared, without the folders of this machine."""
+        """List the kinds in the order of their first appearance, without this machine's folders."""
         return [
             record.model_copy(update={"file": short_path(record.file)})
             for record in self._records.values()

@@ -18,17 +18,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from cellrepro.call_site import Site
 from cellrepro.digests.same_bits import as_integers, difference, same_bits
+from cellrepro.trace.kept_inputs import Before, bytes_of, seen_on
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.trace.observer import Call
-from cellrepro.trace.replay_plan import (
-    Before,
-    ReplayPlan,
-    bytes_of,
-    inputs_of,
-    is_plain,
-    seen_on,
-    without_warnings,
-)
+from cellrepro.trace.quiet_calls import without_warnings
+from cellrepro.trace.replay_plan import ReplayPlan, inputs_of, is_plain
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,7 @@ class _Read:
     n_elements: int
     """Elements of one of its results that changed with the pattern."""
     max_abs: float
-    """By how much at most."""
+    """The largest difference."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +57,13 @@ class _Write:
     view: torch.Tensor
     """The argument through which it was written."""
     real: torch.Tensor
-    """In the training, after the operation."""
+    """The output in the training, after the operation."""
     real_before: torch.Tensor
-    """In the training, before it."""
+    """The output in the training, before the operation."""
     shadow: torch.Tensor
-    """With the pattern, after the operation on the copy."""
+    """The output with the pattern, after the operation on the copy."""
     shadow_before: torch.Tensor
-    """With the pattern, before it."""
+    """The output with the pattern, before the operation."""
 
     @property
     def is_resized(self) -> bool:
@@ -241,7 +235,7 @@ class UnwrittenMemory:
 
 
 def _write_into(view: torch.Tensor, before: Before, memory: _Memory | None) -> _Write:
-    """What an operation wrote through a view, in the training and on the copies of ``before``."""
+    """Compare what was written through a view, in the training and on the copies of ``before``."""
     storage = view.untyped_storage()
     shadow_before = before.kept[storage._cdata]
     return _Write(

@@ -33,7 +33,7 @@ class Watch:
         """The images drawn, how each was cropped, and the tensors that came of it."""
 
     def forward(self, output: torch.Tensor) -> None:
-        """What the network gave."""
+        """The network has given its output."""
 
     def loss(self, loss: torch.Tensor) -> None:
         """A scalar."""

@@ -28,7 +28,7 @@ class Convolution:
     """Parts into which the channels are divided."""
 
     def patches(self, images: torch.Tensor) -> torch.Tensor:
-        """What the kernel sees in each window: shape (B, groups, C * kernel, windows)."""
+        """Unfold what the kernel sees in each window: shape (B, groups, C * kernel, windows)."""
         if self.kernel == self.stride == (1, 1) and self.padding == (0, 0):
             columns = images.flatten(2)
         else:

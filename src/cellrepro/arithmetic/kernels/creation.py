@@ -42,7 +42,9 @@ def _randperm(n: int, **options: Any) -> torch.Tensor:
 @FORMS.of("arange")
 def _arange(*limits: float, **options: Any) -> torch.Tensor:
     dtype = options.get("dtype") or torch.get_default_dtype()
-    start, end, step = (0, *limits, 1) if len(limits) == 1 else (*limits, 1)[:3]
+    start = limits[0] if len(limits) > 1 else 0
+    end = limits[1] if len(limits) > 1 else limits[0]
+    step = limits[2] if len(limits) > 2 else 1
     count = max(0, math.ceil((end - start) / step))
     index = torch.arange(count, dtype=torch.float64)
     return (index * float(step) + float(start)).to(dtype).to(options.get("device"))

@@ -21,7 +21,7 @@ class _Normalised(NamedTuple):
 
     numbers: torch.Tensor
     mean: torch.Tensor
-    """As the two below with the length 1 along these axes."""
+    """Mean, with the length 1 along these axes, as the two below."""
     variance: torch.Tensor
     """Divided by the count."""
     inverse_deviation: torch.Tensor

@@ -85,7 +85,7 @@ class Update(Protocol):
 
 @functools.lru_cache(maxsize=64)
 def bias_correction(beta: float, step: int) -> float:
-    """What a moving mean that began with 0 has to be divided by after so many steps.
+    """Get the divisor of a moving mean that began with 0, after so many steps.
 
     >>> bias_correction(0.5, 1), bias_correction(0.5, 3)
     (0.5, 0.875)

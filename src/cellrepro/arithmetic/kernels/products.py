@@ -93,7 +93,7 @@ class _Factor(NamedTuple):
     """A stack of matrices, rounded for an exact product."""
 
     numbers: torch.Tensor
-    """Of the shape of the stack; what is not finite is 0."""
+    """The numbers, in the shape of the stack; what is not finite is 0."""
     is_finite: bool
     """Whether all were finite."""
 

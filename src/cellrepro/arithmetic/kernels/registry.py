@@ -12,7 +12,7 @@ PortableForm: TypeAlias = Callable[..., Any]
 
 
 class NoPortableForm(Exception):
-    """What an operation was asked for has no portable form; its text says what."""
+    """An operation was asked for something that has no portable form; its text says what."""
 
 
 class PortableForms(dict[str, PortableForm]):

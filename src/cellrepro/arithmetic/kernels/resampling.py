@@ -117,7 +117,7 @@ def _upsample_nearest_backward(
 
 @FORMS.of("affine_grid_generator")
 def _affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: bool) -> torch.Tensor:
-    """Where the pixels of images come from under affine maps."""
+    """Compute where the pixels of images come from under affine maps."""
     n_axes = len(size) - 2
     coordinates = [
         _normalised_middles(length, align_corners=align_corners).to(theta.device)

@@ -24,7 +24,7 @@ def _sort(
 def _topk(
     a: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of equal numbers the first ones; which of them PyTorch takes depends on the machine."""
+    """Take the first of equal numbers; which of them PyTorch takes depends on the machine."""
     del sorted  # they are sorted in any case
     values, indices = _sort(a, dim, largest)
     return values.narrow(dim, 0, k), indices.narrow(dim, 0, k)

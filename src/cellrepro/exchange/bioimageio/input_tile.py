@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from cellrepro.errors import BadInput
 from cellrepro.spec.segmentation_settings import Normalize
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import joined, some
 
 TILE_SIZE = 256

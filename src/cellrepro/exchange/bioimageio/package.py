@@ -31,7 +31,8 @@ from cellrepro.extras import absent, needs
 from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
 from cellrepro.store.new_files import new_file
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import amount
 
 PACKAGE_ENDING = ".bioimageio.zip"

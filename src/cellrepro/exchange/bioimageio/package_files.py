@@ -44,7 +44,8 @@ from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.cellpose_check import write_torch_file
 from cellrepro.exchange.kept_passports import attestations_of
 from cellrepro.results import json_names, plain
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 
 _OUTLINE = (255, 200, 0)  # yellow
 

@@ -16,7 +16,8 @@ from cellrepro.model.weight_sources import ModelSource, started_from
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
-from cellrepro.store.store import WEIGHTS, Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import WEIGHTS, Repeat
 
 NETWORK_FILE = Path(__file__).parents[2] / "model" / "packaged_network.py"
 """Source file that a package includes as its architecture."""

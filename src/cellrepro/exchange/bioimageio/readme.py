@@ -19,7 +19,7 @@ from cellrepro.exchange.bioimageio.measured_words import (
     tolerance_text,
 )
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK
-from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import amount
 
 

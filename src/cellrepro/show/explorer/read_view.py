@@ -10,7 +10,8 @@ from cellrepro.errors import BadInput
 from cellrepro.images.decoding import read_bytes
 from cellrepro.images.image_axes import Axes
 from cellrepro.images.image_file import check_image, read_labels
-from cellrepro.images.label_image import label_image, refuse_picture
+from cellrepro.images.label_image import label_image
+from cellrepro.images.label_pieces import refuse_picture
 from cellrepro.show.explorer.view import View
 
 

@@ -15,7 +15,8 @@ from cellrepro.images.folder import folder_digest
 from cellrepro.show.explorer.view import View
 from cellrepro.show.explorer.widget import Explorer
 from cellrepro.store.manifest import MaskRecord
-from cellrepro.store.store import Repeat, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import grouped
 
 MOST_RUNS = 200

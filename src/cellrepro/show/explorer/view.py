@@ -11,11 +11,11 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from cellrepro.comparison.category_map import category_map
 from cellrepro.comparison.consensus import Agreement, agree
-from cellrepro.comparison.labels_as_compared import ReadPair, read_pair
-from cellrepro.comparison.mask_comparison import category_map
+from cellrepro.comparison.label_numbers import NumberedByPlane, numbered_by_plane, numbering
+from cellrepro.comparison.label_pair import ReadPair, read_pair
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind, object_changes
-from cellrepro.comparison.planes import NumberedByPlane, numbered_by_plane, numbering
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cellrepro.comparison.consensus import Agreement, Stability
-from cellrepro.comparison.labels import canonical
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.errors import BadInput, whole
 from cellrepro.show.figures import pixels, style
 from cellrepro.show.figures.pixels import COLOURS, enlarged, outlined, painted, panel_shape

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cellrepro.determinism.known_operations import base_name
+from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.divergence.judgements import OF_STAGE
-from cellrepro.divergence.result import Divergence, FirstDifference
+from cellrepro.divergence.result import Divergence
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, SERIES, WIDTH, Picture

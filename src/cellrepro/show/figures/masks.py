@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.comparison.mask_comparison import average_precision, categories, compare_masks
+from cellrepro.comparison.category_map import categories
+from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.comparison.scores import average_precision
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.pixels import (
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
     from cellrepro.comparison.mask_comparison import MaskComparison
     from cellrepro.images.folder import ImageFolder
-    from cellrepro.store.store import Repeat, Store
+    from cellrepro.store.store import Store
+    from cellrepro.store.stored_run import Repeat
 
 _MANY_PLACES = 12
 """Beyond this many separate differences, rings would hide them."""

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from cellrepro.audits.effect import Effect
     from cellrepro.audits.training import TrainingAudit
     from cellrepro.comparison.mask_comparison import MaskComparison
-    from cellrepro.store.store import Repeat, Store
+    from cellrepro.store.store import Store
+    from cellrepro.store.stored_run import Repeat
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
 _MOST_PLACES = 10

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-    from cellrepro.comparison.operation_diff import Alignment
-    from cellrepro.divergence.result import Divergence, FirstDifference
+    from cellrepro.comparison.operation_alignment import Alignment
+    from cellrepro.divergence.first_difference import FirstDifference
+    from cellrepro.divergence.result import Divergence
     from cellrepro.trace.operation_ledger import OperationRow
 
 _PHASES = {"forward": "#F4F4F4", "backward": "#E4E4E4", "update": "#FBF3D9"}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cellrepro.comparison.mask_comparison import categories as category_map
+from cellrepro.comparison.category_map import categories as category_map
 from cellrepro.errors import BadInput
 
 CATEGORIES = ("background", "agree", "only_a", "only_b", "other_object")

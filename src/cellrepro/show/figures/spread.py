@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.comparison.seed_spread import Axis, Distribution, Spread
+from cellrepro.comparison.measured_axis import Axis, Distribution
+from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.within_spread import FEWEST_SEEDS
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from cellrepro.show.figures.style import LineStyle
     from cellrepro.show.inference_rates import Rate, SegmentationSpeed
-    from cellrepro.store.store import Repeat, Run
+    from cellrepro.store.stored_run import Repeat, Run
     from cellrepro.store.training_record import TrainingRecord
 
 _IMAGE_SIZE = "image size (pixels along an edge)"

@@ -27,7 +27,8 @@ from cellrepro.words import some
 
 if TYPE_CHECKING:
     from cellrepro.show.pages.comparison_page import ShownPair
-    from cellrepro.store.store import Repeat, Store
+    from cellrepro.store.store import Store
+    from cellrepro.store.stored_run import Repeat
 
 
 def compare(

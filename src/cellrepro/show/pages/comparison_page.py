@@ -23,7 +23,7 @@ from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
 from cellrepro.show.pages.mask_pictures import compared_masks, place_columns
 from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
 from cellrepro.show.pages.parts import MOST_ROWS, Figure, Table, table
-from cellrepro.show.tables.masks import SCORES, score_of
+from cellrepro.show.tables.masks import SHOWN, score_of
 from cellrepro.words import amount, joined
 
 _MOST_TILES = 12
@@ -40,7 +40,7 @@ _SCORES = (
     "boundary_f1",
     "mean_matched_area_difference",
 )
-"""Keys of `SCORES`, in the order of the page."""
+"""Keys of `SHOWN`, in the order of the page."""
 
 _KINDS: Mapping[ObjectKind, str] = {
     ObjectKind.LOST: "only A has it",
@@ -225,7 +225,7 @@ def _scores(comparison: MaskComparison) -> list[ScoreRow]:
     for name in _SCORES:
         value = score_of(comparison, name)
         text = "–" if np.isnan(value) else f"{value:.3f}".replace("-", "\N{MINUS SIGN}")
-        rows.append(ScoreRow(name, text, SCORES[name].meaning_of("A", "B")))
+        rows.append(ScoreRow(name, text, SHOWN[name].meaning_of("A", "B")))
     return rows
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cellrepro.comparison.mask_comparison import MaskComparison, categories, compare_masks
+from cellrepro.comparison.category_map import categories
+from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.pixels import (
     COLOURS,

@@ -45,7 +45,8 @@ from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.new_files import refuse_existing
-from cellrepro.store.store import Repeat, Store, StoreOrFolder
+from cellrepro.store.store import Store, StoreOrFolder
+from cellrepro.store.stored_run import Repeat
 from cellrepro.terminal import FileName
 
 _TEMPLATES = Path(__file__).with_name("templates")

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison
+from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.repeat_pairs import Pair
-from cellrepro.comparison.seed_spread import Axis
 from cellrepro.comparison.spread_axes import AXES
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.figures.training import scores_of_runs
 from cellrepro.show.pages.mask_pictures import CHANGES, compared_masks
 from cellrepro.show.pages.parts import Figure, Table, figure, table, table_file
 from cellrepro.show.report.summary import Chapter
-from cellrepro.store.store import Repeat, Run
+from cellrepro.store.stored_run import Repeat, Run
 
 _EQUALITY = {True: Verdict.IDENTICAL, False: Verdict.DIFFERENT, None: None}
 _MOST_LINES = 30  # specs in a figure

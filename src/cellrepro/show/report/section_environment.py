@@ -16,7 +16,7 @@ from cellrepro.show.report.summary import OF_MACHINE, Chapter
 from cellrepro.show.tables.runs import rate_table
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.manifest import Manifest
-from cellrepro.store.store import Repeat, Run
+from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.words import amount
 
 _PHASES = ("import", "data", "model", "train", "segment", "score")

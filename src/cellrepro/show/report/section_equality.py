@@ -16,7 +16,7 @@ from cellrepro.digests.digests import value_digest
 from cellrepro.show.pages.parts import TableFile, table_file, which
 from cellrepro.show.report.summary import OF_MACHINE, Chapter, JudgedSpec
 from cellrepro.spec.spec import PARAMETERS
-from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import amount
 
 _N_COLOURS = 14  # classes g-0 to g-13 of the style sheet

@@ -11,14 +11,15 @@ import numpy as np
 
 from cellrepro.comparison.run_names import place_of
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
-from cellrepro.comparison.weight_distributions import WeightStatistics, difference_distributions
+from cellrepro.comparison.weight_distributions import difference_distributions
 from cellrepro.comparison.weight_similarity import Similarity, layers_by_distance, similarity
+from cellrepro.comparison.weight_statistics import WeightStatistics
 from cellrepro.show.figures import training, weights
 from cellrepro.show.pages.parts import Cell, Figure, Table, figure, table, table_file
 from cellrepro.show.report.section_equality import Equality
 from cellrepro.show.report.summary import Chapter
 from cellrepro.show.tables.weights import statistics_table
-from cellrepro.store.store import Repeat
+from cellrepro.store.stored_run import Repeat
 
 _MOST_NETWORKS = 12
 _MOST_WORK = 1.5e9  # parameters times pairs of networks: seconds, not hours

@@ -12,14 +12,16 @@ from functools import cached_property
 
 from pydantic import ValidationError
 
+from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.run_names import Names, place_of, value_in_words
-from cellrepro.comparison.seed_spread import Axis, Spread, measure_spread
+from cellrepro.comparison.seed_spread import Spread, measure_spread
 from cellrepro.comparison.spread_axes import AXES, OBSERVING
 from cellrepro.comparison.verdicts import Judgement, Verdict, judge
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.spec.spec import PARAMETERS, Spec
 from cellrepro.store.manifest import mean_score
-from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.store.unfinished import KeptFailure
 from cellrepro.words import amount, ppm_text, some, span
 

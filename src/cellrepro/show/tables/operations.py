@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cellrepro.audits.effect import Effect
     from cellrepro.audits.training import TrainingAudit
     from cellrepro.store.manifest import WarningRecord
-    from cellrepro.store.store import Repeat
+    from cellrepro.store.stored_run import Repeat
     from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 
 Value = TypeVar("Value")

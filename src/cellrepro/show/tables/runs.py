@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cellrepro.comparison.five_steps import Step
     from cellrepro.show.inference_rates import Rate, SegmentationSpeed
-    from cellrepro.store.store import Repeat, Run
+    from cellrepro.store.stored_run import Repeat, Run
 
 
 def result_table(runs: Sequence[Run]) -> pd.DataFrame:

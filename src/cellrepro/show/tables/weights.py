@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from cellrepro.comparison.weight_distributions import weight_statistics
+from cellrepro.comparison.weight_statistics import weight_statistics
 from cellrepro.show.tables.frames import frame, readable
 from cellrepro.words import grouped, share_text
 

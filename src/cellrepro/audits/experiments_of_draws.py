@@ -1,130 +1,34 @@
-"""What makes two trainings see different images: listings of files, augmentation, loaders."""
+"""Whether augmentation or a shuffling loader shows other images after one more draw."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
 from operator import ne
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
 
 import numpy as np
-from natsort import natsorted
 
-from cellrepro.audits.source_of_difference import Source, changed_names
+from cellrepro.audits.one_epoch import few_images, one_epoch
+from cellrepro.audits.source_of_difference import Source
 from cellrepro.determinism.data_order import item_generator, loader_arguments
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.digests.digests import value_digest
 from cellrepro.digests.tensor_digests import tensor_digest
-from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
-from cellrepro.model import around_cellpose
+from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.model.augmentation import augment
-from cellrepro.model.encoders import TINY
-from cellrepro.model.network import seeded_network
-from cellrepro.model.prepared_images import with_flows
-from cellrepro.model.training_loop import TrainingLoop
-from cellrepro.process.calling import in_child
-from cellrepro.process.child import Child
 from cellrepro.store.ledger import Ledger
 from cellrepro.trace.watches import StepWatch
-from cellrepro.words import amount, some
-
-_MOST_IMAGES = 6  # flows take longer than all the rest
-
-
-# --- files ------------------------------------------------------------------------------------
-
-
-def file_order(folder: ImageFolder) -> Source:
-    """Try whether listings of a folder have different images at the same positions.
-
-    Positions matter, as Cellpose draws indices of images.
-    """
-    digests = {image.image_path.name: tensor_digest(image.image) for image in folder.train}
-    names = list(digests)
-    facts = [f"cellrepro's reader: {some(names, 3)}"]
-    deviating_listings = []
-    for label, order in _listings(folder.train[0].image_path.parent, names).items():
-        n_differing = sum(digests[a] != digests.get(b) for a, b in zip_longest(names, order))
-        facts.append(
-            f"{label}: {some(order, 3)}; {n_differing} of {len(names)} places hold another image"
-        )
-        if n_differing:
-            deviating_listings.append(label)
-    summary = "every listing agrees"
-    if deviating_listings:
-        summary = f"other than the reader's: {', '.join(deviating_listings)}"
-    return Source(
-        name="file-order",
-        moves=bool(deviating_listings),
-        n_compared=len(names),
-        evidence=(summary, *facts),
-    )
-
-
-def _listings(folder: Path, names: list[str]) -> dict[str, list[str]]:
-    """The orders in which programs list the images of one folder, by who lists them."""
-    with os.scandir(folder) as scan:
-        directory = [entry.name for entry in scan if entry.name in names]
-    by_cellpose = [path.name for path in around_cellpose.listed_by_cellpose(folder)]
-    return {
-        "the directory (os.scandir, Path.iterdir)": directory,
-        "sorted()": sorted(names),
-        "Cellpose's io.get_image_files": [name for name in by_cellpose if name in names],
-        "natsorted() of a listing backwards": natsorted(sorted(names, reverse=True)),
-    }
-
-
-def two_readings(folder: ImageFolder) -> Source:
-    """Try whether one folder, read here and in a fresh process, gives different numbers."""
-    in_this_process = digests_of_reading(folder.path)
-    task = partial(read_in_child, data=folder.path.resolve())
-    in_fresh_process = in_child(task, None, label="sources, readings")
-    changed = changed_names(in_this_process, in_fresh_process)
-    n_digests = len(in_this_process)
-    count = f"read in a fresh process: {len(changed)} of {amount(n_digests, 'digest')} changed"
-    return Source(
-        name="two-readings",
-        moves=bool(changed),
-        n_compared=n_digests,
-        evidence=("; ".join([count, *changed[:3]]),),
-    )
-
-
-def read_in_child(child: Child, *, data: Path) -> dict[str, str]:
-    """Inside the child: `digests_of_reading`."""
-    return digests_of_reading(data)
-
-
-def digests_of_reading(data: Path) -> dict[str, str]:
-    """Read a folder, and prepare a few of its images for training."""
-    folder = read_folder(data)
-    digests = {"files": folder.digest}
-    for split, images in (("train", folder.train), ("test", folder.test)):
-        for image in images:
-            digests[f"image {split}/{image.name}"] = tensor_digest(image.image)
-            if image.masks is not None:
-                digests[f"masks {split}/{image.name}"] = tensor_digest(image.masks)
-    for name, array in _one_epoch(_few_images(folder)).prepared.items():
-        digests[name] = tensor_digest(np.asarray(array))
-    return digests
-
-
-# --- draws ------------------------------------------------------------------------------------
 
 
 def augmentation(folder: ImageFolder) -> Source:
     """Try whether Cellpose's augmentation varies, and which generators it draws from."""
-    images = _few_images(folder)
-    prepared = list(_one_epoch(images).prepared.values())  # pixels and flows in turns
+    images = few_images(folder)
+    prepared = list(one_epoch(images).prepared.values())  # pixels and flows in turns
     with generators_kept():
         shown = _shown_again(prepared)
         drawn_from = [
@@ -171,9 +75,9 @@ class _Shown:
 
     first: str
     going_on: str
-    """From the state in which the first augmentation left the generators."""
+    """Digest from the state in which the first augmentation left the generators."""
     again: str
-    """From the same state as the first."""
+    """Digest from the same state as the first."""
 
 
 def _shown_again(prepared: Sequence[np.ndarray]) -> _Shown:
@@ -201,7 +105,7 @@ def _epoch_batches(
 ) -> list[str]:
     """Digests of the batches of an epoch after a seed of the user's."""
     ledger = Ledger()
-    loop = _one_epoch(images, data_seed=data_seed, watch=StepWatch(ledger))
+    loop = one_epoch(images, data_seed=data_seed, watch=StepWatch(ledger))
     seed_everything(seed, quiet=True)
     while not loop.finished:
         loop.step()
@@ -269,34 +173,3 @@ def _cropped(images: list[np.ndarray], by_item: bool, index: int) -> tuple[int, 
     """Index of an image, and the corner of its crop, drawn by the worker that loads it."""
     draw: Any = item_generator(0, 0, index).random if by_item else np.random.random_sample
     return index, [int(draw() * size / 2) for size in images[index].shape[:2]]
-
-
-# --- one epoch --------------------------------------------------------------------------------
-
-
-def _few_images(folder: ImageFolder) -> Sequence[LabelledImage]:
-    """Prepare the first images of a folder that can be trained on."""
-    import torch
-
-    with contextlib.redirect_stderr(io.StringIO()):  # Cellpose's progress bars
-        return with_flows(folder.train, torch.device("cpu"), most=_MOST_IMAGES)
-
-
-def _one_epoch(
-    images: Sequence[LabelledImage],
-    *,
-    data_seed: int | Literal["cellpose"] = "cellpose",
-    watch: StepWatch | None = None,
-) -> TrainingLoop:
-    """Prepare one epoch of `tiny`, one image a step, with a learning rate of 0."""
-    network = seeded_network(TINY, seed=0)
-    with contextlib.redirect_stderr(io.StringIO()), generators_kept():
-        return TrainingLoop(
-            network,
-            images,
-            (),
-            n_epochs=1,
-            learning_rate=0.0,
-            data_seed=data_seed,
-            watch=watch,
-        )

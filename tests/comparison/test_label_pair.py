@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cellrepro.comparison.category_map import categories
 from cellrepro.comparison.consensus import agree
-from cellrepro.comparison.labels import canonical
-from cellrepro.comparison.mask_comparison import categories, compare_masks
-from cellrepro.comparison.number_changes import number_remarks
-from cellrepro.comparison.planes import numbering
+from cellrepro.comparison.label_numbers import canonical, numbering
+from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.comparison.number_remarks import number_remarks
 from cellrepro.explanation.two_results import label_notes
 
 

@@ -1,4 +1,4 @@
-"""How the numbers of a stack of label images run through its planes.
+"""The numbers of a label image: how they run through planes, and how they are given anew.
 
 Cellpose without ``stitch_threshold`` and ``do_3D`` numbers every plane from 1, as every
 segmentation frame by frame does: an object is then known by its plane and its number. A stack that
@@ -15,7 +15,9 @@ from typing import Literal, cast
 
 import fastremap
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from cellrepro.images.label_image import label_image
 
 Numbering = Literal["apart", "through", "anew"]
 """No number is in two planes; or objects keep theirs through planes; or they begin anew in each."""
@@ -114,3 +116,15 @@ def numbered_by_plane(image: _Labels) -> NumberedByPlane:
         numbers_of_plane[numbers > 0] += len(given) - 1
         given += sorted((label for label in by_label if label), key=by_label.__getitem__)
     return NumberedByPlane(result, np.array(given, np.int64))
+
+
+def canonical(masks: ArrayLike) -> NDArray[np.uint32]:
+    """Number the objects 1 to N in raster order of first appearance.
+
+    >>> canonical([[0, 7], [3, 7]]).tolist()
+    [[0, 1], [2, 1]]
+    """
+    image = label_image("masks", masks)
+    if numbering(image) == "anew":
+        return numbered_by_plane(image).image.astype(np.uint32)
+    return renumbered(image)[0].astype(np.uint32)

@@ -13,7 +13,8 @@ from cellrepro.results import Result
 from cellrepro.spec import defaults
 from cellrepro.store.manifest import ResultSummary
 from cellrepro.store.references import has_values
-from cellrepro.store.store import Repeat, Run, Store
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.store.unchanged import ReadingBudget
 from cellrepro.terminal import FileName
 from cellrepro.terminal_values import Conditions
@@ -28,11 +29,11 @@ class StoredRun:
     """The repeats of one spec on one machine."""
 
     key: str
-    """What names it."""
+    """The key that names it."""
     label: str
-    """What tells it from the other runs, in words."""
+    """Words that tell it from the other runs."""
     machine: str
-    """Where it was computed."""
+    """The machine that computed it."""
     spec: Mapping[str, object]
     """Everything that was asked for."""
     repeats: tuple[int, ...]
@@ -42,14 +43,14 @@ class StoredRun:
     agreement: EqualRepeats
     """Groups of equal repeats."""
     detail: str
-    """Of the verdict: weights and masks each by themselves."""
+    """The verdict on weights and masks, each by themselves."""
     damage: tuple[str, ...]
     """A message for each repeat whose files are not what was stored."""
 
 
 @dataclass(frozen=True, repr=False)
 class StoredRuns(Result):
-    """What a store holds: all of it, or what has certain values."""
+    """The runs that a store holds: all of them, or those that have certain values."""
 
     runs: tuple[StoredRun, ...]
     """One for each spec and machine."""
@@ -62,7 +63,7 @@ class StoredRuns(Result):
 
     @property
     def exit_code(self) -> int:
-        """That of damage where a file is not what was stored, else 0."""
+        """The exit code of damage where a file is not what was stored, else 0."""
         return Damaged.exit_code if any(run.damage for run in self.runs) else 0
 
     def sentence(self) -> str:
@@ -160,7 +161,7 @@ def _line(run: StoredRun) -> str:
 
 
 def _outcomes(repeats: Iterable[Repeat]) -> list[ResultSummary]:
-    """What came of those repeats whose manifest can be read."""
+    """Collect the outcomes of those repeats whose manifest can be read."""
     outcomes = []
     for repeat in repeats:
         with suppress(BadInput):

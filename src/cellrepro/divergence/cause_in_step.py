@@ -1,0 +1,79 @@
+"""The operation of a training step that made the first difference that was computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
+from cellrepro.divergence.first_difference import FirstDifference
+from cellrepro.divergence.inspection import CannotInspect
+from cellrepro.divergence.result import Divergence
+from cellrepro.divergence.step_inspection import StepInspection
+from cellrepro.store.stored_run import Repeat
+
+_COMPARABLE_SETTINGS = {"mode", "loose"}
+"""Settings in which two specs may differ and their operations still be compared."""
+_OTHER_INPUTS = ("data", "weights-init", "rng")
+"""Stages before the first step; where these differ, operations have nothing in common."""
+
+
+def with_cause_in_step(
+    answer: Divergence,
+    first_computed: Difference,
+    ledgers: LedgerComparison,
+    inspection: StepInspection,
+) -> Divergence:
+    """Add what made the first difference that was computed."""
+    computed = FirstDifference.of(first_computed, ledgers)
+    is_of_step = first_computed.step is not None
+    try:
+        if is_of_step:
+            _refuse_other_inputs(ledgers, inspection.repeats)
+        cause = inspection.cause_of(computed)
+    except CannotInspect as error:
+        # Of masks alone no stage was computed in both runs, so the first difference stays.
+        named = _with_computed(answer, computed) if is_of_step else answer
+        return replace(named, notes=(*named.notes, str(error)))
+    return replace(
+        _with_computed(answer, cause.difference),
+        judgement=cause.judgement if is_of_step else answer.judgement,
+        evidence=cause.evidence,
+        operations=cause.operations,
+    )
+
+
+def _with_computed(answer: Divergence, computed: FirstDifference) -> Divergence:
+    """Add the first difference that was computed.
+
+    It replaces the first of all where both are of one stage and step. A difference of environments,
+    which has no operation, gets the operation in which it shows.
+    """
+    first = answer.first
+    assert first is not None  # what was computed otherwise differs
+    if first.stage == "environment" and computed.op is not None:
+        in_environment = replace(computed, stage=first.stage, names=first.names, said=first.said)
+        return replace(answer, first=in_environment, computed=in_environment)
+    if (first.stage, first.step) == (computed.stage, computed.step):
+        return replace(answer, first=computed, computed=computed)
+    return replace(answer, computed=computed)
+
+
+def _refuse_other_inputs(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> None:
+    """Refuse to compare operations where the two went into the first step with other inputs."""
+    if any(repeat.spec.ranks > 1 for repeat in repeats):
+        raise CannotInspect("operations were not compared: several ranks shared each step")
+    settings = set()
+    stages = set()
+    for difference in ledgers.differences:
+        if difference.step is not None:
+            continue
+        if difference.stage == "spec":
+            settings.add(difference.name)
+        elif difference.stage in _OTHER_INPUTS:
+            stages.add(difference.stage)
+    obstacles = [*sorted(settings - _COMPARABLE_SETTINGS), *sorted(stages)]
+    if obstacles:
+        raise CannotInspect(
+            f"operations were not compared: the two differ in {', '.join(obstacles)}"
+        )

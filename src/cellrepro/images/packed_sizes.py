@@ -1,0 +1,67 @@
+"""How many pixels the bytes of an image file can become, and headers that promise more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tifffile
+
+from cellrepro.errors import BadInput, NotPossibleHere
+
+ALWAYS_ALLOWED = 64 * 2**20
+"""Bytes of pixels that a file of any size may promise."""
+_COMPRESSION = tifffile.COMPRESSION
+_MOST_FROM_A_BYTE: dict[int, int] = {
+    _COMPRESSION.NONE: 1,
+    _COMPRESSION.PACKBITS: 64,  # 128 equal bytes are two
+    _COMPRESSION.LZW: 1400,  # strings of up to 3838 bytes in codes of up to 12 bits
+    _COMPRESSION.ADOBE_DEFLATE: 1032,  # a match of 258 bytes in two bits
+    _COMPRESSION.DEFLATE: 1032,
+    _COMPRESSION.JPEG: 2048,  # 3072 samples of coarse colours in 18 bits
+    _COMPRESSION.LZMA: 8192,  # a match of 273 bytes in a third of a bit; 6869 were measured
+    _COMPRESSION.ZSTD: 32768,  # a block of 128 KiB in four bytes
+    _COMPRESSION.ZSTD_DEPRECATED: 32768,
+}
+"""Bytes of pixels that one byte of a file can hold, by TIFF's compression."""
+_MOST_OF_OTHERS = 32768
+"""The bound for all others. Formats of pictures, as JPEG 2000, have none: a blank picture of any
+size is as small."""
+_ALLOWED_OF_OTHERS = 2**29
+"""Bytes of pixels that a file of any size may promise in another format, which is decoded in a
+process with twice the memory."""
+
+
+def damaged(file: Path, what: str) -> BadInput:
+    """The error for a file that is not whole."""
+    return BadInput(f"{file}: damaged or incomplete, {what}; copy it again from its source")
+
+
+def most_unpacked(n_bytes: int, compression: int) -> int:
+    """The bytes of pixels that packed bytes can become at most."""
+    return n_bytes * _MOST_FROM_A_BYTE.get(compression, _MOST_OF_OTHERS)
+
+
+def refuse_absurd(file: Path, data: bytes, n_bytes: int, compression: int) -> None:
+    """Refuse a header that promises more pixels than its compression could pack, or than fit here.
+
+    Every decoder is told how many bytes to expect and stops there, so a file that passes takes the
+    memory that its header promises.
+    """
+    always = ALWAYS_ALLOWED if compression in _MOST_FROM_A_BYTE else _ALLOWED_OF_OTHERS
+    if n_bytes <= always:
+        return
+    most = most_unpacked(len(data), compression)
+    if n_bytes > most:
+        raise damaged(
+            file,
+            f"its header promises {n_bytes} bytes in a file of {len(data)}, and "
+            f"{_COMPRESSION(compression).name} packs at most {most // len(data)} to 1",
+        )
+    import psutil  # takes as long as a small comparison
+
+    available = psutil.virtual_memory().available
+    if n_bytes > available:
+        raise NotPossibleHere(
+            f"{file}: its {n_bytes} bytes of pixels do not fit into the {available} bytes of "
+            "memory that are free on this machine; crop the image into tiles, or use a larger one"
+        )
