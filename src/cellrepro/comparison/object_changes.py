@@ -58,6 +58,45 @@ class ObjectKind(StrEnum):
         """The word for people: what counts as moved mostly overlaps less, and did not move."""
         return "shifted or reshaped" if self is ObjectKind.MOVED else str(self)
 
+    @property
+    def sign(self) -> str:
+        """A sign for those who see no colours."""
+        return _SHOWN[self].sign
+
+    def meaning(self, a: str, b: str) -> str:
+        """Say what it means of an object in two label images, of which people know these names."""
+        return _SHOWN[self].meaning.format(a=a, b=b)
+
+
+class _Shown(NamedTuple):
+    """How pages and figures show a kind."""
+
+    sign: str
+    meaning: str
+    """With the names ``{a}`` and ``{b}`` of the two label images."""
+
+
+_SHOWN = {
+    ObjectKind.KEPT: _Shown(
+        "=", "both have it, less than 1 pixel apart, overlapping by half of the union or more"
+    ),
+    ObjectKind.MOVED: _Shown("≈", "both have it, farther apart or overlapping less"),
+    ObjectKind.LOST: _Shown("−", "only {a} has it"),
+    ObjectKind.GAINED: _Shown("+", "only {b} has it"),
+    ObjectKind.SPLIT: _Shown("1→n", "one cell in {a}, several in its place in {b}"),
+    ObjectKind.MERGED: _Shown("n→1", "several cells in {a}, one in their place in {b}"),
+}
+
+MOST_TELLING_FIRST = (
+    ObjectKind.LOST,
+    ObjectKind.GAINED,
+    ObjectKind.SPLIT,
+    ObjectKind.MERGED,
+    ObjectKind.MOVED,
+    ObjectKind.KEPT,
+)
+"""The kinds in the order in which a reader looks for cells."""
+
 
 class ObjectChange(NamedTuple):
     """What became of one object, or of the objects that one split into or was merged from."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cellrepro.comparison.object_changes import ObjectKind
+from cellrepro.comparison.object_changes import MOST_TELLING_FIRST
 from cellrepro.show.figures import pixels
 
 STATIC = Path(__file__).with_name("static")
@@ -40,8 +40,12 @@ HELD_BYTES = 64 * 2**20
 def module_text() -> str:
     """Give the module, whose default export makes a widget."""
     files = [(STATIC / name).read_text(encoding="utf-8") for name in _MODULES]
-    words = {kind: kind.in_words for kind in ObjectKind}
-    constants = {"SIGNS": pixels.SIGNS, "KIND_WORDS": words}
+    kinds = MOST_TELLING_FIRST
+    constants = {
+        "KINDS": {kind: kind.meaning("A", "B") for kind in kinds},
+        "SIGNS": {kind: kind.sign for kind in kinds},
+        "KIND_WORDS": {kind: kind.in_words for kind in kinds},
+    }
     lines = [f"const {name} = {json.dumps(value)};" for name, value in constants.items()]
     return "\n".join([*lines, *files])
 

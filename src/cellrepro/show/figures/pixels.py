@@ -25,16 +25,6 @@ COLOURS = {
 }
 """Okabe-Ito colours (white is faint), the same in the browser and in the static picture."""
 
-SIGNS = {
-    "lost": "−",
-    "gained": "+",
-    "split": "1→n",
-    "merged": "n→1",
-    "moved": "≈",
-    "kept": "=",
-}
-"""What became of a cell, by the names in `ObjectKind`, for those who see no colours."""
-
 CHANNELS: tuple[dict[str, str], ...] = (
     {"grey": "#FFFFFF"},
     {"green": "#00FF00", "magenta": "#FF00FF"},

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison
-from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
+from cellrepro.comparison.object_changes import (
+    MOST_TELLING_FIRST,
+    ObjectChange,
+    ObjectKind,
+)
 from cellrepro.explanation.recorded_settings import (
     NOT_OF_CELLS,
     NOT_RECORDED,
@@ -18,7 +22,6 @@ from cellrepro.explanation.recorded_settings import (
 from cellrepro.explanation.setting_meanings import difference_text, setting_meaning, setting_text
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
-from cellrepro.show.figures.pixels import SIGNS
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
 from cellrepro.show.pages.mask_pictures import compared_masks, place_columns
 from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
@@ -41,16 +44,6 @@ _SCORES = (
     "mean_matched_area_difference",
 )
 """Keys of `SCORES`, in the order of the page."""
-
-_KINDS: Mapping[ObjectKind, str] = {
-    ObjectKind.LOST: "only A has it",
-    ObjectKind.GAINED: "only B has it",
-    ObjectKind.SPLIT: "one cell in A, several in its place in B",
-    ObjectKind.MERGED: "several cells in A, one in their place in B",
-    ObjectKind.MOVED: "both have it, a pixel or more apart, or with less than half in common",
-    ObjectKind.KEPT: "both have it in one place, and at least half of it in common",
-}
-"""What each kind means, in the order of the page."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +109,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         scores=_scores(pair.comparison),
         images=_table_of_images(pair.by_image),
         part=_explorer(view, pair),
-        kinds=_KINDS,
-        cell_signs=SIGNS,
+        kinds=MOST_TELLING_FIRST,
         cells_text=cells_text(pair.comparison),
         most=MOST_ROWS,
     )
@@ -206,7 +198,7 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table | None:
         return None
     rows = [
         {
-            "what": f"{SIGNS[change.kind]} {change.kind.in_words}",
+            "what": f"{change.kind.sign} {change.kind.in_words}",
             "cell in A": " ".join(map(str, change.labels_a)) or "–",
             "cell in B": " ".join(map(str, change.labels_b)) or "–",
             **place_columns(change),

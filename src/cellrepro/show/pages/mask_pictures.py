@@ -14,7 +14,6 @@ from cellrepro.comparison.mask_comparison import MaskComparison, categories, com
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.pixels import (
     COLOURS,
-    SIGNS,
     background_of,
     category_picture,
     channels_text,
@@ -25,16 +24,6 @@ from cellrepro.show.figures.pixels import (
 )
 from cellrepro.show.pages.parts import Figure, Mark, Panel, panel, table_file
 from cellrepro.words import amount, grouped, joined, ppm_text
-
-CHANGES: dict[ObjectKind, str] = {
-    ObjectKind.KEPT: "as before: a counterpart that covers it, less than 1 pixel away",
-    ObjectKind.MOVED: "a counterpart that lies farther away or overlaps less",
-    ObjectKind.LOST: "only in the first",
-    ObjectKind.GAINED: "only in the second",
-    ObjectKind.SPLIT: "one in the first, several in the second",
-    ObjectKind.MERGED: "several in the first, one in the second",
-}
-"""What each kind means, in the order in which counts are given."""
 
 _MOST_MARKS = 40  # cells that get a sign each; more get dots
 _DOTS = {
@@ -62,7 +51,7 @@ class ComparedMasks:
 
 def counts_text(comparison: MaskComparison) -> str:
     """Say what became of the cells: "3 kept and 1 lost"."""
-    kinds = [kind for kind in CHANGES if comparison.kinds[kind]]
+    kinds = [kind for kind in ObjectKind if comparison.kinds[kind]]
     counts = [f"{comparison.kinds[kind]} {kind.in_words}" for kind in kinds]
     return joined(counts) if counts else "no cell on either side"
 
@@ -185,8 +174,7 @@ def _marks(changed: Sequence[ObjectChange], shape: Sequence[int]) -> list[Mark]:
         y, x = ((coordinate + 0.5) * scale for coordinate in change.position)
         area = max(change.area_a, change.area_b)
         radius = max(_LEAST_RADIUS * longer, 1.25 * scale * (area / np.pi) ** 0.5)
-        sign = SIGNS[change.kind]
-        marks.append(Mark(sign, x=round(x, 1), y=round(y, 1), radius=round(radius, 1)))
+        marks.append(Mark(change.kind.sign, x=round(x, 1), y=round(y, 1), radius=round(radius, 1)))
     return marks
 
 

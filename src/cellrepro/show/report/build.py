@@ -17,11 +17,11 @@ from typing import Annotated, TypedDict
 from cyclopts import Parameter
 
 from cellrepro.comparison.five_steps import GRID, Step, protocol
+from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
-from cellrepro.show.figures.pixels import SIGNS
-from cellrepro.show.pages.mask_pictures import CHANGES, counts_text
+from cellrepro.show.pages.mask_pictures import counts_text
 from cellrepro.show.pages.page_file import PAGE_ENDINGS, PageTarget, rendered, write_page
 from cellrepro.show.pages.parts import MOST_ROWS
 from cellrepro.show.report import (
@@ -255,8 +255,7 @@ def _page(
         rates=section_environment.rates_section(summary.chapters),
         linked=folder is not None,
         links_to=partial(_links_to, runs=folder),
-        changes=CHANGES,
-        cell_signs=SIGNS,
+        kinds=tuple(ObjectKind),
         counts_text=counts_text,
         axis_verdict=section_spread.axis_verdict,
         verdicts=tuple(Verdict),

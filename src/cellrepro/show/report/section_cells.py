@@ -14,14 +14,14 @@ from cellrepro.comparison.seed_spread import Axis
 from cellrepro.comparison.spread_axes import AXES
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.figures.training import scores_of_runs
-from cellrepro.show.pages.mask_pictures import CHANGES, compared_masks
+from cellrepro.show.pages.mask_pictures import compared_masks
 from cellrepro.show.pages.parts import Figure, Table, figure, table, table_file
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.store import Repeat, Run
 
 _EQUALITY = {True: Verdict.IDENTICAL, False: Verdict.DIFFERENT, None: None}
 _MOST_LINES = 30  # specs in a figure
-_COUNTED = [kind for kind in CHANGES if kind != ObjectKind.KEPT]
+_COUNTED = [kind for kind in ObjectKind if kind != ObjectKind.KEPT]
 _KINDS = {
     "weights": "verdict",
     "masks": "verdict",
