@@ -67,8 +67,8 @@ RECORDS: Mapping[str, Record] = {
     "FirstDivergence": Record("cellrepro.exchange.receipt", "Where a replay parts"),
     "EnvironmentDifference": Record("cellrepro.exchange.receipt", "A difference of environments"),
     "BaselineCheck": Record("cellrepro.explanation.baseline_check", "baseline check"),
-    "Hidden": Record("cellrepro.explanation.baseline_check", "Cells that could vanish"),
-    "Cell": Record("cellrepro.explanation.baseline_check", "A cell of a baseline"),
+    "Hidden": Record("cellrepro.explanation.baseline_comparison", "Cells that could vanish"),
+    "Cell": Record("cellrepro.explanation.baseline_comparison", "A cell of a baseline"),
     "StoreCheck": Record("cellrepro.exchange.store_check", "fsck"),
     "Problem": Record("cellrepro.exchange.problem", "A problem"),
     "Repair": Record("cellrepro.exchange.store_repair", "A repair"),
@@ -84,7 +84,7 @@ RECORDS: Mapping[str, Record] = {
     "Cuts": Record("cellrepro.explanation.straight_cuts", "tiles --masks"),
     "DescribedPassport": Record("cellrepro.exchange.description", "A passport in a file"),
     "Compared": Record("cellrepro.run.outcome", "What the verdict covers"),
-    "Description": Record("cellrepro.explanation.describe", "describe"),
+    "Description": Record("cellrepro.explanation.description", "describe"),
     "Diagnosis": Record("cellrepro.audits.doctor", "doctor"),
     "PortableWitness": Record("cellrepro.audits.portable_witness", "doctor --portable"),
     "StageDigest": Record("cellrepro.audits.portable_witness", "A stage"),
@@ -149,8 +149,8 @@ RECORDS: Mapping[str, Record] = {
     "StoredRuns": Record("cellrepro.comparison.stored_runs", "list"),
     "StraightBorder": Record("cellrepro.comparison.straight_borders", "A straight cut"),
     "TensorComparison": Record("cellrepro.comparison.weight_comparison", "A tensor"),
-    "Tiled": Record("cellrepro.explanation.tiles", "An image with its tiles"),
-    "TileDependence": Record("cellrepro.explanation.tiles", "tiles"),
+    "Tiled": Record("cellrepro.explanation.tile_dependence", "An image with its tiles"),
+    "TileDependence": Record("cellrepro.explanation.tile_dependence", "tiles"),
     "TrackedRun": Record("cellrepro.exchange.tracking", "A run of a tracker"),
     "Tracking": Record("cellrepro.exchange.tracking", "track"),
     "TrainingAudit": Record("cellrepro.audits.training", "audit"),
@@ -237,6 +237,7 @@ WORDS = {
     "GeneratorKind": "text",
     "TileCause": "`tiling`, `normalisation` or `none`",
     "JsonRecord": "any",
+    "ShellLine": "text",
 }
 """What a reader of JSON calls a type that has no table of its own."""
 

@@ -10,7 +10,7 @@ from cellrepro.comparison.labels import canonical
 from cellrepro.comparison.mask_comparison import categories, compare_masks
 from cellrepro.comparison.number_changes import number_remarks
 from cellrepro.comparison.planes import numbering
-from cellrepro.explanation.two_results import label_notes
+from cellrepro.explanation.label_notes import label_notes
 
 
 def plane_of_cells(generator, n_rows=5, n_columns=6, least=1):

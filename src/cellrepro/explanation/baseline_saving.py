@@ -12,7 +12,7 @@ from cellrepro.comparison.labels import canonical
 from cellrepro.comparison.seed_spread import Pair, measure_spread
 from cellrepro.comparison.spread_axes import AXES
 from cellrepro.errors import BadInput
-from cellrepro.explanation.baseline_check import limits_text
+from cellrepro.explanation.baseline_limits import limits_text
 from cellrepro.explanation.references import masks_of, reference_kind
 from cellrepro.results import Result, Row, json_text
 from cellrepro.spec import defaults

@@ -14,16 +14,14 @@ from cellrepro.comparison.spread_axes import RANKS_DIFFER
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
 from cellrepro.digests.nested_values import flattened
-from cellrepro.explanation.two_results import (
+from cellrepro.explanation.compare_weights import not_finite_notes
+from cellrepro.explanation.compared_masks import (
     ComparedMasks,
-    Comparison,
-    Differs,
-    TwoValues,
     compare_by_image,
     masks_differ,
-    not_finite_notes,
     stitching_notes,
 )
+from cellrepro.explanation.two_results import Comparison, Differs, TwoValues
 from cellrepro.store.manifest import ENVIRONMENT_FIELDS, Manifest
 from cellrepro.store.numeric_class import differing_probes
 from cellrepro.words import some
