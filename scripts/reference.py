@@ -59,7 +59,7 @@ RECORDS: Mapping[str, Record] = {
     "ImportedPassports": Record("cellrepro.exchange.passport_import", "import"),
     "ImportedRepeat": Record("cellrepro.exchange.importing", "A repeat of the file"),
     "Verification": Record("cellrepro.exchange.verification", "verify"),
-    "SignatureCheck": Record("cellrepro.exchange.signed.envelope", "A signature"),
+    "SignatureCheck": Record("cellrepro.exchange.signed.signature_check", "A signature"),
     "VerifiedReceipt": Record("cellrepro.exchange.verified", "A receipt"),
     "PassportFile": Record("cellrepro.exchange.description", "describe a file of passports"),
     "VerifiedRepeat": Record("cellrepro.exchange.verified", "A repeat and its passport"),

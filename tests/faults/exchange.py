@@ -57,12 +57,12 @@ def a_forged_passport_fits(contradictions):
 
 
 @breaks(
-    "cellrepro.exchange.signed.envelope:_check_one",
+    "cellrepro.exchange.signed.signature_check:_check_one",
     "A signature is good only if the key on the reader's list made it, whatever key it names.",
     tests=["tests/exchange/test_signatures.py::test_every_byte_of_message_and_signature_counts"],
 )
 def a_key_id_makes_a_signature_good(check_one):
-    from cellrepro.exchange.signed.envelope import SignatureCheck
+    from cellrepro.exchange.signed.signature_check import SignatureCheck
 
     def by_its_name(signature, message, allowed, now):
         for signer in allowed:
@@ -74,7 +74,7 @@ def a_key_id_makes_a_signature_good(check_one):
 
 
 @breaks(
-    "cellrepro.exchange.signed.keys:AllowedSigner.why_not_now",
+    "cellrepro.exchange.signed.allowed_signers:AllowedSigner.why_not_now",
     "A key whose time is over, or that may not sign passports, makes no signature good.",
     tests=["tests/exchange/test_signatures.py::test_options_of_a_signer_are_honoured"],
 )

@@ -22,15 +22,8 @@ from cellrepro.exchange.folder_check import (
 from cellrepro.exchange.input_lookup import INPUTS, NETWORKS
 from cellrepro.exchange.kept_passports import PASSPORTS_FOLDER, kept_bundle, names_of_kept
 from cellrepro.exchange.passport_check import contradictions
-from cellrepro.exchange.problem import (
-    Move,
-    Problem,
-    PutAside,
-    Restore,
-    Write,
-    problem_lines,
-)
-from cellrepro.exchange.signed.keys import read_allowed_signers
+from cellrepro.exchange.problem import Move, Problem, PutAside, Restore, Write, problem_lines
+from cellrepro.exchange.signed.allowed_signers import read_allowed_signers
 from cellrepro.exchange.store_repair import ASIDE, Repair, carry_out
 from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.images.folder import folder_digest

@@ -16,16 +16,12 @@ from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.passport_check import contradictions, wrong_masks
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.problem import Problem
-from cellrepro.exchange.signed.envelope import check_signature
-from cellrepro.exchange.signed.keys import AllowedSigner
+from cellrepro.exchange.signed.allowed_signers import AllowedSigner
+from cellrepro.exchange.signed.signature_check import check_signature
 from cellrepro.exchange.store_check import check_store
 from cellrepro.exchange.verified import VerifiedModel, VerifiedRepeat
 from cellrepro.progress import progress
-from cellrepro.spec.sent_spec import (
-    refuse_strange_variables,
-    strange_variables,
-    variables_in_words,
-)
+from cellrepro.spec.sent_spec import refuse_strange_variables, strange_variables, variables_in_words
 from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import SUMS

@@ -17,8 +17,8 @@ from cellrepro.exchange.export_check import check_export
 from cellrepro.exchange.problem import Problem, problem_lines
 from cellrepro.exchange.replay_request import ReplayRequest
 from cellrepro.exchange.selection import select_repeats
-from cellrepro.exchange.signed.envelope import SignatureCheck
-from cellrepro.exchange.signed.keys import read_allowed_signers
+from cellrepro.exchange.signed.allowed_signers import read_allowed_signers
+from cellrepro.exchange.signed.signature_check import SignatureCheck
 from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.exchange.target_check import (
     Checking,

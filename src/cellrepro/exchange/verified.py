@@ -10,8 +10,8 @@ from cellrepro.exchange.bundle import BundledReceipt
 from cellrepro.exchange.model_statement import AFTER_THE_FACT, ModelStatement
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.problem import Problem
-from cellrepro.exchange.signed.envelope import SignatureCheck, check_signature
-from cellrepro.exchange.signed.keys import AllowedSigner
+from cellrepro.exchange.signed.allowed_signers import AllowedSigner
+from cellrepro.exchange.signed.signature_check import SignatureCheck, check_signature
 
 _WORST_FIRST = ("bad", "unknown", "unsigned", "good")
 
