@@ -131,14 +131,15 @@ def exchanged_files_overwrite_each_other(restore_all):
 
 
 @breaks(
-    "cellrepro.exchange.store_check:_leftovers",
+    "cellrepro.exchange.beside_runs_check:_leftovers",
     "A repair of the store leaves alone what a living process is working on.",
     tests=["tests/exchange/test_store_check.py::test_what_stopped_work_left_is_removed"],
 )
 def work_in_hand_is_swept_away(leftovers):
-    from cellrepro.exchange.folder_check import leftover
+    from cellrepro.exchange.files_on_disk import leftover
 
-    def everything_staged(root, on_disk):
+    def everything_staged(on_disk):
+        root = on_disk.root
         staged = sorted((root / ".staging").iterdir()) if (root / ".staging").is_dir() else []
         return [leftover(entry, on_disk, "it is of work that was stopped") for entry in staged]
 

@@ -42,7 +42,7 @@ from cellrepro.exchange.bioimageio.resource_description import (
 )
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.cellpose_check import write_torch_file
-from cellrepro.exchange.kept_passports import attestations_of
+from cellrepro.exchange.current_passports import attestations_of
 from cellrepro.results import json_names, plain
 from cellrepro.store.store import Repeat, Store
 
