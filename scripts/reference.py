@@ -117,7 +117,7 @@ RECORDS: Mapping[str, Record] = {
     "HiddenObjects": Record(
         "cellrepro.exchange.bioimageio.tolerance", "What a tolerance could hide"
     ),
-    "MeasuredElsewhere": Record("cellrepro.exchange.bioimageio.package", "export"),
+    "MeasuredElsewhere": Record("cellrepro.exchange.bioimageio.measured_elsewhere", "export"),
     "CopiedFiles": Record("cellrepro.grid.notebook_execution", "notebooks"),
     "Demo": Record("cellrepro.demo", "demo"),
     "KnownData": Record("cellrepro.images.public_sets", "data without a name"),

@@ -78,7 +78,7 @@ from .exchange.verification import verify as verify
 
 # How do I hand it on?
 from .exchange.bioimageio.package import export_bioimageio as export_bioimageio
-from .exchange.bioimageio.package import measure_bioimageio as measure_bioimageio
+from .exchange.bioimageio.measured_elsewhere import measure_bioimageio as measure_bioimageio
 from .exchange.tracking import track as track
 
 # What these work on.

@@ -13,13 +13,10 @@ from cyclopts import Parameter
 
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.form import EXPORT_ENDING
+from cellrepro.exchange.bioimageio.measured_elsewhere import measure_bioimageio
 from cellrepro.exchange.bioimageio.measured_file import MEASUREMENTS_ENDING
-from cellrepro.exchange.bioimageio.package import (
-    PACKAGE_ENDING,
-    USUAL_REPEATS,
-    export_bioimageio,
-    measure_bioimageio,
-)
+from cellrepro.exchange.bioimageio.measuring import USUAL_REPEATS
+from cellrepro.exchange.bioimageio.package import PACKAGE_ENDING, export_bioimageio
 from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR
 from cellrepro.exchange.bundle import BUNDLE_ENDING
 from cellrepro.exchange.cellpose_file import CELLPOSE_ENDING, export_cellpose_file

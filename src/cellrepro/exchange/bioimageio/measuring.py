@@ -23,6 +23,8 @@ from cellrepro.store import this_machine
 from cellrepro.store.manifest import MachineRecord
 from cellrepro.words import joined
 
+USUAL_REPEATS = 2
+"""Processes that measure under each profile."""
 REFERENCE_PROFILE = "cpu"
 """The profile of the test output."""
 
