@@ -65,13 +65,13 @@ _COMMANDS = {
             "run.wrap:wrap_python",
             "Segment several times with a function of your own.",
         ),
-        "grid": ("show.watched_grids:grid", "Run every combination of a grid file."),
+        "grid": ("show.shown_grid:grid", "Run every combination of a grid file."),
         "watch": ("show.watched_grids:follow", "Show how far the grids of a store are."),
     },
     "Find the cause": {
         "explain": ("explanation.explain:explain", "Why do two results of one image differ?"),
         "sensitivity": (
-            "show.figures.sensitivity:sensitivity",
+            "show.sensitivity:sensitivity",
             "How many cells does each setting change?",
         ),
         "tiles": ("explanation.tiles:tiles", "Which cells depend on where Cellpose's tiles lie?"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.errors import BadInput
@@ -141,7 +142,7 @@ def compare_with_baseline(baseline: BaselineFile, actual: MaskReaders) -> Baseli
 
 
 def _compare_image(
-    name: str, expected: np.ndarray, read_actual: Callable[[], np.ndarray] | None
+    name: str, expected: NDArray[np.integer], read_actual: Callable[[], NDArray[np.integer]] | None
 ) -> ImageOfBaseline:
     areas = np.bincount(expected.ravel())[1:].tolist()
     image = ImageOfBaseline(

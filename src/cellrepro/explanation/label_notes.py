@@ -21,13 +21,14 @@ from cellrepro.words import amount, joined
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
     from cellrepro.comparison.mask_comparison import MaskComparison
 
 
 def label_notes(
-    labels_a: np.ndarray,
-    labels_b: np.ndarray,
+    labels_a: NDArray[np.integer],
+    labels_b: NDArray[np.integer],
     result: MaskComparison,
     *,
     a: str = "A",
@@ -60,7 +61,7 @@ class _Side:
     """One of two label images."""
 
     name: str
-    labels: np.ndarray
+    labels: NDArray[np.integer]
     n_objects: int
     n_shared: int
     """Numbers that name several cells each."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cellrepro.explanation.cellpose_call import quoted
 from cellrepro.explanation.commands import command_lines
-from cellrepro.explanation.recorded_settings import NOT_RECORDED
+from cellrepro.explanation.recorded_settings import is_missing
 from cellrepro.explanation.setting_meanings import setting_meaning, value_text
 from cellrepro.words import short_digest, some
 
@@ -113,12 +113,12 @@ def _table(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
 def _how(setting: SettingOfBoth) -> str:
     if setting.differs:
         return "differs"
-    return "only A" if setting.b == NOT_RECORDED else "only B"
+    return "only A" if is_missing(setting.b) else "only B"
 
 
 def _shown(value: object) -> str:
     """A value in a table, of bounded width."""
-    if isinstance(value, str) and value == NOT_RECORDED:
+    if is_missing(value):
         return _NOT_RECORDED_TEXT
     text = short_digest(value_text(value))
     return text if len(text) <= _WIDEST else f"...{text[3 - _WIDEST :]}"

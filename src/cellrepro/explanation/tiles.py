@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.errors import BadInput
@@ -133,7 +134,7 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
         evaluate = evaluator(network)
         settings = request.spec.settings
 
-        def segment(image: np.ndarray, **arguments: object) -> np.ndarray:
+        def segment(image: NDArray[np.generic], **arguments: object) -> NDArray[np.uint32]:
             """The masks alone; the arguments are those of ``CellposeModel.eval``."""
             return evaluate(image, **arguments).masks  # type: ignore[arg-type]
 

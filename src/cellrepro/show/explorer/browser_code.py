@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST
-from cellrepro.show.figures import pixels
+from cellrepro.show.figures import colours
 
 STATIC = Path(__file__).with_name("static")
 # anywidget takes one module only; these files, in this order, make it.
@@ -22,14 +22,14 @@ _MODULES = (
 )
 
 DRAWING: dict[str, object] = {
-    "colours": pixels.COLOURS,
-    "channels": pixels.CHANNELS,
-    "dashes": pixels.DASHES,
-    "agree_share": pixels.AGREE_SHARE,
-    "dimmed": pixels.DIMMED,
-    "darker": pixels.DARKER,
-    "agreement": pixels.AGREEMENT,
-    "agreed": pixels.AGREED,
+    "colours": colours.COLOURS,
+    "channels": colours.CHANNELS,
+    "dashes": colours.DASHES,
+    "agree_share": colours.AGREE_SHARE,
+    "dimmed": colours.DIMMED,
+    "darker": colours.DARKER,
+    "agreement": colours.AGREEMENT,
+    "agreed": colours.AGREED,
 }
 """Colours and shares with which it draws, the same as in still pictures."""
 

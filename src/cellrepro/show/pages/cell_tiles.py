@@ -10,7 +10,8 @@ import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
-from cellrepro.show.figures.pixels import DIMMED, background_of, enlarged, with_outlines
+from cellrepro.show.figures.colours import DIMMED
+from cellrepro.show.figures.pixels import background_of, enlarged, with_outlines
 from cellrepro.show.pages.parts import Panel, panel
 from cellrepro.words import grouped, joined, place_text
 

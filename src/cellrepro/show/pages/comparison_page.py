@@ -8,15 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison
-from cellrepro.comparison.object_changes import (
-    MOST_TELLING_FIRST,
-    ObjectChange,
-    ObjectKind,
-)
+from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange, ObjectKind
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.recorded_settings import (
     NOT_OF_CELLS,
     NOT_RECORDED,
     SettingOfBoth,
+    is_missing,
     tell_settings,
 )
 from cellrepro.explanation.setting_meanings import difference_text, setting_meaning, setting_text
@@ -69,12 +67,20 @@ class ShownPair:
 
 
 @dataclass(frozen=True)
+class SettingValue:
+    """What one side has of a setting."""
+
+    text: str
+    is_recorded: bool
+
+
+@dataclass(frozen=True)
 class SettingRow:
     """A setting on the page."""
 
     name: str
-    a: str
-    b: str
+    a: SettingValue
+    b: SettingValue
     differs: bool
     """Whether both sides record it, with two values."""
     meaning: str
@@ -110,6 +116,11 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         images=_table_of_images(pair.by_image),
         part=_explorer(view, pair),
         kinds=MOST_TELLING_FIRST,
+        changed_kinds=[
+            kind
+            for kind in MOST_TELLING_FIRST
+            if pair.comparison.kinds[kind] and kind != ObjectKind.KEPT
+        ],
         cells_text=cells_text(pair.comparison),
         most=MOST_ROWS,
     )
@@ -146,22 +157,27 @@ def _headline(pair: ShownPair) -> str:
         more = [f"{n_more} more"] if n_more else []
         return f"Made with different settings: {'; '.join([*named, *more])}."
     sentences = {
-        "identical": "The two hold the same cells, pixel for pixel and number for number.",
-        "same-objects": "The two hold the same cells with different numbers.",
-        "vacuous": "Neither of the two holds a cell, so nothing was compared.",
+        Verdict.IDENTICAL: "The two hold the same cells, pixel for pixel and number for number.",
+        Verdict.SAME_OBJECTS: "The two hold the same cells with different numbers.",
+        Verdict.VACUOUS: "Neither of the two holds a cell, so nothing was compared.",
     }
-    return sentences.get(str(pair.comparison.verdict), "The two hold different cells.")
+    return sentences.get(pair.comparison.verdict, "The two hold different cells.")
 
 
 def _setting_row(setting: SettingOfBoth) -> SettingRow:
     differs = setting.differs and setting.may_change_cells
     return SettingRow(
         name=setting.name,
-        a=setting_text(setting.a, missing=NOT_RECORDED),
-        b=setting_text(setting.b, missing=NOT_RECORDED),
+        a=_setting_value(setting.a),
+        b=_setting_value(setting.b),
         differs=differs,
         meaning=setting_meaning(setting.name) if differs else "",
     )
+
+
+def _setting_value(value: object) -> SettingValue:
+    text = setting_text(value, missing=NOT_RECORDED)
+    return SettingValue(text, is_recorded=not is_missing(value))
 
 
 # -- pictures --------------------------------------------------------------------------------

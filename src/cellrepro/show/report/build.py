@@ -26,12 +26,15 @@ from cellrepro.show.pages.page_file import PAGE_ENDINGS, PageTarget, rendered, w
 from cellrepro.show.pages.parts import MOST_ROWS
 from cellrepro.show.report import (
     section_cells,
+    section_cost,
     section_environment,
     section_equality,
     section_receipts,
     section_spread,
+    section_truth,
     section_warnings,
     section_weights,
+    section_worst,
 )
 from cellrepro.show.report.summary import (
     PLACES,
@@ -215,12 +218,12 @@ class ChapterView:
     steps: Sequence[Step]
     axes: Sequence[section_cells.AxisSection]
     agreement: section_spread.AgreementSection | None
-    truth: section_cells.TruthSection | None
+    truth: section_truth.TruthSection | None
     weights: section_weights.WeightsSection | None
-    cost: section_environment.CostSection
+    cost: section_cost.CostSection
 
     @classmethod
-    def of(cls, chapter: Chapter, worst: section_cells.WorstImage | None) -> ChapterView:
+    def of(cls, chapter: Chapter, worst: section_worst.WorstImage | None) -> ChapterView:
         """Make the sections of a chapter; the worst image of the whole page is drawn elsewhere."""
         equality = section_equality.Equality(chapter)
         axes = chapter.spread.axes
@@ -231,9 +234,9 @@ class ChapterView:
             steps=protocol(chapter.spread),
             axes=[section_cells.axis_section(chapter, axis, worst) for axis in axes],
             agreement=section_spread.agreement_section(chapter),
-            truth=section_cells.truth_section(chapter),
+            truth=section_truth.truth_section(chapter),
             weights=section_weights.weights_section(chapter, equality),
-            cost=section_environment.cost_section(chapter),
+            cost=section_cost.cost_section(chapter),
         )
 
 
@@ -241,7 +244,7 @@ def _page(
     summary: Summary, receipts: section_receipts.ReceiptsSection | None, folder: str | None
 ) -> str:
     axes = [(chapter, axis) for chapter in summary.chapters for axis in chapter.spread.axes]
-    worst = section_cells.worst_image(axes)
+    worst = section_worst.worst_image(axes)
     return rendered(
         "report.html.j2",
         _TEMPLATES,
@@ -252,7 +255,7 @@ def _page(
         receipts=receipts,
         warnings=section_warnings.warnings_section(summary.chapters),
         environment=section_environment.environment_section(summary.chapters),
-        rates=section_environment.rates_section(summary.chapters),
+        rates=section_cost.rates_section(summary.chapters),
         linked=folder is not None,
         links_to=partial(_links_to, runs=folder),
         kinds=tuple(ObjectKind),
