@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.errors import BadInput
 from cellrepro.explanation.baseline_limits import Limits
 from cellrepro.explanation.label_notes import label_notes
 from cellrepro.explanation.references import MaskReaders
+from cellrepro.images.integer_images import Integers
 from cellrepro.results import derived
 from cellrepro.store.baseline_file import BaselineFile
 
@@ -142,7 +142,7 @@ def compare_with_baseline(baseline: BaselineFile, actual: MaskReaders) -> Baseli
 
 
 def _compare_image(
-    name: str, expected: NDArray[np.integer], read_actual: Callable[[], NDArray[np.integer]] | None
+    name: str, expected: Integers, read_actual: Callable[[], Integers] | None
 ) -> ImageOfBaseline:
     areas = np.bincount(expected.ravel())[1:].tolist()
     image = ImageOfBaseline(

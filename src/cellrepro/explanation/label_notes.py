@@ -20,15 +20,13 @@ from cellrepro.images.label_image import doubt
 from cellrepro.words import amount, joined
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from cellrepro.comparison.mask_comparison import MaskComparison
+    from cellrepro.images.integer_images import Integers
 
 
 def label_notes(
-    labels_a: NDArray[np.integer],
-    labels_b: NDArray[np.integer],
+    labels_a: Integers,
+    labels_b: Integers,
     result: MaskComparison,
     *,
     a: str = "A",
@@ -61,7 +59,7 @@ class _Side:
     """One of two label images."""
 
     name: str
-    labels: NDArray[np.integer]
+    labels: Integers
     n_objects: int
     n_shared: int
     """Numbers that name several cells each."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.errors import BadInput
 from cellrepro.explanation.straight_cuts import Cuts, straight_cuts
 from cellrepro.explanation.tile_dependence import Tiled, TileDependence
 from cellrepro.explanation.tiled_cells import CROPS, N_VARIANTS, OVERLAP, follow
+from cellrepro.images.integer_images import Integers
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import print_note
@@ -134,7 +132,7 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
         evaluate = evaluator(network)
         settings = request.spec.settings
 
-        def segment(image: NDArray[np.generic], **arguments: object) -> NDArray[np.uint32]:
+        def segment(image: Integers, **arguments: object) -> Integers:
             """The masks alone; the arguments are those of ``CellposeModel.eval``."""
             return evaluate(image, **arguments).masks  # type: ignore[arg-type]
 
