@@ -88,7 +88,7 @@ def choose_repeat(repeats: Sequence[VerifiedRepeat], run: str | None) -> tuple[P
 
 
 def _place(repeat: VerifiedRepeat) -> tuple[str, str, int]:
-    """By key and machine, repeat 2 before repeat 10."""
+    """Sort key: key and machine, repeat 2 before repeat 10."""
     passport = repeat.original
     return passport.key, passport.machine, passport.repeat
 

@@ -60,7 +60,7 @@ class BaselineCheck(Result):
 
     @derived
     def cells(self) -> list[dict[str, object]]:
-        """For each cell that changed, `ObjectChange` with its ``image``."""
+        """Each cell that changed: `ObjectChange` with its ``image``."""
         return [cell.change.of_image(cell.image) for cell in self.changed_cells]
 
     @property

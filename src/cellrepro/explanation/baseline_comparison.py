@@ -87,7 +87,7 @@ class BaselineComparison:
 
     @property
     def results(self) -> dict[str, MaskComparison]:
-        """By image, where the masks could be compared."""
+        """The comparisons by image, where the masks could be compared."""
         return {
             name: image.result for name, image in self.images.items() if image.result is not None
         }

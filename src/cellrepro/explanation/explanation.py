@@ -58,7 +58,7 @@ class Explanation(Result):
 
     @derived
     def verdict(self) -> Verdict:
-        """As in `compare`."""
+        """The verdict, as in `compare`."""
         if self.vacuous:
             return Verdict.VACUOUS
         if self.differs or self.result is None:

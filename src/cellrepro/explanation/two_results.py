@@ -52,7 +52,7 @@ class TwoValues(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Result):
-    """In what two results differ, and how far."""
+    """Two results compared: in what they differ, and how far."""
 
     verdict: Verdict
     """Over masks and weights, whichever both sides have."""

@@ -133,7 +133,7 @@ def _measured(test: PackagedTest, profile: Profile, repeat: int) -> MeasuredOutp
 
 
 def output_of(child: Child, *, test: PackagedTest, repeat: int) -> MeasuredOutput:
-    """In a child process: run the network as ``bioimageio.core`` does."""
+    """Runs in a child process: run the network as ``bioimageio.core`` does."""
     import torch
     from safetensors.torch import load_file
 

@@ -46,7 +46,7 @@ class BioimageioPackage(Result):
 
     @derived
     def tolerance(self) -> Tolerance:
-        """As the package says it."""
+        """The tolerance, as the package says it."""
         return self._judged.tolerance
 
     @derived

@@ -152,7 +152,7 @@ class OpenView:
 
     @cached_property
     def agreement(self) -> Agreement:
-        """Over all runs that have masks."""
+        """The agreement of all runs that have masks."""
         runs = self.view.runs_with_masks
         masks = [partial(self.labels, run) for run in runs]
         return agree(masks, digests=[self.digest(run) for run in runs])
