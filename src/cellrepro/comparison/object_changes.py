@@ -77,14 +77,12 @@ class _Shown(NamedTuple):
 
 
 _SHOWN = {
-    ObjectKind.KEPT: _Shown(
-        "=", "both have it, less than 1 pixel apart, overlapping by half of the union or more"
-    ),
-    ObjectKind.MOVED: _Shown("≈", "both have it, farther apart or overlapping less"),
-    ObjectKind.LOST: _Shown("−", "only {a} has it"),
-    ObjectKind.GAINED: _Shown("+", "only {b} has it"),
-    ObjectKind.SPLIT: _Shown("1→n", "one cell in {a}, several in its place in {b}"),
-    ObjectKind.MERGED: _Shown("n→1", "several cells in {a}, one in their place in {b}"),
+    ObjectKind.KEPT: _Shown("=", "as before: a counterpart that covers it, less than 1 pixel away"),
+    ObjectKind.MOVED: _Shown("≈", "a counterpart that lies farther away or overlaps less"),
+    ObjectKind.LOST: _Shown("−", "only in {a}"),
+    ObjectKind.GAINED: _Shown("+", "only in {b}"),
+    ObjectKind.SPLIT: _Shown("1→n", "one in {a}, several in {b}"),
+    ObjectKind.MERGED: _Shown("n→1", "several in {a}, one in {b}"),
 }
 
 MOST_TELLING_FIRST = (
