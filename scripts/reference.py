@@ -60,7 +60,7 @@ RECORDS: Mapping[str, Record] = {
     "ImportedPassports": Record("cellrepro.exchange.passport_import", "import"),
     "ImportedRepeat": Record("cellrepro.exchange.importing", "A repeat of the file"),
     "Verification": Record("cellrepro.exchange.verification", "verify"),
-    "SignatureCheck": Record("cellrepro.exchange.signed.envelope", "A signature"),
+    "SignatureCheck": Record("cellrepro.exchange.signed.signature_check", "A signature"),
     "VerifiedReceipt": Record("cellrepro.exchange.verified", "A receipt"),
     "PassportFile": Record("cellrepro.exchange.description", "describe a file of passports"),
     "VerifiedRepeat": Record("cellrepro.exchange.verified", "A repeat and its passport"),
@@ -68,8 +68,8 @@ RECORDS: Mapping[str, Record] = {
     "FirstDivergence": Record("cellrepro.exchange.receipt", "Where a replay parts"),
     "EnvironmentDifference": Record("cellrepro.exchange.receipt", "A difference of environments"),
     "BaselineCheck": Record("cellrepro.explanation.baseline_check", "baseline check"),
-    "Hidden": Record("cellrepro.explanation.baseline_check", "Cells that could vanish"),
-    "Cell": Record("cellrepro.explanation.baseline_check", "A cell of a baseline"),
+    "Hidden": Record("cellrepro.explanation.baseline_comparison", "Cells that could vanish"),
+    "Cell": Record("cellrepro.explanation.baseline_comparison", "A cell of a baseline"),
     "StoreCheck": Record("cellrepro.exchange.store_check", "fsck"),
     "Problem": Record("cellrepro.exchange.problem", "A problem"),
     "Repair": Record("cellrepro.exchange.store_repair", "A repair"),
@@ -85,7 +85,7 @@ RECORDS: Mapping[str, Record] = {
     "Cuts": Record("cellrepro.explanation.straight_cuts", "tiles --masks"),
     "DescribedPassport": Record("cellrepro.exchange.description", "A passport in a file"),
     "Compared": Record("cellrepro.run.outcome", "What the verdict covers"),
-    "Description": Record("cellrepro.explanation.describe", "describe"),
+    "Description": Record("cellrepro.explanation.description", "describe"),
     "Diagnosis": Record("cellrepro.audits.doctor", "doctor"),
     "PortableWitness": Record("cellrepro.audits.portable_witness", "doctor --portable"),
     "StageDigest": Record("cellrepro.audits.portable_witness", "A stage"),
@@ -119,7 +119,7 @@ RECORDS: Mapping[str, Record] = {
     "HiddenObjects": Record(
         "cellrepro.exchange.bioimageio.tolerance", "What a tolerance could hide"
     ),
-    "MeasuredElsewhere": Record("cellrepro.exchange.bioimageio.package", "export"),
+    "MeasuredElsewhere": Record("cellrepro.exchange.bioimageio.measured_elsewhere", "export"),
     "CopiedFiles": Record("cellrepro.grid.packaged_files", "notebooks"),
     "Demo": Record("cellrepro.demo", "demo"),
     "KnownData": Record("cellrepro.images.public_sets", "data without a name"),
@@ -151,9 +151,9 @@ RECORDS: Mapping[str, Record] = {
     "StoredRuns": Record("cellrepro.show.run_list", "list"),
     "StraightBorder": Record("cellrepro.comparison.straight_borders", "A straight cut"),
     "TensorComparison": Record("cellrepro.comparison.weight_comparison", "A tensor"),
-    "Tiled": Record("cellrepro.explanation.tiles", "An image with its tiles"),
-    "TileDependence": Record("cellrepro.explanation.tiles", "tiles"),
-    "TrackedRun": Record("cellrepro.exchange.tracking", "A run of a tracker"),
+    "Tiled": Record("cellrepro.explanation.tile_dependence", "An image with its tiles"),
+    "TileDependence": Record("cellrepro.explanation.tile_dependence", "tiles"),
+    "TrackedRun": Record("cellrepro.exchange.mlflow_experiment", "A run of a tracker"),
     "Tracking": Record("cellrepro.exchange.tracking", "track"),
     "TrainingAudit": Record("cellrepro.audits.training", "audit"),
     "Variant": Record("cellrepro.explanation.sensitivity_result", "A setting that was varied"),
@@ -243,6 +243,7 @@ WORDS = {
     "Method": "text",
     "TileCause": "`tiling`, `normalisation` or `none`",
     "JsonRecord": "any",
+    "ShellLine": "text",
 }
 """What a reader of JSON calls a type that has no table of its own."""
 

@@ -180,6 +180,18 @@ class CellposeModel:
         return np.ones(x.shape, np.uint16), [], []
 
 
+@pytest.mark.usefixtures("generators_free")
+def test_a_record_stays_in_its_folder(tmp_path):
+    """Also of an image that lies elsewhere: its folder may be one of raw data."""
+    folder = tmp_path / "results"
+    raw = tmp_path / "raw" / "img.tif"
+    raw.parent.mkdir()
+    for name in (raw, f"../raw/{raw.name}", folder / "day 2" / raw.name):
+        recorded(CellposeModel(), folder).eval(np.zeros((4, 4)), record_as=name)
+    records = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.json"))
+    assert records == ["results/day 2/img_masks.json", "results/img_masks.json"]
+
+
 def digest_of_network(model, folder, name):
     recorded(model, folder).eval(np.zeros((4, 4)), record_as=name)
     text = (folder / f"{name}_masks.json").read_text(encoding="utf-8")

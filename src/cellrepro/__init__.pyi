@@ -32,7 +32,7 @@ from .audits.torch_warning import explain_warning as explain_warning
 from .audits.training import audit_training as audit_training
 from .divergence.diverge import diverge as diverge
 from .divergence.growth import growth as growth
-from .show.watched_grids import watch as watch
+from .show.notebook_watch import watch as watch
 from .trace.check_dataset import check_dataset as check_dataset
 from .trace.check_repeatable import check_repeatable as check_repeatable
 from .trace.operation_audit import audit as audit
@@ -41,7 +41,7 @@ from .trace.torch_warnings import determinism_warnings as determinism_warnings
 # Does it matter, compared with what seeds and settings do?
 from .audits.seed_effects import which_seed_changes as which_seed_changes
 from .audits.training_effects import measure_effects as measure_effects
-from .show.figures.sensitivity import sensitivity as sensitivity
+from .show.sensitivity import sensitivity as sensitivity
 from .grid.grid import run_grid as run_grid
 from .grid.points import read_grid as read_grid
 from .comparison.consensus import agree as agree
@@ -78,7 +78,7 @@ from .exchange.verification import verify as verify
 
 # How do I hand it on?
 from .exchange.bioimageio.package import export_bioimageio as export_bioimageio
-from .exchange.bioimageio.package import measure_bioimageio as measure_bioimageio
+from .exchange.bioimageio.measured_elsewhere import measure_bioimageio as measure_bioimageio
 from .exchange.tracking import track as track
 
 # What these work on.

@@ -62,7 +62,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             "run.wrap:wrap_python", "Segment several times with a function of your own."
         ),
         "grid": Command(
-            "show.watched_grids:grid", "Run every combination of a grid file.", needs=_NOTEBOOKS
+            "show.shown_grid:grid", "Run every combination of a grid file.", needs=_NOTEBOOKS
         ),
         "watch": Command(
             "show.watched_grids:follow", "Show how far the grids of a store are.", needs=("rich",)
@@ -77,7 +77,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             about_this_cellpose=True,
         ),
         "sensitivity": Command(
-            "show.figures.sensitivity:sensitivity",
+            "show.sensitivity:sensitivity",
             "How many cells does each setting change?",
             needs=_NETWORK,
             about_this_cellpose=True,

@@ -104,7 +104,7 @@ def recorded(model: Model, folder: str | Path = ".", *, name: str | None = None)
     CellposeModel, Cellpose or CellposeDenoiseModel
         Stands in front of ``model`` and does what that does. Its ``eval`` takes one argument more:
         ``record_as``, the name of the image, or the path of the image or of the masks; for a list
-        of images a list of names.
+        of images a list of names. Of a path that leads out of ``folder`` the name alone counts.
 
     Raises
     ------
@@ -426,7 +426,8 @@ class _Recorder:
         digits = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:8]
         path = self.folder / f"cellpose-{digits}_masks.json"
         if name is not None:
-            path = self.folder / Path(name).with_name(f"{_stem(name)}_masks.json")
+            place = _within(self.folder, name)
+            path = self.folder / place.with_name(f"{_stem(name)}_masks.json")
             if not _may_replace(path, record):
                 taken = path
                 path = path.with_name(f"{_stem(name)}_{digits}_masks.json")
@@ -447,6 +448,15 @@ _NETWORKS = (
     ("restoration of the second channel", "dn", "net_chan2"),
 )
 """Role; attribute of the model that holds the network (``Cellpose.cp``); its attribute there."""
+
+
+def _within(folder: Path, name: str) -> Path:
+    """Give a path relative to the folder of the records; of one that leads out of it, its name."""
+    whole = os.path.abspath(folder / name)  # noqa: PTH100 - links in the folder stay as they are
+    try:
+        return Path(whole).relative_to(os.path.abspath(folder))  # noqa: PTH100
+    except ValueError:
+        return Path(Path(name).name)
 
 
 def _no_eval() -> None:

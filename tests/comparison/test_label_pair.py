@@ -10,7 +10,7 @@ from cellrepro.comparison.consensus import agree
 from cellrepro.comparison.label_numbers import canonical, numbering
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.number_remarks import number_remarks
-from cellrepro.explanation.two_results import label_notes
+from cellrepro.explanation.label_notes import label_notes
 
 
 def plane_of_cells(generator, n_rows=5, n_columns=6, least=1):

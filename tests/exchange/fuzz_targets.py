@@ -98,7 +98,7 @@ def _spec(data: bytes, folder: Path) -> None:
 
 def _bundle(data: bytes, folder: Path) -> None:
     from cellrepro.exchange.bundle import bundle_text, read_bundle
-    from cellrepro.exchange.signed.envelope import check_signature
+    from cellrepro.exchange.signed.signature_check import check_signature
 
     bundle = read_bundle(_written(data, folder, "x.intoto.jsonl"))
     for attestation in bundle.attestations:
@@ -129,7 +129,7 @@ def _failure(data: bytes, folder: Path) -> None:
 
 
 def _allowed_signers(data: bytes, folder: Path) -> None:
-    from cellrepro.exchange.signed.keys import read_allowed_signers
+    from cellrepro.exchange.signed.allowed_signers import read_allowed_signers
 
     read_allowed_signers(_written(data, folder, "allowed_signers"))
 

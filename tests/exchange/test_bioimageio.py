@@ -26,6 +26,7 @@ from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.bioimageio import packaged_weights
 from cellrepro.exchange.bioimageio.credits import Author, Citation, Credits
 from cellrepro.exchange.bioimageio.input_tile import InputTile, Scaling, choose_tile
+from cellrepro.exchange.bioimageio.measured_elsewhere import measure_bioimageio
 from cellrepro.exchange.bioimageio.measured_file import (
     MeasuredSubject,
     read_measured,
@@ -39,11 +40,7 @@ from cellrepro.exchange.bioimageio.measuring import (
     measure,
     usual_profiles,
 )
-from cellrepro.exchange.bioimageio.package import (
-    BioimageioPackage,
-    export_bioimageio,
-    measure_bioimageio,
-)
+from cellrepro.exchange.bioimageio.package import BioimageioPackage, export_bioimageio
 from cellrepro.exchange.bioimageio.resource_description import (
     COVER,
     DESCRIPTION,

@@ -20,7 +20,7 @@ import pytest
 import hostile_zips as zips
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.passport_making import passport_of
-from cellrepro.explanation.file_kinds import recognised
+from cellrepro.explanation.recognition import recognised
 from cellrepro.store.store import Store
 from conftest import listing
 from hostile_files import BASELINES, GRIDS, MASKS, SEGS, SIDECARS, WEIGHTS, safetensors, tensor

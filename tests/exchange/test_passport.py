@@ -16,7 +16,8 @@ from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_text, parse_bundle, read_bundle
-from cellrepro.exchange.kept_passports import keep_passports, kept_bundle, passports_of
+from cellrepro.exchange.current_passports import passports_of
+from cellrepro.exchange.kept_passports import keep_passports, kept_bundle
 from cellrepro.exchange.passport import files_digest
 from cellrepro.exchange.passport_export import export_passports
 from cellrepro.exchange.passport_making import passport_of
@@ -524,7 +525,7 @@ def test_a_store_that_cannot_be_written_is_no_hindrance(store, run, tmp_path, in
     assert answer.code == 0
     assert "passport      verdict    repeats  receipts" in answer.out
     assert answer.out.endswith("anyone could have written it: --sign KEY.pub says that you did\n")
-    assert "note: the passport is not kept in the store, too: the store" in answer.err
+    assert "note: the passport is not kept in the store, too: the store" in answer.out
     assert len(read_bundle(file).passports) == 2
 
 

@@ -57,12 +57,12 @@ def a_forged_passport_fits(contradictions):
 
 
 @breaks(
-    "cellrepro.exchange.signed.envelope:_check_one",
+    "cellrepro.exchange.signed.signature_check:_check_one",
     "A signature is good only if the key on the reader's list made it, whatever key it names.",
     tests=["tests/exchange/test_signatures.py::test_every_byte_of_message_and_signature_counts"],
 )
 def a_key_id_makes_a_signature_good(check_one):
-    from cellrepro.exchange.signed.envelope import SignatureCheck
+    from cellrepro.exchange.signed.signature_check import SignatureCheck
 
     def by_its_name(signature, message, allowed, now):
         for signer in allowed:
@@ -74,7 +74,7 @@ def a_key_id_makes_a_signature_good(check_one):
 
 
 @breaks(
-    "cellrepro.exchange.signed.keys:AllowedSigner.why_not_now",
+    "cellrepro.exchange.signed.allowed_signers:AllowedSigner.why_not_now",
     "A key whose time is over, or that may not sign passports, makes no signature good.",
     tests=["tests/exchange/test_signatures.py::test_options_of_a_signer_are_honoured"],
 )
@@ -131,14 +131,15 @@ def exchanged_files_overwrite_each_other(restore_all):
 
 
 @breaks(
-    "cellrepro.exchange.store_check:_leftovers",
+    "cellrepro.exchange.beside_runs_check:_leftovers",
     "A repair of the store leaves alone what a living process is working on.",
     tests=["tests/exchange/test_store_check.py::test_what_stopped_work_left_is_removed"],
 )
 def work_in_hand_is_swept_away(leftovers):
-    from cellrepro.exchange.folder_check import leftover
+    from cellrepro.exchange.files_on_disk import leftover
 
-    def everything_staged(root, on_disk):
+    def everything_staged(on_disk):
+        root = on_disk.root
         staged = sorted((root / ".staging").iterdir()) if (root / ".staging").is_dir() else []
         return [leftover(entry, on_disk, "it is of work that was stopped") for entry in staged]
 

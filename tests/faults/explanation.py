@@ -128,7 +128,7 @@ def a_missing_image_passes(judged):
 
 
 @breaks(
-    "cellrepro.explanation.baseline_check:_passes_without",
+    "cellrepro.explanation.baseline_comparison:_passes_without",
     "A check of a baseline names every cell that could vanish within its limits.",
     tests=["tests/explanation/test_baseline.py::test_what_the_limits_could_hide_by_trying"],
 )

@@ -82,7 +82,7 @@ def the_quietest_image_is_shown(image_weight):
 
 
 @breaks(
-    "cellrepro.show.report.section_cells:_Candidate.weight",
+    "cellrepro.show.report.section_worst:_Candidate.weight",
     "The worst image of the report is the one on which most cells changed, not most pixels.",
     tests=["tests/show/test_report.py::test_the_worst_image_is_the_one_whose_cells_change"],
 )

@@ -4,7 +4,7 @@ import pytest
 
 from cellrepro.audits import doctor
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.explanation.commands import LabSetup, commands_for
+from cellrepro.explanation.condition_commands import LabSetup, commands_for
 from cellrepro.explanation.describe import describe
 from cellrepro.explanation.tile_lines import tiles_along
 from cellrepro.model import cellpose_generation
@@ -99,7 +99,8 @@ def test_commands_are_those_of_the_version(installed):
     installed("3.1.1.2")
     commands = commands_for("image.tif", condition, {}, LabSetup())
     expected = "python -m cellpose --image_path image.tif --pretrained_model cyto3"
-    assert commands.shell.startswith(f"{expected} --chan 2 --chan2 1 --diameter 0   # ")
+    assert commands.shell.command == f"{expected} --chan 2 --chan2 1 --diameter 0"
+    assert commands.shell.notes
     call = "CellposeModel(model_type='cyto3').eval(image, channels=[2, 1], diameter=None)"
     assert commands.python == f"models.{call}"
     installed("4.0.9")

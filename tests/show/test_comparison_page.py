@@ -15,7 +15,7 @@ from PIL import Image
 from cellrepro import compare
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.errors import BadInput
-from cellrepro.show.figures.pixels import COLOURS, rgb
+from cellrepro.show.figures.colours import COLOURS, rgb
 from cellrepro.show.pages.cell_tiles import cell_tiles, changed_cells
 from cellrepro.show.pages.mask_pictures import compared_masks
 from cellrepro.store.store import Store

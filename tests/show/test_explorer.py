@@ -19,7 +19,8 @@ from cellrepro.show.explorer import stored_runs
 from cellrepro.show.explorer.stored_runs import explore_runs
 from cellrepro.show.explorer.view import View
 from cellrepro.show.explorer.widget import Explorer, explore
-from cellrepro.show.figures.pixels import AGREEMENT, COLOURS, DASHES, outlined
+from cellrepro.show.figures.colours import AGREEMENT, COLOURS, DASHES
+from cellrepro.show.figures.pixels import outlined
 from cellrepro.show.figures.pixels import painted as paint
 from cellrepro.store.store import Store
 from conftest import write_notebook

@@ -14,7 +14,10 @@ from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.show.explorer.planes import NarrowImage
 from cellrepro.show.figures import masks, style, training
 from cellrepro.show.figures.agreement import agreement_map, least_stable
-from cellrepro.show.figures.pixels import AGREED, AGREEMENT, COLOURS, DARKER, flat, rgb, shown_image
+from cellrepro.show.figures.colours import AGREED, AGREEMENT, COLOURS, DARKER, rgb
+from cellrepro.show.figures.pixels import shown_image
+from cellrepro.show.figures.scores import scores_of_runs
+from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.figures.style import WIDTH, Picture
 from cellrepro.store.store import Store
 from drawn import is_coloured, pixels, texts
@@ -173,17 +176,21 @@ def test_equal_curves_share_a_line(store):
 def test_equal_scores_are_counted(store):
     first = add_run(store, [(1.0, three())] * 2 + [(1.5, three(squares(second=False)))])
     other = add_run(store, [(2.0, three())], profile="cpu-1thread")
-    picture = training.scores_of_runs([first, other])
+    picture = scores_of_runs([first, other])
     assert "0.833 (1×), 1.000 (3×)" in texts(picture)
+    assert picture.alt == (
+        "A row of markers for each spec. AP@0.5 against the ground truth: 4 repeats. "
+        "images segmented: 0.833 to 1.000, 0.167 apart."
+    )
     drawn = {line.get_label(): line.get_xdata().tolist() for line in picture.axes[0].lines}
     assert drawn == {"cpu": [1, 1, pytest.approx(2.5 / 3)], "cpu-1thread": [1]}
     for score, repeat in zip((0.5, 0.75, 0.5), first.repeats, strict=True):
         repeat.manifest.train_scores = {"img_x": score, "img_y": None}
-    picture = training.scores_of_runs([first, other])
+    picture = scores_of_runs([first, other])
     assert "2 of 3 training images: 0.500 to 0.750, 0.250 apart" in texts(picture)
     drawn = [line.get_xdata().tolist() for line in picture.axes[1].lines]
     assert drawn == [[0.5, 0.75, 0.5], []]
-    assert "no run has a score" in texts(training.scores_of_runs([]))
+    assert "no run has a score" in texts(scores_of_runs([]))
 
 
 SIDE = 40

@@ -16,9 +16,10 @@ from cellrepro.divergence.first_difference import FirstDifference, OperationAt, 
 from cellrepro.divergence.growth import Moment
 from cellrepro.divergence.result import Divergence
 from cellrepro.errors import BadInput
-from cellrepro.show.figures.divergence import chain, step_map
 from cellrepro.show.figures.growth import growth_curve
 from cellrepro.show.figures.operations import operations_map
+from cellrepro.show.figures.stage_chain import chain
+from cellrepro.show.figures.step_map import step_map
 from cellrepro.store.ledger import STAGES
 from cellrepro.trace.operation_ledger import OperationRow
 from drawn import texts
@@ -31,6 +32,7 @@ STEP = FirstDifference(
     stage="backward",
     names=("m",),
     said="m: 408a8a4b in A, 0c4952cb in B",
+    is_of_bits=True,
     operation=OperationAt(OP, module="m", source=LINE, phase="backward", inputs="agree"),
     size=Size(max_abs=4.4e-11),
 )

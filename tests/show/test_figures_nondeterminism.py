@@ -10,7 +10,7 @@ from cellrepro.audits.effect import Effect
 from cellrepro.audits.seed_effects import SEEDS, SeedProbe, Trial
 from cellrepro.audits.training import TrainingAudit, Updates
 from cellrepro.errors import BadInput
-from cellrepro.show.figures import nondeterminism, seeds
+from cellrepro.show.figures import cost, loose_effects, nondeterminism, seeds
 from cellrepro.show.tables.operations import operation_table
 from cellrepro.store.store import Store
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
@@ -101,17 +101,17 @@ def test_loose_repeats_are_shown_by_what_differs(tmp_path):
     outcomes = [(1.5, three()), (1.5, three()), (1.75, three(img_b=squares(grown=8)))]
     loose = add_run(store, outcomes, loose="index_put")
     found = effect(key=loose.key, fixed_key=fixed.key, repeats=3)
-    picture = nondeterminism.results(store, found)
+    picture = loose_effects.results(store, found)
     letters = ["".join(text.get_text() for text in panel.texts) for panel in picture.axes]
     assert letters == ["AAABBC", "AAAAAB"]
-    picture = nondeterminism.masks_changed(store, found)
+    picture = loose_effects.masks_changed(store, found)
     assert "img_b, segmented" in picture.caption
-    assert "encoder.blocks.0.attn.weight" in texts(nondeterminism.weights_changed(store, found))
+    assert "encoder.blocks.0.attn.weight" in texts(loose_effects.weights_changed(store, found))
 
 
 def test_repeats_of_another_store_are_refused(tmp_path):
     with pytest.raises(BadInput, match=r"holds 0 repeats of .*give the store they were trained"):
-        nondeterminism.results(Store(tmp_path / "elsewhere"), effect())
+        loose_effects.results(Store(tmp_path / "elsewhere"), effect())
 
 
 def test_cost():
@@ -119,9 +119,11 @@ def test_cost():
         CostRow("plain", "as it is", 0.2, 1.0, 1.0, 1.0),
         CostRow("strict", "the lab", 0.21, 1.05, 0.98, 1.11),
     )
-    picture = nondeterminism.cost_bars(Cost("tiny", "cpu", 2, 3, 2, rows))
+    picture = cost.cost_bars(Cost("tiny", "cpu", 2, 3, 2, rows))
     assert "mode strict: 1.05 (0.98 to 1.11)" in texts(picture)
     assert [bar.get_width() for bar in picture.axes[0].patches] == [1.0, 1.05]
+    without_strict = cost.cost_bars(Cost("tiny", "cpu", 2, 3, 2, rows[:1]))
+    assert without_strict.get_suptitle() == "Time of a training step, plain Cellpose is 1"
 
 
 def test_seeds_row_by_row():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from cellrepro.errors import BadInput
 from cellrepro.show import rate_table, rates_by_size
 from cellrepro.show.inference_rates import inference_rates
 from cellrepro.show.made_on_demand import segment_sizes
@@ -58,6 +59,11 @@ def test_a_table_and_a_figure_say_how_fast(rates):
     highest = max(rate.megapixels_per_second.highest for rate in rates)
     assert pixels.get_ylim()[1] > 1.05 * highest
     assert images.get_ylim()[1] > 1.05 * max(rate.images_per_second.highest for rate in rates)
+
+
+def test_no_speed_is_no_figure():
+    with pytest.raises(BadInput, match="no speeds to draw; give those of runs that only segmented"):
+        rates_by_size([])
 
 
 @pytest.mark.slow

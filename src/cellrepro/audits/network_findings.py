@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from cellrepro.audits.findings import Finding
 from cellrepro.errors import CellreproError
-from cellrepro.explanation.describe import Description, describe
+from cellrepro.explanation.describe import describe
+from cellrepro.explanation.description import Description
 from cellrepro.model.cellpose_generation import generation_of, installed_version
 from cellrepro.model.weight_sources import cellpose_folder
 

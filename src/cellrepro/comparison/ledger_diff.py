@@ -30,6 +30,15 @@ class Difference:
         """Say what each side holds, as short as possible."""
         return f"{self.name}: {_in_words(self.a)} in A, {_in_words(self.b)} in B"
 
+    @property
+    def is_of_bits(self) -> bool:
+        """Whether nothing but the digests of the two sides can be said."""
+        return _is_digest(self.a) and _is_digest(self.b)
+
+
+def _is_digest(entry: LedgerRow | None) -> bool:
+    return entry is not None and entry.detail is None and entry.value is None
+
 
 def _in_words(entry: LedgerRow | None) -> str:
     if entry is None:

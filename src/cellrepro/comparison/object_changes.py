@@ -54,6 +54,43 @@ class ObjectKind(StrEnum):
         """The word for people: what counts as moved mostly overlaps less, and did not move."""
         return "shifted or reshaped" if self is ObjectKind.MOVED else str(self)
 
+    @property
+    def sign(self) -> str:
+        """A sign for those who see no colours."""
+        return _SHOWN[self].sign
+
+    def meaning(self, a: str, b: str) -> str:
+        """Say what it means of an object in two label images, of which people know these names."""
+        return _SHOWN[self].meaning.format(a=a, b=b)
+
+
+class _Shown(NamedTuple):
+    """How pages and figures show a kind."""
+
+    sign: str
+    meaning: str
+    """With the names ``{a}`` and ``{b}`` of the two label images."""
+
+
+_SHOWN = {
+    ObjectKind.KEPT: _Shown("=", "as before: a counterpart that covers it, less than 1 pixel away"),
+    ObjectKind.MOVED: _Shown("≈", "a counterpart that lies farther away or overlaps less"),
+    ObjectKind.LOST: _Shown("−", "only in {a}"),
+    ObjectKind.GAINED: _Shown("+", "only in {b}"),
+    ObjectKind.SPLIT: _Shown("1→n", "one in {a}, several in {b}"),
+    ObjectKind.MERGED: _Shown("n→1", "several in {a}, one in {b}"),
+}
+
+MOST_TELLING_FIRST = (
+    ObjectKind.LOST,
+    ObjectKind.GAINED,
+    ObjectKind.SPLIT,
+    ObjectKind.MERGED,
+    ObjectKind.MOVED,
+    ObjectKind.KEPT,
+)
+"""The kinds in the order in which a reader looks for cells."""
+
 
 class ObjectChange(NamedTuple):
     """The fate of one object, or of the objects that one split into or was merged from."""

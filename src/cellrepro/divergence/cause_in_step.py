@@ -52,7 +52,13 @@ def _with_computed(answer: Divergence, computed: FirstDifference) -> Divergence:
     first = answer.first
     assert first is not None  # what was computed otherwise differs
     if first.stage == "environment" and computed.op is not None:
-        in_environment = replace(computed, stage=first.stage, names=first.names, said=first.said)
+        in_environment = replace(
+            computed,
+            stage=first.stage,
+            names=first.names,
+            said=first.said,
+            is_of_bits=first.is_of_bits,
+        )
         return replace(answer, first=in_environment, computed=in_environment)
     if (first.stage, first.step) == (computed.stage, computed.step):
         return replace(answer, first=computed, computed=computed)

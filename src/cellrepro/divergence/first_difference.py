@@ -100,6 +100,8 @@ class FirstDifference:
     """The things that differ: variables, files, generators, groups of layers, images."""
     said: str
     """The first of these, with what each side holds."""
+    is_of_bits: bool = field(default=False, repr=False)
+    """Whether digests alone are known of the two sides, which tell nothing in a picture."""
     operation: OperationAt | None = field(default=None, repr=False)
     """The operation that made it, where one could be named."""
     size: Size = field(default=Size(), repr=False)
@@ -121,6 +123,7 @@ class FirstDifference:
             stage=difference.stage,
             names=tuple(names),
             said=difference.in_words(),
+            is_of_bits=difference.is_of_bits,
         )
 
     @derived

@@ -1,9 +1,9 @@
-"""Does Cellpose load from a file the network that was written into it? Runs in a child process."""
+"""Whether Cellpose loads from a file the network that was written into it."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cellrepro.comparison.weight_reading import open_weights
+from cellrepro.comparison.weight_tensors import Tensor
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import Damaged
 from cellrepro.images.folder import LabelledImage
@@ -63,7 +64,7 @@ def write_torch_file(weights: Path, file: Path) -> None:
 def written_and_checked(
     child: Child, *, source: ModelSource, weights: Path, file: Path, image: LabelledImage
 ) -> CellposeCheck:
-    """Entry point of the child process: write the file, load it through Cellpose, and compare."""
+    """Runs in a child process: write the file, load it through Cellpose, and compare."""
     with child.prepared() as device:
         write_torch_file(weights, file)
         child.tell("done", STEPS[0])
@@ -93,7 +94,8 @@ def check_cellpose_file(
     from cellrepro.model.network import build
 
     loaded = loaded_by_cellpose(file, device=device, dtype="float32")
-    counts = _refuse_other_tensors(loaded.model.net, weights, file)
+    tensors = open_weights(weights)
+    _refuse_other_tensors(loaded.model.net, tensors, file)
     if dtype != "float32":
         del loaded
         gc.collect()
@@ -108,8 +110,8 @@ def check_cellpose_file(
     tell(STEPS[2])
     masks = np.asarray(of_file.masks)
     return CellposeCheck(
-        n_tensors=counts[0],
-        n_parameters=counts[1],
+        n_tensors=len(tensors),
+        n_parameters=sum(tensor.n for tensor in tensors.values()),
         image=image.name,
         masks=array_digest(masks.astype(np.uint32)),
         n_cells=int(masks.max(initial=0)),
@@ -118,35 +120,35 @@ def check_cellpose_file(
     )
 
 
-def _refuse_other_tensors(network: CellposeNetwork, weights: Path, file: Path) -> tuple[int, int]:
-    """Compare every tensor bit by bit; returns the number of tensors and of parameters.
+def _refuse_other_tensors(
+    network: CellposeNetwork, expected: Mapping[str, Tensor], file: Path
+) -> None:
+    """Compare every tensor bit by bit.
 
     Cellpose 4.2.1.1 loads with ``strict=False``: it silently leaves missing tensors at random
     values and drops unknown ones.
     """
-    expected = open_weights(weights)
     actual = network.state_dict()
     missing = sorted(actual.keys() - expected.keys())
     more = sorted(expected.keys() - actual.keys())
     if missing or more:
         raise _other_network(file, f"it lacks {some(missing) or 'none'}, and drops {some(more)}")
-    wrong = []
-    for name, tensor in expected.items():
-        held = actual[name].detach().cpu().contiguous().reshape(-1).numpy()
-        is_same = (held.dtype.itemsize, tuple(actual[name].shape)) == (
-            tensor.read(0, 1).dtype.itemsize,
-            tensor.shape,
-        )
-        bits = held.view(f"<u{held.dtype.itemsize}")
-        pieces = range(0, tensor.n, _N_AT_ONCE)
-        if not is_same or not all(
-            np.array_equal(tensor.read(start, start + _N_AT_ONCE), bits[start : start + _N_AT_ONCE])
-            for start in pieces
-        ):
-            wrong.append(name)
+    wrong = [name for name, tensor in expected.items() if not _holds(actual[name], tensor)]
     if wrong:
         raise _other_network(file, f"{that_differ(len(wrong), 'tensor')}: {some(wrong)}")
-    return len(expected), sum(tensor.n for tensor in expected.values())
+
+
+def _holds(actual: torch.Tensor, expected: Tensor) -> bool:
+    """Whether a tensor of a network has the shape, the precision and the bits of one in a file."""
+    numbers = actual.detach().cpu().contiguous().reshape(-1).numpy()
+    n_bytes = numbers.dtype.itemsize
+    if (n_bytes, tuple(actual.shape)) != (expected.read(0, 1).dtype.itemsize, expected.shape):
+        return False
+    bits = numbers.view(f"<u{n_bytes}")
+    return all(
+        np.array_equal(expected.read(start, start + _N_AT_ONCE), bits[start : start + _N_AT_ONCE])
+        for start in range(0, expected.n, _N_AT_ONCE)
+    )
 
 
 def _refuse_other_masks(a: EvalOutput, b: EvalOutput, file: Path, image: str) -> None:

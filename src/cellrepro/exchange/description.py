@@ -9,12 +9,12 @@ from typing import Literal
 
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, read_bundle
-from cellrepro.exchange.signed.envelope import SignatureCheck
-from cellrepro.exchange.signed.keys import AllowedSigner, read_allowed_signers
+from cellrepro.exchange.signed.allowed_signers import AllowedSigner, read_allowed_signers
+from cellrepro.exchange.signed.signature_check import SignatureCheck
 from cellrepro.exchange.verified import VerifiedReceipt, VerifiedRepeat
 from cellrepro.explanation import describe as of_other_files
-from cellrepro.explanation.describe import Description
-from cellrepro.explanation.file_kinds import holds_passports
+from cellrepro.explanation.description import Description
+from cellrepro.explanation.recognition import holds_passports
 from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle

@@ -16,7 +16,8 @@ from cellrepro.exchange.archive.entry_names import PASSPORTS_FILE
 from cellrepro.exchange.archive.reading import ExportedFile
 from cellrepro.exchange.passport_check import contradictions, wrong_masks
 from cellrepro.exchange.problem import Problem
-from cellrepro.exchange.target_check import Checking, TargetFindings, what_is_missing
+from cellrepro.exchange.target_check import what_is_missing
+from cellrepro.exchange.target_findings import Checking, TargetFindings, verified_passports
 from cellrepro.progress import progress
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.seal import SUMS
@@ -90,10 +91,11 @@ def _check_one(
     bundle = contents.passports
     for passport in bundle.passports_of(sent.name):
         findings.problems += contradictions(passport, unpacked, where=PASSPORTS_FILE)
-    not_here = [*what_is_missing(sent.manifest, sent.missing)]
+    not_here = [*what_is_missing(sent.missing)]
     has_images = sent.spec.data_digest[:KEY_LENGTH] in contents.image_folders
     if not has_images:
         not_here.append(f"the folder of images {sent.spec.data}")
-    findings.add_passports(
-        sent.name, bundle, checking, where=where, not_here=not_here, has_images=has_images
-    )
+    for verified in verified_passports(
+        sent.name, bundle, checking, not_here=not_here, has_images=has_images
+    ):
+        findings.add_verified(verified, where=where)

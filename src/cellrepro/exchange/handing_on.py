@@ -5,21 +5,18 @@ In Python each kind of file has a function of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.form import EXPORT_ENDING
+from cellrepro.exchange.bioimageio.measured_elsewhere import measure_bioimageio
 from cellrepro.exchange.bioimageio.measured_file import MEASUREMENTS_ENDING
-from cellrepro.exchange.bioimageio.package import (
-    PACKAGE_ENDING,
-    USUAL_REPEATS,
-    export_bioimageio,
-    measure_bioimageio,
-)
+from cellrepro.exchange.bioimageio.measuring import USUAL_REPEATS
+from cellrepro.exchange.bioimageio.package import PACKAGE_ENDING, export_bioimageio
 from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR
 from cellrepro.exchange.bundle import BUNDLE_ENDING
 from cellrepro.exchange.cellpose_file import CELLPOSE_ENDING, export_cellpose_file
@@ -34,9 +31,37 @@ from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.terminal_values import Conditions
 
+_ExportKind = Literal[
+    "measurements", "package", "network", "passport of a file", "passports", "runs"
+]
+
 _OF_OTHER_FILES = ("where", "weights", "images", "passport", "sign")
 _OF_PACKAGES = ("author", "license", "cite", "name", "measured", "tolerance_factor")
 _OF_MEASURING = ("image", "profile", "repeats")
+
+_IN_A_PACKAGE = (_OF_OTHER_FILES, "in a package of bioimage.io")
+_BUT_FOR_PACKAGES = ((*_OF_PACKAGES, *_OF_MEASURING), f"but for NAME{PACKAGE_ENDING}")
+_IDLE: Mapping[_ExportKind, Sequence[tuple[Sequence[str], str]]] = {
+    "measurements": (
+        _IN_A_PACKAGE,
+        (_OF_PACKAGES, "in a file of measurements for a package"),
+    ),
+    "package": (_IN_A_PACKAGE,),
+    "network": (
+        _BUT_FOR_PACKAGES,
+        (("where", "weights", "images", "passport"), "in a file for Cellpose"),
+    ),
+    "passport of a file": (
+        _BUT_FOR_PACKAGES,
+        (("where", "weights", "images"), "in a passport of a network's file"),
+    ),
+    "passports": (
+        _BUT_FOR_PACKAGES,
+        (("weights", "images"), "in a file that holds passports alone"),
+    ),
+    "runs": (_BUT_FOR_PACKAGES,),
+}
+"""Options that would do nothing for a kind of file, and where that is so."""
 
 
 def export(
@@ -81,7 +106,7 @@ def export(
         ``KEY.pub``, an Ed25519 key of OpenSSH: signed by ssh-agent, else with the key file beside
         it.
     bioimageio : bool
-        A package of bioimage.io with a measured tolerance, whatever the file's ending.
+        A package of bioimage.io with a measured tolerance, also in a file of the name ``NAME.zip``.
     author : list of str, optional
         Of a package: ``NAME`` or ``NAME (GITHUB_USER)``.
     license : str, optional
@@ -147,52 +172,71 @@ def export(
     if not runs_and_file:
         raise BadInput("nothing was named; expected runs, and last the new file")
     *runs, file = runs_and_file
-    if bioimageio or file.endswith((PACKAGE_ENDING, MEASUREMENTS_ENDING)):
-        refuse_idle(_OF_OTHER_FILES, "in a package of bioimage.io")
-        run = _only_one(runs, file)
-        if file.endswith(MEASUREMENTS_ENDING):
-            refuse_idle(_OF_PACKAGES, "in a file of measurements for a package")
+    kind = _kind_of(file, runs, bioimageio=bioimageio, passport=passport)
+    for options, where_idle in _IDLE[kind]:
+        refuse_idle(options, where_idle)
+    match kind:
+        case "measurements":
             return measure_bioimageio(
-                run, file, image=image, profiles=profile, repeats=repeats, store=store, quiet=quiet
+                _only_one(runs, file),
+                file,
+                image=image,
+                profiles=profile,
+                repeats=repeats,
+                store=store,
+                quiet=quiet,
             )
-        return export_bioimageio(
-            run,
-            file,
-            authors=author or [],
-            license=license,
-            cite=cite or [],
-            name=name,
-            image=image,
-            profiles=profile,
-            repeats=repeats,
-            measured=measured or [],
-            factor=tolerance_factor,
-            store=store,
-            quiet=quiet,
-        )
-    refuse_idle((*_OF_PACKAGES, *_OF_MEASURING), f"but for NAME{PACKAGE_ENDING}")
+        case "package":
+            return export_bioimageio(
+                _only_one(runs, file),
+                file,
+                authors=author or [],
+                license=license,
+                cite=cite or [],
+                name=name,
+                image=image,
+                profiles=profile,
+                repeats=repeats,
+                measured=measured or [],
+                factor=tolerance_factor,
+                store=store,
+                quiet=quiet,
+            )
+        case "network":
+            return export_cellpose_file(
+                _only_one(runs, file), file, sign=sign, store=store, quiet=quiet
+            )
+        case "passport of a file":
+            return export_model_passport(runs[0], file, sign=sign)
+        case "passports":
+            return export_passports(runs, file, where=where, sign=sign, store=store)
+        case "runs":
+            return export_runs(
+                runs,
+                file,
+                where=where,
+                weights=weights,
+                images=images,
+                sign=sign,
+                store=store,
+                quiet=quiet,
+            )
+
+
+def _kind_of(file: str, runs: Sequence[str], *, bioimageio: bool, passport: bool) -> _ExportKind:
+    """Tell by its ending what a new file is to hold, unless an option says it."""
+    if file.endswith(MEASUREMENTS_ENDING):
+        return "measurements"
+    if bioimageio or file.endswith(PACKAGE_ENDING):
+        return "package"
     if file.endswith(CELLPOSE_ENDING):
-        refuse_idle(("where", "weights", "images", "passport"), "in a file for Cellpose")
-        return export_cellpose_file(
-            _only_one(runs, file), file, sign=sign, store=store, quiet=quiet
-        )
+        return "network"
     if len(runs) == 1 and Path(runs[0]).is_file() and not _is_grid(runs[0]):
-        refuse_idle(("where", "weights", "images"), "in a passport of a network's file")
-        return export_model_passport(runs[0], file, sign=sign)
+        return "passport of a file"
     if passport or file.endswith(BUNDLE_ENDING):
-        refuse_idle(("weights", "images"), "in a file that holds passports alone")
-        return export_passports(runs, file, where=where, sign=sign, store=store)
+        return "passports"
     if file.endswith(EXPORT_ENDING):
-        return export_runs(
-            runs,
-            file,
-            where=where,
-            weights=weights,
-            images=images,
-            sign=sign,
-            store=store,
-            quiet=quiet,
-        )
+        return "runs"
     raise BadInput(
         f"{file} has no ending that says what it is to hold; the new file comes last, after the "
         f"runs: NAME.cellrepro{EXPORT_ENDING} for runs, NAME{BUNDLE_ENDING} for passports, "

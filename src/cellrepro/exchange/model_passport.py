@@ -20,7 +20,8 @@ from cellrepro.exchange.model_statement import (
 from cellrepro.exchange.signed.signer import find_signer, fingerprint_of
 from cellrepro.exchange.statement import Builder, ResourceDescriptor
 from cellrepro.exchange.strict_json import JsonObject
-from cellrepro.explanation.describe import Description, describe
+from cellrepro.explanation.describe import describe
+from cellrepro.explanation.description import Description
 from cellrepro.results import Result, Row, derived
 from cellrepro.store.new_files import new_file
 from cellrepro.store.whole_files import write_whole

@@ -1,4 +1,4 @@
-"""Does a passport agree with the files of its repeat?"""
+"""Whether a passport agrees with the files of its repeat, and the masks with its manifest."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from cellrepro.store.stored_run import Repeat
 from cellrepro.words import short_digest, some
 
 _ASK = "ask its sender for the passport and the run as they were exported together"
-_MASKS_OF = "masks of "
-_IMAGE = "image "
 _NOT_NAMED = "nothing of this name"
 _MOST_REPORTED = 10
 """Limit of the contradictions that are reported one by one."""
@@ -33,10 +31,8 @@ def contradictions(passport: Passport, repeat: Repeat, *, where: str) -> Iterato
         yield Problem("damaged", str(error), where, _ASK)
         return
     claims = _facts(passport)
-    facts = _facts(expected)
-    for group, named in ((_MASKS_OF, passport.masks), (_IMAGE, passport.images)):
-        if not named:  # too many to name each
-            facts = {name: one for name, one in facts.items() if not name.startswith(group)}
+    # A passport of too many images names none of them.
+    facts = _facts(expected, with_masks=bool(passport.masks), with_images=bool(passport.images))
     wrong = [name for name in {**facts, **claims} if claims.get(name) != facts.get(name)]
     if not wrong:  # then compare what only people and other programs read
         claims = dict(_leaves(passport.attestation.statement.predicate))
@@ -57,16 +53,19 @@ def contradictions(passport: Passport, repeat: Repeat, *, where: str) -> Iterato
         yield Problem("contradiction", what, where, _ASK)
 
 
-def _facts(passport: Passport) -> Mapping[str, object]:
+def _facts(
+    passport: Passport, *, with_masks: bool = True, with_images: bool = True
+) -> Mapping[str, object]:
     """What a passport says that follows from the repeat alone, by name."""
-    together = passport.all_masks
+    masks = passport.masks if with_masks else {}
+    images = passport.images if with_images else {}
     return {
         "weights": passport.weights,
         "starting weights": passport.starting_weights,
         **{f"file {name}": digest for name, digest in passport.files.items()},
-        **{f"{_MASKS_OF}{image}": digests for image, digests in passport.masks.items()},
-        "all masks": together,
-        **{f"{_IMAGE}{name}": digest for name, digest in passport.images.items()},
+        **{f"masks of {image}": digests for image, digests in masks.items()},
+        "all masks": passport.all_masks,
+        **{f"image {name}": digest for name, digest in images.items()},
         **{f"version of {name}": version for name, version in passport.packages.items()},
         **{name: value for name, value in passport.environment.items() if name != "versions"},
         "vacuity": passport.vacuous,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.errors import CellreproError
 from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, bundle_to_hand_on
-from cellrepro.exchange.kept_passports import keep_passports, passports_of
+from cellrepro.exchange.current_passports import passports_of
+from cellrepro.exchange.kept_passports import keep_passports
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import find_signer, fingerprint_of
-from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
 from cellrepro.spec.sent_spec import refused_elsewhere
@@ -30,6 +30,8 @@ class ExportedPassports(Result):
     """The new file."""
     digest: str
     """SHA-256 of the file."""
+    notes: tuple[str, ...]
+    """What a user should know: what is not in it, and who will refuse it, a sentence each."""
     signed_by: str | None
     """Fingerprint of the key that signed; null where none was given."""
     _bundle: Bundle
@@ -74,8 +76,9 @@ class ExportedPassports(Result):
         ]
 
     def lines(self) -> Sequence[str]:
-        """Give the table, and say how to sign where nobody did."""
-        lines = [self.sentence(), *table_lines(self.rows())]
+        """Give the table and the notes, and say how to sign where nobody did."""
+        notes = [f"note: {note}" for note in self.notes]
+        lines = [self.sentence(), *table_lines(self.rows()), *notes]
         if self.signed_by is None:
             lines.append("anyone could have written it: --sign KEY.pub says that you did")
         return lines
@@ -124,29 +127,29 @@ def export_passports(
     signer = find_signer(sign)
     references = [runs] if isinstance(runs, str) else runs
     selection = select_repeats(opened_store, references, where=where)
-    for note in selection.notes:
-        print_note(note)
-    for spec in {repeat.spec.key: repeat.spec for repeat in selection.repeats}.values():
-        for note in refused_elsewhere(spec):
-            print_note(note)
+    specs = {repeat.spec.key: repeat.spec for repeat in selection.repeats}
     for repeat in selection.repeats:
         repeat.refuse_damage()
     bundle = passports_of(selection.repeats, store=opened_store, signer=signer)
     content = bundle_to_hand_on(bundle)
     with whole_file(path) as scratch:
         scratch.write_bytes(content)
-    _keep_if_possible(opened_store, bundle)
     return ExportedPassports(
         file=path,
         digest=hashlib.sha256(content).hexdigest(),
+        notes=(
+            *selection.notes,
+            *(note for spec in specs.values() for note in refused_elsewhere(spec)),
+            *_kept_if_possible(opened_store, bundle),
+        ),
         signed_by=fingerprint_of(signer),
         _bundle=bundle,
     )
 
 
-def _keep_if_possible(store: Store, bundle: Bundle) -> None:
-    """Keep what was exported; the store may be read-only, which is no error."""
+def _kept_if_possible(store: Store, bundle: Bundle) -> Iterator[str]:
+    """Keep what was exported; a sentence says that the store could not be written to."""
     try:
         keep_passports(store, bundle)
     except CellreproError as error:
-        print_note(f"the passport is not kept in the store, too: {error}")
+        yield f"the passport is not kept in the store, too: {error}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cellrepro.digests.digests import file_digest
-from cellrepro.exchange.folder_check import FilesOnDisk
+from cellrepro.exchange.files_on_disk import FilesOnDisk
 from cellrepro.exchange.problem import Mending, Move, Problem, PutAside, Remove, Restore, Write
 from cellrepro.store.locks import locked
 from cellrepro.store.removal import remove_empty, remove_file, remove_folder

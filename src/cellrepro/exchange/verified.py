@@ -10,8 +10,8 @@ from cellrepro.exchange.bundle import BundledReceipt
 from cellrepro.exchange.model_statement import AFTER_THE_FACT, ModelStatement
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.problem import Problem
-from cellrepro.exchange.signed.envelope import SignatureCheck, check_signature
-from cellrepro.exchange.signed.keys import AllowedSigner
+from cellrepro.exchange.signed.allowed_signers import AllowedSigner
+from cellrepro.exchange.signed.signature_check import SignatureCheck, check_signature
 
 _WORST_FIRST = ("bad", "unknown", "unsigned", "good")
 
@@ -90,14 +90,9 @@ class VerifiedRepeat:
 
     def bad_signatures(self, where: str) -> Iterator[Problem]:
         """A problem for each signature that is not by the key that it claims."""
-        remedy = "ask its sender for it once more, and by which key it was signed"
-        if self.signature.state == "bad":
-            what = f"the passport of {self.name} has a {self.signature}"
-            yield Problem("signature", what, where, remedy)
+        yield from bad_signature(f"the passport of {self.name}", self.signature, where)
         for each in self.receipts:
-            if each.signature.state == "bad":
-                what = f"the receipt of {each.machine} has a {each.signature}"
-                yield Problem("signature", what, where, remedy)
+            yield from bad_signature(f"the receipt of {each.machine}", each.signature, where)
 
 
 @dataclass(frozen=True)
@@ -143,6 +138,13 @@ class VerifiedModel:
         if self.build_type == AFTER_THE_FACT:
             return f"{seen}; how its network was trained is unknown, only what lies in it is said"
         return f"{seen}; its network was loaded back through Cellpose when it was written"
+
+
+def bad_signature(what: str, signature: SignatureCheck, where: str) -> Iterator[Problem]:
+    """A problem if a signature is not by the key that it claims."""
+    if signature.state == "bad":
+        remedy = "ask its sender for it once more, and by which key it was signed"
+        yield Problem("signature", f"{what} has a {signature}", where, remedy)
 
 
 def worst_signature(signed: Iterable[VerifiedRepeat | VerifiedModel]) -> SignatureCheck:

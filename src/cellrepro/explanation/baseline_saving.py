@@ -13,7 +13,7 @@ from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.comparison.spread_axes import AXES
 from cellrepro.errors import BadInput
-from cellrepro.explanation.baseline_check import limits_text
+from cellrepro.explanation.baseline_limits import limits_text
 from cellrepro.explanation.references import masks_of, reference_kind
 from cellrepro.results import Result, Row, json_text
 from cellrepro.spec import defaults

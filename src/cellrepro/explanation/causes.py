@@ -1,25 +1,17 @@
-"""What makes two results differ: both are made again, and the fewest changes between them found."""
+"""The causes of a difference: the fewest changes that lead from how A was made to how B was."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from importlib import metadata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cellrepro.explanation.conditions import IMAGE_CROP, VERSION, Condition, Crop, without
-from cellrepro.explanation.search import MOST_CHANGES, NETWORK_NOTE, Fit, Search
-from cellrepro.explanation.search_duration import SearchDuration
-from cellrepro.explanation.trials import Gap, Trials, Usual, gap_between, n_cells_in
-from cellrepro.model.weight_sources import ModelSource
-from cellrepro.model.window import Window
-from cellrepro.process.calling import in_child
-from cellrepro.process.child import Child
-from cellrepro.process.interrupts import EndRequest
+from cellrepro.explanation.conditions import IMAGE_CROP, Condition, Crop
+from cellrepro.explanation.search import MOST_CHANGES, Fit
+from cellrepro.explanation.trials import Gap, Trials, gap_between, n_cells_in
 from cellrepro.results import derived
 from cellrepro.spec.segmentation_settings import Settings
 
@@ -74,132 +66,10 @@ class Replayed:
     cut_short: bool = False
     """Whether the user ended the search, so that each side has the best fit until then."""
 
-
-def replay(
-    child: Child,
-    *,
-    sources: Mapping[str, ModelSource],
-    image: np.ndarray,
-    sides: Sequence[RecordedResult],
-    search_minutes: float,
-    end_request: EndRequest,
-    shorter: str = "",
-    window: Window | None = None,
-) -> Replayed:
-    """Runs in a child process: find the conditions of both results, and the changes between."""
-    recorded_a, recorded_b = sides
-    duration = SearchDuration(
-        most_minutes=search_minutes, shorter=shorter, say=partial(child.tell, "note")
-    )
-    with child.prepared() as device:
-        from cellrepro.determinism.generator_states import generators_kept
-
-        trials = Trials(
-            image,
-            partial(_built, child=child, sources=sources, device=device),
-            _usual(child, sources, metadata.version("cellpose")),
-            window=window,
-            elsewhere=partial(
-                _with_another_version, child=child, sources=sources, image=image, window=window
-            ),
-            tell=duration.add,
-        )
-        search = partial(
-            Search, trials, minutes=search_minutes / 2, is_ended=lambda: end_request.is_made
-        )
-        search_a, search_b = (
-            search(each.masks, known=each.condition, is_network_certain=each.is_network_certain)
-            for each in (recorded_a, recorded_b)
-        )
-        duration.expect("a", search_a.first_round())
-        duration.expect("b", search_b.first_round())
-        with generators_kept():
-            doubts = {"A": search_a.doubts_network(), "B": search_b.doubts_network()}
-            for letter in (letter for letter, is_doubted in doubts.items() if is_doubted):
-                child.tell("note", _network_note(letter, next(iter(sources))))
-            if doubts["B"] and not search_a.is_settled:
-                duration.begin("b")
-                b = search_b.fit(near={})
-                child.tell("done", "B")
-                duration.begin("a")
-                a = _fit_beside(search_a, b)
-                child.tell("done", "A")
-            else:
-                a = search_a.fit(near={})
-                child.tell("done", "A")
-                duration.begin("b")
-                b = _fit_beside(search_b, a)
-                child.tell("done", "B")
-            replayed = _Causes(trials, a, b, recorded_a, recorded_b).replayed()
-            child.tell("done", "causes")
-            return replace(replayed, cut_short=end_request.is_made)
-
-
-def _fit_beside(search: Search, other: Fit) -> Fit:
-    """Search near the condition of the other result, unless that has another network."""
-    near = without(other.believed, IMAGE_CROP)
-    if other.network_doubt and not search.is_settled:
-        return search.start_alone(near=near)
-    return search.fit(near=near)
-
-
-def _network_note(letter: str, network: str) -> str:
-    return (
-        f"{NETWORK_NOTE} than {network}, or the image was read otherwise: {letter} records the "
-        "settings that decide, and with them less than half of its cells are made again. What "
-        "nobody recorded is still tried, one value after the other, and no combinations; --model "
-        "takes the right network"
-    )
-
-
-def masks_under(
-    child: Child,
-    *,
-    sources: Mapping[str, ModelSource],
-    image: np.ndarray,
-    condition: Condition,
-    window: Window | None = None,
-) -> np.ndarray:
-    """Runs in a child process with a different version of Cellpose: segment under a condition."""
-    with child.prepared() as device:
-        build = partial(_built, child=child, sources=sources, device=device)
-        return Trials(image, build, _usual(child, sources), window=window).masks(condition)
-
-
-def _built(
-    model: str, precision: str, *, child: Child, sources: Mapping[str, ModelSource], device: Any
-) -> Any:
-    from cellrepro.model.network import build
-
-    return build(sources[model], seed=child.setup.seed, device=device, dtype=precision)
-
-
-def _usual(child: Child, sources: Mapping[str, ModelSource], version: str | None = None) -> Usual:
-    return Usual(next(iter(sources)), child.setup.profile.dtype, version)
-
-
-def _with_another_version(
-    condition: Condition,
-    *,
-    child: Child,
-    sources: Mapping[str, ModelSource],
-    image: np.ndarray,
-    window: Window | None,
-) -> np.ndarray:
-    """Segment under a condition, in a process that has its version of Cellpose."""
-    version = condition[VERSION]
-    task = partial(
-        masks_under,
-        sources=sources,
-        image=image,
-        condition=without(condition, VERSION),
-        window=window,
-    )
-    setup = replace(child.setup, cellpose=version)
-    return in_child(task, setup, label=f"replay with Cellpose {version}")
-
-
-# -- the changes between the two -------------------------------------------------------------
+    @property
+    def fits(self) -> list[tuple[str, Fit]]:
+        """How each was made, with its letter."""
+        return [("A", self.a), ("B", self.b)]
 
 
 class _ChangeSet(NamedTuple):
@@ -213,7 +83,7 @@ def _n_differing(changes: _ChangeSet) -> int:
     return changes.gap.n_differing
 
 
-class _Causes:
+class CauseSearch:
     """Looks for the fewest changes that lead from A's condition to B's.
 
     Of a side that was not made again only what is recorded may be called a cause.

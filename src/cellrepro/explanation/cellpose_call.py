@@ -98,6 +98,24 @@ class CellposeCall:
             names.append("float32")
         return names
 
+    def remarks(self) -> list[str]:
+        """Say in what the command line differs from the call in Python."""
+        remarks = []
+        unsaid = self.unsaid()
+        if unsaid:
+            remarks.append(f"the command line cannot say: {', '.join(unsaid)}")
+        if self.estimates_diameter:
+            remarks.append(
+                f"with the name {self.network} and no diameter, the command line estimates one; "
+                "the call in Python takes that of the network"
+            )
+        if self.generation == "2" and self.is_named:
+            remarks.append(
+                "the command line of Cellpose 2 averages four networks of this name, the call in "
+                "Python takes one"
+            )
+        return remarks
+
     def _words(self, name: str) -> _Words | None:
         value = self.settings[name]
         if isinstance(value, str) and value.isupper():

@@ -13,7 +13,7 @@ from cellrepro.comparison.weight_comparison import WeightsComparison, compare_ne
 from cellrepro.comparison.weight_files import compare_files
 from cellrepro.comparison.weight_reading import open_file
 from cellrepro.errors import BadInput
-from cellrepro.explanation.two_results import Comparison, Differs, not_finite_notes
+from cellrepro.explanation.two_results import Comparison, Differs
 from cellrepro.words import joined
 
 if TYPE_CHECKING:
@@ -70,6 +70,17 @@ def _differing_parts(
         yield "weights"
     if state is not None:
         yield from state.differing
+
+
+def not_finite_notes(weights: WeightsComparison | None) -> Iterator[str]:
+    """Say how many weights are NaN or infinite, as after a training that has diverged."""
+    if weights is None or not weights.n_not_finite:
+        return
+    vacuous = "vacuous: " if weights.verdict == Verdict.VACUOUS else ""
+    yield (
+        f"{vacuous}{weights.n_not_finite} of {weights.n_parameters} parameters are NaN or infinite "
+        "in A or B, and what is computed with them is no result; train with a lower learning rate"
+    )
 
 
 def _checkpoint_notes(a: FileContent, b: FileContent) -> Iterator[str]:

@@ -2,54 +2,31 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-
-from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.determinism import profiles
 from cellrepro.determinism.mode_names import Mode
-from cellrepro.determinism.profiles import Profile
 from cellrepro.determinism.seeds import seed_of
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.explanation.causes import RecordedResult, Replayed, replay
-from cellrepro.explanation.commands import Commands, LabSetup, commands_for, recorded_commands
+from cellrepro.explanation.causes import Replayed
+from cellrepro.explanation.commands import Commands
+from cellrepro.explanation.condition_commands import LabSetup, commands_for
 from cellrepro.explanation.conditions import IMAGE_CROP, MODEL, PRECISION, Condition
-from cellrepro.explanation.crops import in_common, part_shown, with_crop
 from cellrepro.explanation.explanation import Explanation
-from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
-from cellrepro.explanation.recorded_settings import (
-    MODEL_DIGEST,
-    NOT_RECORDED,
-    SettingOfBoth,
-    side_by_side,
-)
+from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.references import file_or_run, image_name
-from cellrepro.explanation.run_record import run_commands
-from cellrepro.explanation.search import NETWORK_NOTE, Fit, Reproduced
-from cellrepro.explanation.search_duration import DURATION_NOTE
-from cellrepro.explanation.sides import Side, networks, read_side, with_usual_networks
-from cellrepro.explanation.two_results import label_notes
-from cellrepro.explanation.window_choice import AUTO, chosen_window, tiles_needed
+from cellrepro.explanation.replay import ReplayedImage
+from cellrepro.explanation.replay_call import replay_window, replayed
+from cellrepro.explanation.search import Fit, Reproduced
+from cellrepro.explanation.side_pair import SidePair
+from cellrepro.explanation.sides import Side, networks, with_usual_networks
 from cellrepro.images.image_file import read_image
-from cellrepro.images.size_factor import factor_text, size_factor
 from cellrepro.model.weight_sources import ModelSource
-from cellrepro.model.window import Window
-from cellrepro.process.calling import in_child
-from cellrepro.process.child import Event
-from cellrepro.process.interrupts import end_on_request
-from cellrepro.process.process_ends import RunError
 from cellrepro.process.setup import Setup
-from cellrepro.progress import print_note, progress
-from cellrepro.progress_count import Progress
+from cellrepro.progress import print_note
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
-from cellrepro.store import nvidia_gpus
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Place, Quiet
 
@@ -57,11 +34,10 @@ _INTERRUPTED = (
     "the replay was interrupted: what the files record is above, and no cause was tried to its "
     "end; a first Ctrl-C alone ends the search with what it has found"
 )
-_WHAT_FOLLOWS_INTERRUPT = (
-    "the search ends with what it has found: after the segmentation that is being computed, and a "
-    "few more by which causes are named. Ctrl-C again ends it at once, with what the files record"
+_STACKS_NOT_REPLAYED = (
+    "stacks are not replayed, so what nobody recorded is not searched; `cellrepro segment` "
+    "with the settings of one side, and one of the other's, and `compare` say what it does"
 )
-_SAY_SECONDS = 30.0  # between two lines that say how far a search is
 
 
 def explain(
@@ -161,69 +137,47 @@ def explain(
     if image is None:
         _refuse_without_image({"model": model, "crop": crop})
         return _from_files(a, b, opened_store, log_a=log_a, log_b=log_b)
-    name = Path(image).stem
-    side_a = read_side(a, image=name, store=opened_store).with_log(log_a).with_cellpose_provided()
-    side_b = read_side(b, image=name, store=opened_store).with_log(log_b).with_cellpose_provided()
-    if side_a.masks.ndim != 2 or side_b.masks.ndim != 2:
-        return _of_stacks(side_a, side_b, image)
+    sides = SidePair.read(a, b, image=Path(image).stem, store=opened_store)
+    sides = sides.with_logs(log_a, log_b).each(Side.with_cellpose_provided)
+    if not sides.are_planes:
+        return _of_stacks(sides, image)
     pixels = read_image(image)
-    side_a, side_b = _with_crops(
-        side_a.with_reading_of(pixels), side_b.with_reading_of(pixels), pixels.shape[:2]
-    )
-    shown = _compared(side_a, side_b)
-    notes: tuple[str, ...] = ()
+    sides = sides.each(lambda side: side.with_reading_of(pixels)).with_crops(pixels.shape[:2])
+    shown = sides.compared()
+    note = ""
     if model is None:
-        side_a = side_a.with_recorded_network(opened_store)
-        side_b = side_b.with_recorded_network(opened_store)
-        side_a, side_b, note = with_usual_networks(side_a, side_b)
-        notes = (note,) if note else ()
-    sources = networks((side_a, side_b), model, opened_store)
+        sides, note = _with_networks(sides, opened_store)
+    sources = networks((sides.a, sides.b), model, opened_store)
     profile_settings = profiles.load(profile)
+    by_hand = sides.by_hand()
     window = None
-    replayed = None
+    made_again = None
     interrupted = False
-    by_hand = _by_hand(side_a, side_b)
     if shown.result.n_differing and not by_hand.explains_all:
         if crop is not None:
-            window = _window(crop, side_a, side_b)
+            window = replay_window(crop, sides)
         setup = Setup(profile_settings, mode, seed_of(mode, seed))
-        if not quiet:
-            for note in notes:
-                print_note(note)
+        if note and not quiet:
+            print_note(note)
+        replayed_image = ReplayedImage(pixels, sources, window)
         try:
-            replayed = _replayed(
-                side_a,
-                side_b,
-                pixels,
-                sources,
-                setup,
-                window=window,
-                minutes=minutes,
-                quiet=quiet,
-            )
+            made_again = replayed(sides, replayed_image, setup, minutes=minutes, quiet=quiet)
         except KeyboardInterrupt:
             interrupted = True
-    if replayed is not None:
-        interrupted = replayed.cut_short
     lab_setup = LabSetup(profile, profile_settings.dtype, mode, seed)
-    fit_a = None if replayed is None else replayed.a
-    fit_b = None if replayed is None else replayed.b
     return Explanation(
-        a=side_a,
-        b=side_b,
+        a=sides.a,
+        b=sides.b,
         result=shown.result,
-        replayed=replayed,
-        settings=_settings(side_a, side_b),
-        commands={
-            "a": _commands(side_a, fit_a, image, sources, lab_setup),
-            "b": _commands(side_b, fit_b, image, sources, lab_setup),
-        },
-        part=part_shown(side_a, side_b),
-        not_replayed=_INTERRUPTED if interrupted and replayed is None else None,
+        replayed=made_again,
+        settings=sides.settings,
+        commands=_commands_for_both(sides, made_again, image, sources, lab_setup),
+        part=sides.part,
+        not_replayed=_INTERRUPTED if interrupted else None,
         window=window,
-        notes=(*shown.notes, *notes, *by_hand.notes),
+        notes=(*shown.notes, *([note] if note else []), *by_hand.notes),
         by_hand=by_hand,
-        interrupted=interrupted,
+        interrupted=interrupted or (made_again is not None and made_again.cut_short),
     )
 
 
@@ -236,219 +190,26 @@ def _refuse_without_image(options: Mapping[str, object]) -> None:
             )
 
 
-def _window(crop: str | Sequence[int], a: Side, b: Side) -> Window:
-    for side in (a, b):
-        if IMAGE_CROP in side.known:
-            raise BadInput(
-                f"{side.name} shows a part of the image, where its cells are replayed; crop is for "
-                "two results of the whole image: leave it out"
-            )
-    return chosen_window(crop, a.masks, b.masks)
+def _with_networks(sides: SidePair, store: Store) -> tuple[SidePair, str]:
+    """Add the networks that the files record, or else the usual ones, with a sentence on these."""
+    recorded = sides.each(lambda side: side.with_recorded_network(store))
+    a, b, note = with_usual_networks(recorded.a, recorded.b)
+    return SidePair(a, b), note
 
 
-def _from_files(
-    a: str, b: str, store: Store, *, log_a: str | Path | None, log_b: str | Path | None
-) -> Explanation:
-    """Explain by files alone; nothing is segmented."""
-    files = [Path(reference) for reference in (a, b) if Path(reference).exists()]
-    image = image_name(files[0].stem) if len(files) == 1 else None
-    side_a = read_side(a, image=image, store=store, with_network=False).with_log(log_a)
-    side_b = read_side(b, image=image, store=store, with_network=False).with_log(log_b)
-    why_not_compared = None
-    shown = None
-    try:
-        side_a, side_b = _laid_on_each_other(side_a, side_b)
-        shown = _compared(side_a, side_b)
-    except BadInput as error:
-        why_not_compared = str(error)
-    by_hand = _by_hand(side_a, side_b)
-    return Explanation(
-        a=side_a,
-        b=side_b,
-        result=None if shown is None else shown.result,
-        replayed=None,
-        settings=_settings(side_a, side_b),
-        commands={
-            "a": _recorded_commands(side_a, image=None),
-            "b": _recorded_commands(side_b, image=None),
-        },
-        part=part_shown(side_a, side_b),
-        not_replayed=why_not_compared,
-        from_files=True,
-        notes=(*(() if shown is None else shown.notes), *by_hand.notes),
-        by_hand=by_hand,
-    )
-
-
-class _MasksInCommon(NamedTuple):
-    """The comparison of what both sides show, and how the masks were read."""
-
-    result: MaskComparison
-    notes: tuple[str, ...]
-
-
-def _compared(a: Side, b: Side) -> _MasksInCommon:
-    masks_a = in_common(a, b)
-    masks_b = in_common(b, a)
-    result = compare_masks(masks_a, masks_b)
-    return _MasksInCommon(result, tuple(label_notes(masks_a, masks_b, result)))
-
-
-def _by_hand(a: Side, b: Side) -> EffectOfHand:
-    return effect_of_hand(EditedSide("A", a.masks, a.edits), EditedSide("B", b.masks, b.edits))
-
-
-def _laid_on_each_other(a: Side, b: Side) -> tuple[Side, Side]:
-    """Both sides, the smaller with its crop in the larger, if they differ in shape."""
-    if a.masks.shape == b.masks.shape:
-        return a, b
-    if a.masks.ndim != 2 or b.masks.ndim != 2:
-        raise BadInput(_of_other_shapes(a, b))
-    shape = max(a.masks.shape, b.masks.shape, key=np.prod)
-    try:
-        return _with_crops(a, b, shape)
-    except BadInput as error:
-        raise BadInput(_not_of_one_image(a, b)) from error
-
-
-def _with_crops(a: Side, b: Side, shape: tuple[int, ...]) -> tuple[Side, Side]:
-    return with_crop(a, b, shape), with_crop(b, a, shape)
-
-
-def _not_of_one_image(a: Side, b: Side) -> str:
-    """Say why two planes of different sizes are not compared."""
-    if size_factor(a.masks.shape, b.masks.shape) is not None:
-        factor = factor_text("A", a.masks.shape, "B", b.masks.shape)
-        return f"A has masks of shape {a.masks.shape}, and B of {b.masks.shape}{factor}"
-    return (
-        f"{a.name} has masks of shape {a.masks.shape}, and {b.name} of {b.masks.shape}: neither "
-        "shows a part of the other, so no cell is compared"
-    )
-
-
-def _of_other_shapes(a: Side, b: Side) -> str:
-    return (
-        f"{a.name} has masks of shape {a.masks.shape}, {b.name} of {b.masks.shape}; expected two "
-        "planes (Y, X), or two stacks (Z, Y, X) of one shape"
-    )
-
-
-def _of_stacks(a: Side, b: Side, image: str | Path) -> Explanation:
-    """Explain two stacks by files alone: they are not replayed."""
-    if a.masks.shape != b.masks.shape:
-        raise BadInput(_of_other_shapes(a, b))
-    if not Path(image).is_file():
-        raise no_such_file(image, expected="the image that both are of")
-    shown = _compared(a, b)
-    return Explanation(
-        a=a,
-        b=b,
-        result=shown.result,
-        notes=shown.notes,
-        replayed=None,
-        settings=_settings(a, b),
-        commands={
-            "a": _recorded_commands(a, image=str(image)),
-            "b": _recorded_commands(b, image=str(image)),
-        },
-        not_replayed=(
-            "stacks are not replayed, so what nobody recorded is not searched; `cellrepro segment` "
-            "with the settings of one side, and one of the other's, and `compare` say what it does"
-        ),
-    )
-
-
-def _replayed(
-    a: Side,
-    b: Side,
-    image: np.ndarray,
+def _commands_for_both(
+    sides: SidePair,
+    made_again: Replayed | None,
+    image: str | Path,
     sources: Mapping[str, ModelSource],
-    setup: Setup,
-    *,
-    window: Window | None,
-    minutes: float,
-    quiet: bool,
-) -> Replayed:
-    results = [
-        RecordedResult(
-            side.condition(sources),
-            side.masks if window is None else window.cells_of(side.masks),
-            _is_network_certain(side, sources),
-        )
-        for side in (a, b)
-    ]
-    with (
-        progress(3, "replays", quiet=quiet, even=False) as bar,
-        end_on_request(_WHAT_FOLLOWS_INTERRUPT, quiet=quiet) as end_request,
-    ):
-        task = partial(
-            replay,
-            sources=sources,
-            image=image,
-            sides=results,
-            search_minutes=minutes,
-            end_request=end_request,
-            shorter=_what_makes_it_shorter(a, b, setup.profile, window),
-            window=window,
-        )
-        try:
-            return in_child(task, setup, label="replays", on_event=_SearchListener(bar))
-        except RunError as error:
-            if end_request.is_made:  # it came before the process could take it as a request
-                raise KeyboardInterrupt from error
-            raise
-
-
-def _is_network_certain(side: Side, sources: Mapping[str, ModelSource]) -> bool:
-    """Whether a network at hand has the digest of the one that made a side."""
-    of_run = side.model.digest if side.run is not None and side.model is not None else None
-    recorded = {side.record.value(MODEL_DIGEST), of_run} - {None, NOT_RECORDED}
-    return bool(recorded & {source.digest for source in sources.values()})
-
-
-def _what_makes_it_shorter(a: Side, b: Side, profile: Profile, window: Window | None) -> str:
-    """What a user can do about a search that takes too long."""
-    ways = ["Ctrl-C ends it with what it has found"]
-    with suppress(BadInput):  # where no window shows the difference
-        if window is None:
-            needed = tiles_needed(_window(AUTO, a, b), a.masks.shape)
-            if needed.n < needed.of:
-                ways.append(
-                    f"--crop auto replays a window around changed cells, on {needed.n} of the "
-                    f"image's {needed.of} tiles"
-                )
-    if profile.kind == "cpu":
-        ways += [f"--profile auto computes on {gpu['name']}" for gpu in nvidia_gpus.gpus()[:1]]
-    return "; ".join(ways)
-
-
-class _SearchListener:
-    """Shows the events of the process that searches in a progress bar."""
-
-    def __init__(self, bar: Progress) -> None:
-        self._bar = bar
-        self._said_at = time.monotonic()
-
-    def __call__(self, event: Event) -> None:
-        if event.kind == "done":
-            self._bar.advance(event.text)
-        elif event.kind == "note" and event.text.startswith((DURATION_NOTE, NETWORK_NOTE)):
-            self._bar.say(event.text)
-        elif event.kind == "note":
-            self._bar.note(event.text)
-            if time.monotonic() - self._said_at > _SAY_SECONDS:
-                self._said_at = time.monotonic()
-                self._bar.say(event.text)
-
-
-def _recorded_commands(side: Side, *, image: str | None) -> Commands | None:
-    if side.run is not None:
-        return run_commands(side.run, image=image)
-    return recorded_commands(side.record, image=image, is_stack=side.masks.ndim > 2)
-
-
-def _settings(a: Side, b: Side) -> tuple[SettingOfBoth, ...]:
-    return side_by_side({**a.recorded, **a.known}, {**b.recorded, **b.known})
+    setup: LabSetup,
+) -> dict[str, Commands | None]:
+    fit_a = None if made_again is None else made_again.a
+    fit_b = None if made_again is None else made_again.b
+    return {
+        "a": _commands(sides.a, fit_a, image, sources, setup),
+        "b": _commands(sides.b, fit_b, image, sources, setup),
+    }
 
 
 def _commands(
@@ -468,3 +229,56 @@ def _commands(
         return None  # nobody recorded how it was made
     usual: Condition = {PRECISION: setup.dtype, MODEL: next(iter(sources), NOT_RECORDED)}
     return commands_for(str(image), {**usual, **condition}, sources, setup)
+
+
+# -- without a replay ------------------------------------------------------------------------
+
+
+def _from_files(
+    a: str, b: str, store: Store, *, log_a: str | Path | None, log_b: str | Path | None
+) -> Explanation:
+    """Explain by files alone; nothing is segmented."""
+    files = [Path(reference) for reference in (a, b) if Path(reference).exists()]
+    image = image_name(files[0].stem) if len(files) == 1 else None
+    sides = SidePair.read(a, b, image=image, store=store, with_network=False)
+    sides = sides.with_logs(log_a, log_b)
+    why_not_compared = None
+    shown = None
+    try:
+        sides = sides.laid_on_each_other()
+        shown = sides.compared()
+    except BadInput as error:
+        why_not_compared = str(error)
+    by_hand = sides.by_hand()
+    return Explanation(
+        a=sides.a,
+        b=sides.b,
+        result=None if shown is None else shown.result,
+        replayed=None,
+        settings=sides.settings,
+        commands=sides.recorded_commands(image=None),
+        part=sides.part,
+        not_replayed=why_not_compared,
+        from_files=True,
+        notes=(*(() if shown is None else shown.notes), *by_hand.notes),
+        by_hand=by_hand,
+    )
+
+
+def _of_stacks(sides: SidePair, image: str | Path) -> Explanation:
+    """Explain two stacks by files alone: they are not replayed."""
+    if sides.a.masks.shape != sides.b.masks.shape:
+        raise sides.of_other_shapes()
+    if not Path(image).is_file():
+        raise no_such_file(image, expected="the image that both are of")
+    shown = sides.compared()
+    return Explanation(
+        a=sides.a,
+        b=sides.b,
+        result=shown.result,
+        notes=shown.notes,
+        replayed=None,
+        settings=sides.settings,
+        commands=sides.recorded_commands(image=str(image)),
+        not_replayed=_STACKS_NOT_REPLAYED,
+    )

@@ -1,8 +1,8 @@
-"""Why two results of one image differ: the answer of `explain`, and its lines for a terminal."""
+"""Why two results of one image differ: the answer of `explain`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,19 +12,14 @@ from cellrepro.explanation.causes import Change, Replayed
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.conditions import IMAGE_CROP
 from cellrepro.explanation.crops import Part
+from cellrepro.explanation.explanation_lines import explanation_lines
 from cellrepro.explanation.hand_edits import EffectOfHand
-from cellrepro.explanation.recorded_lines import recorded_lines
-from cellrepro.explanation.recorded_settings import NOT_RECORDED, SettingOfBoth
+from cellrepro.explanation.recorded_settings import SettingOfBoth
 from cellrepro.explanation.search import Fit, Reproduced
-from cellrepro.explanation.setting_meanings import value_text
 from cellrepro.explanation.sides import Side
-from cellrepro.explanation.two_results import no_cell_note
 from cellrepro.model.window import Window
 from cellrepro.results import Result, Row, derived
-from cellrepro.words import amount, joined, pixels_text, share_text, some
-
-_MOST_UNKNOWN = 6
-_MOST_EMPTY = 8
+from cellrepro.words import amount, joined, share_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,7 +58,7 @@ class Explanation(Result):
 
     @derived
     def verdict(self) -> Verdict:
-        """As in `compare`."""
+        """The verdict, as in `compare`."""
         if self.vacuous:
             return Verdict.VACUOUS
         if self.differs or self.result is None:
@@ -103,8 +98,7 @@ class Explanation(Result):
             return True
         if self.replayed is None:
             return False
-        fits = (self.replayed.a, self.replayed.b)
-        return any(fit.found == Reproduced.VACUOUS for fit in fits)
+        return any(fit.found == Reproduced.VACUOUS for _, fit in self.replayed.fits)
 
     @property
     def differs(self) -> bool:
@@ -162,6 +156,11 @@ class Explanation(Result):
         cut_short = "; the search was cut short" if self.interrupted else ""
         return f"{differ}; {caused_by}; {remains}{cut_short}"
 
+    @property
+    def sides(self) -> list[tuple[str, Side]]:
+        """Both sides, each with its letter."""
+        return [("A", self.a), ("B", self.b)]
+
     def _recorded(self) -> str:
         """Say what the two record differently."""
         names = [
@@ -183,7 +182,7 @@ class Explanation(Result):
 
     def lines(self) -> list[str]:
         """Say what differs, what each side records, what caused it, how to make each again."""
-        return list(_lines(self))
+        return list(explanation_lines(self))
 
 
 def _crop_as_cause(part: Part) -> Change:
@@ -196,237 +195,3 @@ def _crop_as_cause(part: Part) -> Change:
         cells=part.n_outside + part.n_cut,
         of_cells=part.n_cells,
     )
-
-
-# -- lines for a terminal --------------------------------------------------------------------
-
-
-def _lines(explanation: Explanation) -> Iterator[str]:
-    result = explanation.result
-    for letter, side in _sides(explanation):
-        written_by = f", written by {side.record.written_by}" if side.record.written_by else ""
-        yield f"{letter}: {side.name} ({side.kind}{written_by})"
-    if explanation.part is not None:
-        yield from _part_lines(explanation, explanation.part)
-    if result is not None and result.n_differing:
-        n_cells = result.n_objects_a + result.n_objects_b
-        yield (
-            f"{result.n_unmatched} of {amount(n_cells, 'cell')} of both sides have no counterpart "
-            f"in the other ({share_text(result.changed)}), {pixels_text(result.ppm)} differ"
-        )
-        yield from _empty_lines(result)
-    elif result is not None and explanation.part is None and not explanation.vacuous:
-        yield explanation.sentence()
-    yield from explanation.notes
-    if explanation.from_files:
-        yield from recorded_lines(explanation)
-        return
-    if result is not None and result.n_differing:
-        yield from _recorded_lines(explanation)
-        yield from _cause_lines(explanation)
-    if explanation.vacuous:
-        yield from _vacuous_lines(explanation)
-    yield from _command_lines(explanation)
-
-
-def _empty_lines(result: MaskComparison) -> Iterator[str]:
-    """Say of a side without a cell what usually makes it so."""
-    for letter, n_objects in (("A", result.n_objects_a), ("B", result.n_objects_b)):
-        if not n_objects:
-            yield no_cell_note(letter)
-
-
-def _sides(explanation: Explanation) -> list[tuple[str, Side]]:
-    return [("A", explanation.a), ("B", explanation.b)]
-
-
-def _fits(replayed: Replayed) -> list[tuple[str, Fit]]:
-    return [("A", replayed.a), ("B", replayed.b)]
-
-
-def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
-    """Say where one side shows a part of the image."""
-    cropped = part.of.upper()
-    whole = "B" if part.of == "a" else "A"
-    yield (
-        f"{cropped} shows {share_text(part.share)} of the image: rows {part.rows[0]} to "
-        f"{part.rows[1]} and columns {part.columns[0]} to {part.columns[1]} of {whole}. Of "
-        f"{whole}'s {amount(part.n_cells, 'cell')} {part.n_outside} lie outside of it, and "
-        f"{part.n_cut} are cut by its border, so that these differ for that alone"
-    )
-    result = explanation.result
-    n_cells = 0 if result is None else result.n_objects_a
-    if result is None or result.n_differing:
-        yield "what follows is about the part that both show:"
-    elif n_cells:
-        yield (
-            f"in the part that both show, {amount(n_cells, 'cell')} or pieces of cells, every "
-            f"pixel is the same: {cropped} is cut out of {whole}'s masks, and nothing else differs"
-        )
-
-
-def _recorded_lines(explanation: Explanation) -> Iterator[str]:
-    """Say what the two record, and of what they record nothing."""
-    for letter, side in _sides(explanation):
-        for remark in side.record.remarks:
-            yield f"{letter}: {remark}"
-    for setting in explanation.settings:
-        if setting.a != setting.b and setting.is_recorded_by_both:
-            yield f"recorded: {setting.name} {value_text(setting.a)} and {value_text(setting.b)}"
-    unknown_of = {
-        "A": [each.name for each in explanation.settings if each.a == NOT_RECORDED],
-        "B": [each.name for each in explanation.settings if each.b == NOT_RECORDED],
-    }
-    for letter, unknown in unknown_of.items():
-        if unknown:
-            yield f"nobody recorded of {letter}: {some(unknown, _MOST_UNKNOWN)}"
-
-
-def _cause_lines(explanation: Explanation) -> Iterator[str]:
-    """Say which side was not made again, the causes and what they leave, or why none was sought."""
-    replayed = explanation.replayed
-    if replayed is None:
-        if explanation.by_hand.explains_all:
-            yield "but for what was done by hand, the two are the same in every pixel"
-        if explanation.not_replayed:
-            yield explanation.not_replayed
-        return
-    if explanation.window is not None:
-        n_cells = replayed.a.n_target + replayed.b.n_target
-        yield (
-            f"replayed: {explanation.window.in_words} alone, and what follows holds for the "
-            f"{amount(n_cells, 'cell')} of both sides that lie wholly there"
-        )
-    if explanation.interrupted:
-        yield "cut short: you ended the search, and what follows is what it had found until then"
-    for letter, fit in _fits(replayed):
-        if fit.found not in (Reproduced.MADE, Reproduced.VACUOUS):
-            if fit.network_doubt:
-                yield _other_network_line(letter, fit, explanation)
-            else:
-                yield _not_made_line(letter, fit, cut_short=explanation.interrupted)
-    for cause in replayed.causes:
-        yield _cause_line(explanation, cause)
-    if not explanation.vacuous:
-        yield _remainder_line(explanation, replayed)
-
-
-def _other_network_line(letter: str, fit: Fit, explanation: Explanation) -> str:
-    """Say that a side was probably made with a different network, or not searched for that."""
-    if fit.network_doubt == "not searched":
-        return (
-            f"how {letter} was made was not searched, as the network is probably not the one that "
-            "made the two"
-        )
-    side = explanation.a if letter == "A" else explanation.b
-    recorded = side.record.values.get("model")
-    named = f" (its file names {recorded.value})" if recorded is not None else ""
-    return (
-        f"{letter} was probably made with a different network{named}: the settings that decide are "
-        f"recorded, and with them, or with {amount(fit.tried, 'setting')} tried, at most "
-        f"{fit.exact} of its {amount(fit.n_target, 'cell')} are made again pixel for pixel. Give "
-        "its network with --model"
-    )
-
-
-def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
-    """Say how near a search came that did not make a side again."""
-    tried = f"{amount(fit.tried, 'setting')} tried"
-    if fit.stopped and cut_short:
-        tried += " until you ended the search"
-    elif fit.stopped:
-        tried += ", when time was up (--minutes gives it more)"
-    if fit.cells_left == fit.of_cells:
-        return (
-            f"how {letter} was made was not found: none of {tried} makes one of its "
-            f"{amount(fit.n_target, 'cell')}, not even with a different outline"
-        )
-    changes = [
-        f"{name} {value_text(value)}"
-        for name, value in fit.nearest.items()
-        if fit.start.get(name) != value
-    ]
-    nearest = ", ".join(changes) or "what is recorded, or else usual"
-    if fit.found == Reproduced.IN_PART:
-        result = f"{letter} was found in part"
-    else:
-        result = f"how {letter} was made was not found"
-    return (
-        f"{result}: the nearest of {tried} is {nearest}; it makes {fit.exact} of {letter}'s "
-        f"{amount(fit.n_target, 'cell')} pixel for pixel, and leaves {fit.cells_left} of "
-        f"{amount(fit.of_cells, 'cell')}, {letter}'s and its own, without a counterpart "
-        f"({amount(fit.pixels_left, 'pixel')} differ)"
-    )
-
-
-def _cause_line(explanation: Explanation, cause: Change) -> str:
-    return (
-        f"cause: {cause.name}, {value_text(cause.a)} in A and {value_text(cause.b)} in B"
-        f"{_found_by_trying(explanation, cause.name)}; made alone in A's settings, this changes "
-        f"{cause.cells} of {amount(cause.of_cells, 'cell')} (those of A, and of A with it)"
-    )
-
-
-def _found_by_trying(explanation: Explanation, name: str) -> str:
-    """Say of which sides a value was searched, as no file records it."""
-    missing = [letter for letter, side in _sides(explanation) if name not in side.known]
-    return f" (of {' and '.join(missing)} found by trying)" if missing else ""
-
-
-def _remainder_line(explanation: Explanation, replayed: Replayed) -> str:
-    """Say how much no change explains, and what may be behind it."""
-    n_left, n_pixels = replayed.left
-    if not explanation.unexplained:
-        rest = f", but for {amount(n_pixels, 'pixel')} of B" if n_pixels else ""
-        return f"unexplained: nothing{rest}"
-    compared = "with these changes" if replayed.causes else "as it was made again"
-    text = (
-        f"unexplained: {n_left} of {amount(replayed.n_cells, 'cell')} (those of B, and of A "
-        f"{compared})"
-    )
-    fit = replayed.a
-    if fit.cells_left and fit.found != Reproduced.MADE:
-        text += (
-            f", and of A itself {fit.cells_left} of {amount(fit.of_cells, 'cell')} (A's, and "
-            "those made again)"
-        )
-    recorded = {*explanation.a.recorded, *explanation.b.recorded}
-    others = {
-        setting.name
-        for setting in explanation.settings
-        if setting.a != setting.b and setting.may_change_cells and setting.name in recorded
-    }
-    if others:
-        text += f". What differs and cannot be varied here: {', '.join(sorted(others))}"
-    return text
-
-
-def _vacuous_lines(explanation: Explanation) -> Iterator[str]:
-    """Say why a side without a cell explains nothing."""
-    if not explanation.a.n_cells and not explanation.b.n_cells:
-        yield "vacuous: neither side has a cell, so there is nothing to explain"
-        return
-    assert explanation.replayed is not None  # a search alone finds a side without a cell vacuous
-    for letter, fit in _fits(explanation.replayed):
-        if fit.found != Reproduced.VACUOUS:
-            continue
-        if fit.empty_with:
-            changes = [f"{each.name} {value_text(each.value)}" for each in fit.empty_with]
-            reason = (
-                f"Nothing is found with any of {some(changes, _MOST_EMPTY)}: this is no "
-                "explanation, since masks without a cell do not tell one from the other"
-            )
-        else:
-            reason = f"None of {amount(fit.tried, 'setting')} tried finds nothing, either"
-        yield f"vacuous: {letter} has no cell. {reason}"
-
-
-def _command_lines(explanation: Explanation) -> Iterator[str]:
-    """Say how to make each side again: on the command line, in Python, and with this lab."""
-    tried = explanation.replayed is not None
-    made = "again" if tried else "as recorded, which was not tried"
-    for side, commands in explanation.commands.items():
-        if commands is not None:
-            first, *others = filter(None, (commands.shell, commands.python, commands.lab))
-            yield f"{side.upper()} {made}: {first}"
-            yield from (f"         {line}" for line in others)

@@ -1,4 +1,4 @@
-"""What results record of how they were made, as lines for a terminal: a table, and commands."""
+"""What two results record of how they were made, side by side, as lines for a terminal."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cellrepro.explanation.cellpose_call import quoted
-from cellrepro.explanation.recorded_settings import NOT_RECORDED, RUNSTRING, TRAINING
+from cellrepro.explanation.commands import command_lines
+from cellrepro.explanation.recorded_settings import is_missing
 from cellrepro.explanation.setting_meanings import setting_meaning, value_text
 from cellrepro.words import short_digest, some
 
 if TYPE_CHECKING:
-    from cellrepro.explanation.commands import Commands
     from cellrepro.explanation.explanation import Explanation
-    from cellrepro.explanation.recorded_settings import RecordedSettings, SettingOfBoth
+    from cellrepro.explanation.recorded_settings import SettingOfBoth
 
 _MOST_UNKNOWN = 8
 _MOST_ALIKE = 8
@@ -41,7 +41,7 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
         remark for remark in explanation.a.record.remarks if remark in explanation.b.record.remarks
     ]
     yield from (f"note: {remark}" for remark in of_both)
-    for letter, side in (("A", explanation.a), ("B", explanation.b)):
+    for letter, side in explanation.sides:
         for remark in side.record.remarks:
             if remark not in of_both:
                 yield f"note on {letter}: {remark}"
@@ -51,17 +51,6 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
         yield "but for what was done by hand, the two are the same in every pixel"
     elif explanation.differs:
         yield from _ways_on(explanation)
-
-
-def value_lines(record: RecordedSettings) -> Iterator[str]:
-    """Say what files record of one result, a line for each value."""
-    sources = {entry.source for entry in record.values.values()}
-    if record.written_by:
-        yield f"  written by: {record.written_by}"
-    for name, entry in record.values.items():
-        source = f" ({entry.source})" if len(sources) > 1 else ""
-        yield f"  {name}: {value_text(entry.value)}{source}"
-    yield from (f"  note: {remark}" for remark in record.remarks)
 
 
 def _generation_lines(explanation: Explanation) -> Iterator[str]:
@@ -90,11 +79,7 @@ def _interest(setting: SettingOfBoth) -> int:
 
 def _ways_on(explanation: Explanation) -> Iterator[str]:
     """Say what the files cannot tell, and how to find it out."""
-    silent = [
-        letter
-        for letter, side in (("A", explanation.a), ("B", explanation.b))
-        if not side.record.tells_settings
-    ]
+    silent = [letter for letter, side in explanation.sides if not side.record.tells_settings]
     if len(silent) == 2:
         yield "neither file records its settings, so the files cannot say why the two differ"
     elif silent:
@@ -128,41 +113,12 @@ def _table(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
 def _how(setting: SettingOfBoth) -> str:
     if setting.differs:
         return "differs"
-    return "only A" if setting.b == NOT_RECORDED else "only B"
+    return "only A" if is_missing(setting.b) else "only B"
 
 
 def _shown(value: object) -> str:
     """A value in a table, of bounded width."""
-    if isinstance(value, str) and value == NOT_RECORDED:
+    if is_missing(value):
         return _NOT_RECORDED_TEXT
     text = short_digest(value_text(value))
     return text if len(text) <= _WIDEST else f"...{text[3 - _WIDEST :]}"
-
-
-def command_lines(record: RecordedSettings | None, commands: Commands | None) -> Iterator[str]:
-    """Say how Cellpose is called with what is recorded, or why nobody can say it."""
-    if commands is None:
-        yield from _lines_without_command(record)
-        return
-    shell, *notes = commands.shell.split("   # ")
-    if shell:
-        yield f"    {shell}"
-    if commands.python:
-        module = commands.python.partition(".")[0]
-        yield f"    from cellpose import {module}"
-        yield f"    {commands.python}"
-    if commands.lab:
-        yield f"    {commands.lab}"
-    yield from (f"    # {note}" for note in notes)
-
-
-def _lines_without_command(record: RecordedSettings | None) -> Iterator[str]:
-    if record is not None and RUNSTRING in record.values:
-        yield "    Omnipose's own call, as its file has it; no command of Cellpose makes it:"
-        yield from (f"    {line}" for line in str(record.value(RUNSTRING)).splitlines())
-    elif record is not None and TRAINING in record.values:
-        yield "    no command: it records a training, and no masks"
-    elif record is not None and record.known:
-        yield "    no command: its files do not say which generation of Cellpose it was"
-    else:
-        yield "    no command: nothing is recorded of how it was made"

@@ -162,12 +162,12 @@ class SettingOfBoth:
     @property
     def is_recorded(self) -> bool:
         """Whether at least one of the two records it."""
-        return not (_is_missing(self.a) and _is_missing(self.b))
+        return not (is_missing(self.a) and is_missing(self.b))
 
     @property
     def is_recorded_by_both(self) -> bool:
         """Whether both record it."""
-        return not (_is_missing(self.a) or _is_missing(self.b))
+        return not (is_missing(self.a) or is_missing(self.b))
 
 
 def tell_settings(names: Iterable[str]) -> bool:
@@ -244,7 +244,8 @@ def _can_vary(name: str) -> bool:
     return name in NAMES or name == PRECISION
 
 
-def _is_missing(value: object) -> bool:
+def is_missing(value: object) -> bool:
+    """Whether a value of a side stands for one that no file records."""
     return isinstance(value, str) and value == NOT_RECORDED
 
 

@@ -48,7 +48,7 @@ def reference_kind(path: Path) -> ReferenceKind:
         return "weights" if checkpoints.is_one(path) else "folder"
     if path.suffix.lower() in MASK_ENDINGS:
         return "masks"
-    from cellrepro.explanation.file_kinds import recognised
+    from cellrepro.explanation.recognition import recognised
     from cellrepro.store import baseline_file
 
     if path.is_file() and baseline_file.is_one(path):

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.explanation.cellpose_call import IMAGE, shell_line
-from cellrepro.explanation.commands import Commands, LabSetup, commands_for, words_for_repeat
+from cellrepro.explanation.commands import Commands, ShellLine
+from cellrepro.explanation.condition_commands import LabSetup, commands_for, words_for_repeat
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
 from cellrepro.explanation.recorded_settings import (
     DEVICE,
@@ -51,10 +52,11 @@ def run_commands(repeat: Repeat, *, image: str | None = None) -> Commands:
     Those of Cellpose are empty for a network that it does not load, and for a wrapped program.
     """
     folder = repeat.folder.resolve()
-    lab = shell_line(["cellrepro", "verify", *words_for_repeat(folder), "--replay"])
+    words = ["cellrepro", "verify", *words_for_repeat(folder), "--replay"]
+    lab = ShellLine(shell_line(words))
     spec = repeat.spec
     if spec.task == "wrap":
-        return Commands(shell="", python="", lab=lab)
+        return Commands(lab=lab)
     manifest = repeat.manifest
     condition = {
         **spec.settings.not_default(),

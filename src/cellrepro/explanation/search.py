@@ -53,9 +53,6 @@ class Reproduced(StrEnum):
 
 NetworkDoubt = Literal["", "probably another", "not searched"]
 
-NETWORK_NOTE = "the network is probably a different one"
-"""Beginning of a note; who listens tells it by these words."""
-
 _DECIDING = frozenset({"diameter", "flow_threshold", "cellprob_threshold", "normalize.percentile"})
 """With these recorded, the other settings can change no more than a part of the cells."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cellrepro.explanation.conditions import Condition
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK
 from cellrepro.words import amount, minutes
 
-DURATION_NOTE = "how long"
-"""Beginning of a note; who listens tells it by these words."""
+if TYPE_CHECKING:
+    from cellrepro.process.child import EventKind
 
 SideLetter = Literal["a", "b"]
 
@@ -26,12 +26,12 @@ class SearchDuration:
         *,
         most_minutes: float,
         shorter: str,
-        say: Callable[[str], None],
+        tell: Callable[[EventKind, str], None],
     ) -> None:
         self._first_rounds: dict[SideLetter, Sequence[Condition]] = {}
         self._most_minutes = most_minutes
         self._shorter = shorter
-        self._say = say
+        self._tell = tell
         self._said_at = time.monotonic()
         self._seconds_of_first: float | None = None
         self._seconds_tried = 0.0
@@ -56,14 +56,14 @@ class SearchDuration:
         self._seconds_tried += seconds
         if self._seconds_of_first is None:
             self._seconds_of_first = seconds
-            self._say(self.sentence(seconds))
+            self._tell("note", self.sentence(seconds))
         elif time.monotonic() - self._said_at > _NOTE_SECONDS:
             self._said_at = time.monotonic()
-            self._say(self._progress_text())
+            self._tell("now", self._progress_text())
 
     def sentence(self, seconds: float) -> str:
         """Say how long both searches may take."""
-        one = f"{DURATION_NOTE}: one segmentation takes {seconds:.1f} s here"
+        one = f"how long: one segmentation takes {seconds:.1f} s here"
         changes = [change for round_ in self._first_rounds.values() for change in round_]
         if not changes:
             return (

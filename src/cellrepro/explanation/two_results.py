@@ -1,40 +1,25 @@
-"""Two results beside each other: in what they differ, and their masks image by image."""
+"""Two results beside each other: the answer of `compare`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from cellrepro.comparison.changed_cells import cell_rows, cells_of, not_kept
-from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
+from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.mask_totals import MaskTotals, totals_over
-from cellrepro.comparison.number_changes import number_change
-from cellrepro.comparison.number_remarks import (
-    FEW_NUMBERS,
-    NO_BACKGROUND,
-    background_remarks,
-    may_be_cut,
-    n_numbers,
-    piece_remarks,
-)
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.explanation.setting_meanings import value_text
-from cellrepro.images.label_pieces import doubt
-from cellrepro.images.size_factor import factor_text
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.words import amount, joined, short_digest, some
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from cellrepro.comparison.state_comparison import StateComparison
     from cellrepro.comparison.weight_comparison import WeightsComparison
     from cellrepro.comparison.weight_files import FileComparison
     from cellrepro.explanation.recorded_settings import SettingOfBoth
-    from cellrepro.explanation.references import MaskReaders
 
 _MOST_NAMES = 4  # of tensors
 
@@ -67,7 +52,7 @@ class TwoValues(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Result):
-    """In what two results differ, and how far."""
+    """Two results compared: in what they differ, and how far."""
 
     verdict: Verdict
     """Over masks and weights, whichever both sides have."""
@@ -210,190 +195,3 @@ def _weights_lines(weights: WeightsComparison) -> Iterator[str]:
         yield f"    only in A: {some(weights.only_a, _MOST_NAMES)}"
     if weights.only_b:
         yield f"    only in B: {some(weights.only_b, _MOST_NAMES)}"
-
-
-# -- masks -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ComparedMasks:
-    """The masks of the images that two sides have in common."""
-
-    by_image: Mapping[str, MaskComparison]
-    notes: tuple[str, ...]
-    """What only one side has, and what may be no label image."""
-
-
-def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMasks:
-    """Compare the masks of equal names, one image at a time."""
-    in_both = [name for name in a if name in b]
-    if not in_both:
-        names = f"{some(list(a)) or 'none'} and {some(list(b)) or 'none'}"
-        raise BadInput(
-            f"{who}: {len(a)} and {len(b)} masks, and no image of the same name ({names}); "
-            "expected masks of the same images: NAME_masks, NAME_cp_masks, NAME_seg.npy and NAME "
-            "are those of the image NAME"
-        )
-    by_image: dict[str, MaskComparison] = {}
-    notes: list[str] = []
-    for side, only in (("A", a.keys() - b.keys()), ("B", b.keys() - a.keys())):
-        if only:
-            notes.append(f"only {side} has masks of {', '.join(sorted(only))}")
-    for name in in_both:
-        try:
-            labels_a = a[name]()
-            labels_b = b[name]()
-            _refuse_other_size(labels_a.shape, labels_b.shape)
-            result = compare_masks(labels_a, labels_b)
-        except BadInput as error:
-            raise BadInput(f"image {name}: {error}") from error
-        by_image[name] = result
-        notes += (f"{name}: {note}" for note in label_notes(labels_a, labels_b, result))
-    notes += _empty_notes(by_image)
-    return ComparedMasks(by_image, tuple(notes))
-
-
-def label_notes(
-    labels_a: np.ndarray,
-    labels_b: np.ndarray,
-    result: MaskComparison,
-    *,
-    a: str = "A",
-    b: str = "B",
-) -> Iterator[str]:
-    """Say how two label images were read, and what was done to their numbers.
-
-    A sentence each, without the name of the image.
-    """
-    if result.by_plane:
-        yield _reading_note(result, a, b)
-    change = None
-    if result.verdict != Verdict.IDENTICAL:
-        n_a = result.n_shared_a
-        n_b = result.n_shared_b
-        rule_b = number_change(labels_a, labels_b, n_shared_a=n_a, n_shared_b=n_b)
-        rule_a = number_change(labels_b, labels_a, n_shared_a=n_b, n_shared_b=n_a)
-        if rule_b is not None:
-            change = rule_b.text(a, b)
-        elif rule_a is not None:
-            change = rule_a.text(b, a)
-    if change is not None:
-        yield change
-    for side, n_shared in ((a, result.n_shared_a), (b, result.n_shared_b)):
-        if n_shared:
-            verb = "names" if n_shared == 1 else "name"
-            yield (
-                f"{amount(n_shared, 'number')} of {side} {verb} several cells each that do not "
-                "touch; they are counted as the cells that they are on the other side"
-            )
-    if change is None:
-        n_a = n_numbers(labels_a) if result.n_shared_a else result.n_objects_a
-        n_b = n_numbers(labels_b) if result.n_shared_b else result.n_objects_b
-        of_a = _remarks(labels_a, n_a, by_plane=result.by_plane)
-        of_b = _remarks(labels_b, n_b, by_plane=result.by_plane)
-        fills_both = NO_BACKGROUND in of_a and NO_BACKGROUND in of_b  # touching cells, in each
-        for side, remarks in ((a, of_a), (b, of_b)):
-            for remark in remarks:
-                if not (fills_both and remark == NO_BACKGROUND):
-                    yield f"{side}: {remark}"
-
-
-def _remarks(labels: np.ndarray, n: int, *, by_plane: bool) -> list[str]:
-    """What is odd about the numbers of one label image, which has ``n`` of them."""
-    remarks = [*background_remarks(labels)]
-    if by_plane:
-        return remarks
-    if 0 < n <= FEW_NUMBERS:
-        doubtful = None if remarks else doubt(labels)
-        return remarks if doubtful is None else [f"it has {doubtful}"]
-    return [*remarks, *piece_remarks(labels)] if may_be_cut(labels) else remarks
-
-
-def _reading_note(result: MaskComparison, a: str, b: str) -> str:
-    """Say that planes were compared one by one, and why."""
-    numbering_of = {a: result.numbering_a, b: result.numbering_b}
-    anew = [side for side, numbering in numbering_of.items() if numbering == "anew"]
-    through = [side for side, numbering in numbering_of.items() if numbering == "through"]
-    note = (
-        f"the numbers of {joined(anew)} begin anew in each plane, so every plane was compared by "
-        f"itself: {result.n_objects_a} and {result.n_objects_b} cells in "
-        f"{amount(result.shape[0], 'plane')}"
-    )
-    if through:
-        note += (
-            f". In {through[0]} cells keep their numbers through planes, as in a stack that was "
-            f"stitched or segmented in 3-D: which planes belong to one cell only {through[0]} "
-            "says, a difference that these counts leave out"
-        )
-    return note
-
-
-def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:
-    """Refuse masks of two sizes, as nothing pairs their pixels."""
-    if tuple(a) == tuple(b):
-        return
-    if len(a) != len(b):
-        what_to_do = (
-            "; a plane (Y, X) is not compared with a stack (Z, Y, X): save one plane of the stack "
-            "as a file of its own"
-        )
-    else:
-        what_to_do = factor_text("A", a, "B", b) or (
-            "; check that both belong to the same image, then transpose or crop one of them"
-        )
-        if len(a) == 2 and (a[0] <= b[0]) == (a[1] <= b[1]):
-            what_to_do += (
-                ". If one is a crop of the other: `cellrepro explain A B` finds its place, and "
-                "compares what both show"
-            )
-    raise BadInput(f"A has masks of shape {tuple(a)}, B of {tuple(b)}{what_to_do}")
-
-
-def no_cell_note(side: str) -> str:
-    """Say what usually makes masks without a cell, of one side of two."""
-    return (
-        f"{side} has no cell. Usual reasons: a network that is not of this version of Cellpose, "
-        "intensities scaled by a few bright pixels, a threshold or a diameter that is far off, or "
-        "masks saved before they were computed"
-    )
-
-
-def _empty_notes(by_image: Mapping[str, MaskComparison]) -> Iterator[str]:
-    """Say of the side that has no cell in an image in which the other has some."""
-    empty_in_a = [name for name, each in by_image.items() if not each.n_objects_a]
-    empty_in_b = [name for name, each in by_image.items() if not each.n_objects_b]
-    for side, empty, others in (("A", empty_in_a, empty_in_b), ("B", empty_in_b, empty_in_a)):
-        names = [name for name in empty if name not in others]
-        if names:
-            yield f"{some(names)}: {no_cell_note(side)}"
-
-
-def masks_differ(verdict: Verdict) -> bool:
-    """Whether a verdict over masks means a difference, be it in the numbers of objects alone."""
-    return verdict not in (Verdict.IDENTICAL, Verdict.VACUOUS)
-
-
-def stitching_notes(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
-    """Say of stacks between which planes cells of one side are cut on the other."""
-    for name, result in masks.items():
-        cut = [change for change in result.objects if change.cut_between]
-        if cut:
-            planes = some(sorted({change.cuts for change in cut}))
-            yield (
-                f"{name}: planes were stitched otherwise: {amount(len(cut), 'cell')} whole on one "
-                f"side, in parts on the other, cut between {planes}"
-            )
-
-
-# -- weights ---------------------------------------------------------------------------------
-
-
-def not_finite_notes(weights: WeightsComparison | None) -> Iterator[str]:
-    """Say how many weights are NaN or infinite, as after a training that has diverged."""
-    if weights is None or not weights.n_not_finite:
-        return
-    vacuous = "vacuous: " if weights.verdict == Verdict.VACUOUS else ""
-    yield (
-        f"{vacuous}{weights.n_not_finite} of {weights.n_parameters} parameters are NaN or infinite "
-        "in A or B, and what is computed with them is no result; train with a lower learning rate"
-    )

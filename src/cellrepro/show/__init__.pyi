@@ -1,20 +1,19 @@
 from .explorer.stored_runs import explore_runs, stored_repeats
 from .figures.agreement import agreement_map, least_stable
-from .figures.divergence import chain, step_map
+from .figures.cost import cost_bars
 from .figures.growth import growth_curve
+from .figures.loose_effects import masks_changed, results, weights_changed
 from .figures.masks import data_at_a_glance, masks_beside_truth
-from .figures.nondeterminism import (
-    cost_bars,
-    flips_by_place,
-    masks_changed,
-    results,
-    weights_changed,
-)
+from .figures.nondeterminism import flips_by_place
 from .figures.operations import operations_map
+from .figures.rates import rates_by_size
+from .figures.scores import scores_of_runs
 from .figures.seeds import learning_rate_start, seed_strips
 from .figures.sensitivity import setting_bars, setting_picture
 from .figures.spread import spread_axis
-from .figures.training import rates_by_size, scores_of_runs, training_curves
+from .figures.stage_chain import chain
+from .figures.step_map import step_map
+from .figures.training import training_curves
 from .figures.weights import difference_histograms, layer_distances, weight_histograms
 from .pages.explorer_page import explorer_page
 from .tables.frames import markdown, readable

@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from itertools import combinations
 from pathlib import Path
 
 from cellrepro.comparison.run_names import Names, place_of
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
+from cellrepro.show.pair_search import Candidate, differ_in_this_alone, differences_of, most_telling
+from cellrepro.show.run_differences import Differs
 from cellrepro.show.which_runs import with_objects
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.words import joined
-
-
-class Differs(IntEnum):
-    """Kinds of difference between two runs, the most telling first."""
-
-    words: str
-
-    MACHINE = 0, "two machines"
-    PROFILE = 1, "two profiles"
-    MODE = 2, "two modes"
-    REPEAT = 3, "two repeats of one spec"
-    OTHER = 4, "different settings"
-    SEED = 5, "two seeds"
-
-    def __new__(cls, rank: int, words: str) -> Differs:
-        """Make a member whose value is its rank."""
-        member = int.__new__(cls, rank)
-        member._value_ = rank
-        member.words = words
-        return member
-
-
-_DIFFERS_OF_FIELD = {
-    "machine": Differs.MACHINE,
-    "version": Differs.MACHINE,
-    "place": Differs.MACHINE,
-    "profile": Differs.PROFILE,
-    "mode": Differs.MODE,
-    "seed": Differs.SEED,
-    "data_seed": Differs.SEED,
-}
-"""The kind of each fact in a repeat's name; every other fact is a setting."""
-
-_MOST_FIELDS = 3
-"""Up to how many differing fields fewer are preferred; more are not told apart."""
 
 
 @dataclass(frozen=True)
@@ -82,41 +46,15 @@ def telling_pair_of(repeats: Sequence[Repeat]) -> TellingPair:
     names = Names(repeats)
     results = [repeat for repeat in repeats if not names.is_start(place_of(repeat))]
     chosen_from = results if len(results) > 1 else repeats
-    candidates = [_Candidate.of(names, repeat) for repeat in chosen_from]
+    candidates = [Candidate.of(names, repeat) for repeat in chosen_from]
     all_equal = len({candidate.masks for candidate in candidates}) == 1
-    a, b = _most_telling(candidates, all_equal=all_equal)
+    a, b = most_telling(candidates, all_equal=all_equal)
     return TellingPair(a.repeat, b.repeat, _reason(a, b, candidates, all_equal=all_equal))
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A repeat that may be chosen."""
-
-    repeat: Repeat
-    facts: Mapping[str, object]
-    """What its name can say: spec and machine, field by field."""
-    masks: tuple[str, ...]
-    """Canonical digests, which do not depend on the numbers of objects."""
-
-    @classmethod
-    def of(cls, names: Names, repeat: Repeat) -> _Candidate:
-        records = repeat.manifest.masks.values()
-        masks = tuple(record.canonical_digest for record in records)
-        return cls(repeat, names.values[place_of(repeat)], masks)
-
-    def values(self, fields: Iterable[str]) -> tuple[object, ...]:
-        return tuple(self.facts[field] for field in fields)
-
-
-_Pair = tuple[_Candidate, _Candidate]
-_Fields = tuple[str, ...]
-
-
-def _reason(
-    a: _Candidate, b: _Candidate, candidates: Sequence[_Candidate], *, all_equal: bool
-) -> str:
+def _reason(a: Candidate, b: Candidate, candidates: Sequence[Candidate], *, all_equal: bool) -> str:
     """Say how two differ, whether their masks do, and which differences change no mask."""
-    differences = _differences(a, b)
+    differences = differences_of(a, b)
     reason = joined([difference.words for difference in differences])
     if all_equal:
         reason += " whose masks are equal, as all are"
@@ -125,128 +63,9 @@ def _reason(
         agreeing = [
             difference
             for difference in Differs
-            if difference < differences[-1] and _differ_in_this_alone(candidates, difference)
+            if difference < differences[-1] and differ_in_this_alone(candidates, difference)
         ]
         if agreeing:
             reason += f"; the masks of {joined([each.words for each in agreeing])} agree"
     order = ", ".join(difference.words for difference in Differs)
     return f"{reason}. Looked for in this order: {order}"
-
-
-def _difference_of(field: str) -> Differs:
-    return _DIFFERS_OF_FIELD.get(field, Differs.OTHER)
-
-
-def _differences(a: _Candidate, b: _Candidate) -> list[Differs]:
-    """Get the kinds in which two differ, the most telling first."""
-    differences = {_difference_of(field) for field in a.facts if a.facts[field] != b.facts[field]}
-    return sorted(differences) or [Differs.REPEAT]
-
-
-def _varying(candidates: Sequence[_Candidate]) -> list[str]:
-    """Get the fields that are not equal in all candidates."""
-    return [
-        field
-        for field in candidates[0].facts
-        if len({candidate.facts[field] for candidate in candidates}) > 1
-    ]
-
-
-def _most_telling(candidates: Sequence[_Candidate], *, all_equal: bool) -> _Pair:
-    """Choose two with different masks; where all masks are equal, any two.
-
-    By the most telling kind of difference, then the fewest differing fields, then the earliest.
-    The fields that may differ are chosen before the pair, and candidates that share all others
-    form a group: pairing each with each would take an hour over ten thousand.
-    """
-    varying = _varying(candidates)
-    positions = {id(candidate): position for position, candidate in enumerate(candidates)}
-
-    def position(pair: _Pair) -> tuple[int, int]:
-        a, b = pair
-        return positions[id(a)], positions[id(b)]
-
-    for equally_telling in _allowed_differences(varying):
-        pairs = []
-        for fields in equally_telling:
-            shared = [field for field in varying if field not in fields]
-            for group in _grouped(candidates, shared):
-                pair = _first_apart(group, fields, all_equal=all_equal)
-                if pair is not None:
-                    pairs.append(pair)
-        if pairs:
-            return min(pairs, key=position)
-    raise AssertionError("at last any two may differ in all fields")
-
-
-def _allowed_differences(varying: Sequence[str]) -> Iterator[list[_Fields]]:
-    """Yield the sets of fields in which two may differ, equally telling sets together.
-
-    Kind by kind: all sets of up to `_MOST_FIELDS` fields, then all fields up to that kind.
-    """
-    for last in Differs:
-        if last == Differs.REPEAT:
-            yield [()]
-        up_to = [field for field in varying if _difference_of(field) <= last]
-        for n_fields in range(1, min(len(up_to), _MOST_FIELDS) + 1):
-            by_differences: dict[tuple[Differs, ...], list[_Fields]] = defaultdict(list)
-            for fields in combinations(up_to, n_fields):
-                differences = tuple(sorted({_difference_of(field) for field in fields}))
-                if differences[-1] == last:
-                    by_differences[differences].append(fields)
-            for differences in sorted(by_differences):
-                yield by_differences[differences]
-        if len(up_to) > _MOST_FIELDS:
-            yield [tuple(up_to)]
-
-
-def _grouped(
-    candidates: Iterable[_Candidate], fields: Sequence[str]
-) -> Collection[list[_Candidate]]:
-    """Group those that have the same values of some fields."""
-    groups: dict[tuple[object, ...], list[_Candidate]] = defaultdict(list)
-    for candidate in candidates:
-        groups[candidate.values(fields)].append(candidate)
-    return groups.values()
-
-
-def _first_apart(
-    group: Sequence[_Candidate], fields: Sequence[str], *, all_equal: bool
-) -> _Pair | None:
-    """Find the first two of a group that differ in some of the fields and in their masks.
-
-    Where the masks of all candidates are equal, the fields are enough.
-    """
-
-    def apart(a: _Candidate, b: _Candidate) -> bool:
-        fields_differ = not fields or a.values(fields) != b.values(fields)
-        return a is not b and fields_differ and (all_equal or a.masks != b.masks)
-
-    first, *later = group
-    for candidate in later:
-        if apart(first, candidate):
-            return first, candidate
-    # Each later one shares either the fields' values or the masks with the first: one of either
-    # sort is enough.
-    values = first.values(fields)
-    with_other_masks = [
-        candidate
-        for candidate in later
-        if candidate.values(fields) == values and candidate.masks != first.masks
-    ]
-    with_other_values = [candidate for candidate in later if candidate.values(fields) != values]
-    if not with_other_masks or not with_other_values:
-        return None
-    a, b = sorted((with_other_masks[0], with_other_values[0]), key=group.index)
-    return (a, b) if apart(a, b) else None
-
-
-def _differ_in_this_alone(candidates: Sequence[_Candidate], difference: Differs) -> bool:
-    """Whether two candidates differ in this kind and in no other."""
-    varying = _varying(candidates)
-    fields = [field for field in varying if _difference_of(field) == difference]
-    shared = [field for field in varying if field not in fields]
-    groups = _grouped(candidates, shared)
-    if difference == Differs.REPEAT:
-        return any(len(group) > 1 for group in groups)
-    return any(len({candidate.values(fields) for candidate in group}) > 1 for group in groups)

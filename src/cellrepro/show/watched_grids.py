@@ -1,106 +1,27 @@
-"""Grids carried out and watched, with a table of how they stand that is kept up to date."""
+"""How the grids of a store stand, read again and again, and shown in a terminal."""
 
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import Parameter
-
-from cellrepro.grid.cost_estimate import with_estimates
-from cellrepro.grid.grid import planned, refuse_wrong_limits, run_grid
-from cellrepro.grid.grid_runs import BAD_ENDINGS, GridRuns
-from cellrepro.grid.points import read_grid
+from cellrepro.grid.grid_runs import BAD_ENDINGS
 from cellrepro.grid.status import GridStatus, standing, standing_by_file
 from cellrepro.results import Result
-from cellrepro.show.grid_table import Cells, file_address, headline, no_grid, page, tables
+from cellrepro.show.grid_table import Cells, file_address, headline, no_grid, tables
 from cellrepro.spec import defaults
-from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName
-from cellrepro.terminal_values import Overrides
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 REFRESH_SECONDS = 1.0
-
-
-class Watching(Result):
-    """A table in a notebook that is kept up to date until its grids have ended."""
-
-    def __init__(self) -> None:
-        self._stopped = threading.Event()
-
-    def stop(self) -> None:
-        """Keep the table as it is from now on."""
-        self._stopped.set()
-
-    def sentence(self) -> str:
-        """Say whether the table is kept up to date."""
-        state = "ended" if self._stopped.is_set() else "goes on"
-        return f"the table of the grids {state}"
-
-    def _ipython_display_(self) -> None:
-        """Show nothing: the table is on the page already."""
-
-
-_watching: dict[Path, Watching] = {}
-"""The last table of each store; a cell that is run again has a new one."""
-
-
-def watch(store: str | Path = defaults.STORE) -> Watching:
-    """Show how the grids of a store stand, kept up to date; in a notebook beside other work.
-
-    It reads what the command that carries a grid out writes, so any process that may read the
-    store can watch it. It goes on until these grids have ended, or the store is watched once more.
-
-    Parameters
-    ----------
-    store : str or Path
-        Folder of finished runs.
-
-    Returns
-    -------
-    Watching
-        Its ``stop()`` ends it earlier.
-    """
-    from IPython.display import HTML, display
-
-    root = Store(store).root
-    current = states(root)
-    first = next(current)
-    handle = display(HTML(page(first, root)), display_id=True)
-    watching = Watching()
-    before = _watching.pop(root, None)
-    if before is not None:
-        before.stop()
-    if handle is None or _is_over(first):  # outside of IPython nothing can be kept up to date
-        watching.stop()
-        return watching
-    _watching[root] = watching
-
-    def keep_up() -> None:
-        shown = ""
-        for statuses in current:
-            now = page(statuses, root)
-            if watching._stopped.is_set():
-                return
-            if now != shown:
-                handle.update(HTML(now))
-                shown = now
-            if _is_over(statuses):
-                break
-        watching.stop()
-
-    threading.Thread(target=keep_up, name="cellrepro watch", daemon=True).start()
-    return watching
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,86 +67,11 @@ def follow(*, store: FileName = defaults.STORE) -> Standing:
     if not sys.stderr.isatty():
         return Standing(standing(Store(root)), root)
     with live_table(root):
-        over = next(statuses for statuses in states(root) if _is_over(statuses))
+        over = next(statuses for statuses in states(root) if is_over(statuses))
     return Standing(over, root)
 
 
-def grid(
-    file: FileName,
-    /,
-    *,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    slurm: FileName | None = None,
-    time_limit: float | None = None,
-    dry_run: bool = False,
-    overrides: Annotated[Overrides | None, Parameter(name="--set")] = None,
-    repeats: int | None = None,
-    store: FileName = defaults.STORE,
-) -> GridRuns:
-    """Run every combination of a grid file as a notebook; what is finished is not run again.
-
-    Parameters
-    ----------
-    file : str or Path
-        A grid file, YAML.
-    workers : int, optional
-        Runs at once on this machine; by default one for each GPU, or as the cores allow.
-    scheduler : str, optional
-        Address of a Dask scheduler: ``tcp://HOST:PORT``.
-    slurm : str or Path, optional
-        YAML file with the options of Slurm jobs.
-    time_limit : float, optional
-        Minutes that a repeat may take.
-    dry_run : bool
-        Say what would run, and how long it would take.
-    overrides : mapping, optional
-        ``NAME=VALUE`` in place of what the file has, or ``NAME=[A, B]`` in place of an axis.
-    repeats : int, optional
-        Of every combination; by default as in the file.
-    store : str or Path
-        Folder of finished runs.
-
-    Returns
-    -------
-    GridRuns
-        Its ``str`` counts how the points ended; a repeat that failed raises nothing.
-
-    Raises
-    ------
-    BadInput
-        If the file cannot be read or names what a run does not take, or limits exclude each other.
-    NotPossibleHere
-        If this machine lacks what a profile asks for.
-
-    Examples
-    --------
-    What would run, and how long would it take?
-
-    ``cellrepro grid grids/demo.yaml --dry-run``
-
-    Run it with the random seeds 2 and 3, two processes at once
-
-    ``cellrepro grid grids/demo.yaml --set "seed=[2, 3]" --workers 2``
-    """
-    refuse_wrong_limits(workers=workers, minutes=time_limit)
-    if dry_run:
-        refuse_idle(("scheduler", "slurm"), "with --dry-run, which asks no other machine")
-    checked = read_grid(file, store=store, overrides=overrides or {}, repeats=repeats)
-    if dry_run:
-        return with_estimates(checked, planned(checked))
-    with live_table(store) as is_shown:
-        return run_grid(
-            checked,
-            minutes=time_limit,
-            quiet=is_shown,
-            workers=workers,
-            scheduler=scheduler,
-            slurm=slurm,
-        )
-
-
-def _is_over(statuses: Sequence[GridStatus]) -> bool:
+def is_over(statuses: Sequence[GridStatus]) -> bool:
     """Whether no grid is being carried out."""
     return all(status.ended or status.lost for status in statuses)
 

@@ -72,7 +72,7 @@ class Place:
 
     @derived
     def distinct_outputs(self) -> int:
-        """Those of them that differ in any bit."""
+        """Leave out outputs that have the bits of an earlier one."""
         return len({array_digest(measured.output) for measured in self.outputs})
 
 
@@ -163,7 +163,7 @@ def judge_outputs(
 def masks_of_all(
     child: Child, *, outputs: Mapping[str, NDArray[np.float32]], settings: Settings
 ) -> dict[str, NDArray[np.uint32]]:
-    """In a child process: make masks of outputs."""
+    """Runs in a child process: make masks of outputs."""
     from cellrepro.model.inference import masks_of_flows
 
     with child.prepared():

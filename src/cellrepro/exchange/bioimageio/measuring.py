@@ -23,6 +23,8 @@ from cellrepro.store import this_machine
 from cellrepro.store.environment_record import MachineRecord
 from cellrepro.words import joined
 
+USUAL_REPEATS = 2
+"""Processes that measure under each profile."""
 REFERENCE_PROFILE = "cpu"
 """The profile of the test output."""
 
@@ -131,7 +133,7 @@ def _measured(test: PackagedTest, profile: Profile, repeat: int) -> MeasuredOutp
 
 
 def output_of(child: Child, *, test: PackagedTest, repeat: int) -> MeasuredOutput:
-    """In a child process: run the network as ``bioimageio.core`` does."""
+    """Runs in a child process: run the network as ``bioimageio.core`` does."""
     import torch
     from safetensors.torch import load_file
 

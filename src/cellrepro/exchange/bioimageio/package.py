@@ -8,36 +8,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.writing import Outgoing, write_zip
 from cellrepro.exchange.bioimageio import measured_words
 from cellrepro.exchange.bioimageio.credits import Credits
-from cellrepro.exchange.bioimageio.input_tile import Scaling, choose_tile
-from cellrepro.exchange.bioimageio.measured_file import (
-    MEASUREMENTS_ENDING,
-    MeasuredSubject,
-    read_measured,
-    write_measured,
-)
+from cellrepro.exchange.bioimageio.measured_file import MeasuredSubject, read_measured
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place, judge_outputs
-from cellrepro.exchange.bioimageio.package_files import Package, PackagedRun
-from cellrepro.exchange.bioimageio.packaged_weights import packaged_weights
+from cellrepro.exchange.bioimageio.measuring import USUAL_REPEATS
+from cellrepro.exchange.bioimageio.package_files import Package
+from cellrepro.exchange.bioimageio.packaged_run import packaged_run, refuse_without_libraries
 from cellrepro.exchange.bioimageio.resource_description import refuse_unknown_license
 from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR, HiddenObjects, Tolerance
-from cellrepro.extras import absent, needs
 from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
 from cellrepro.store.new_files import new_file
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount
 
 PACKAGE_ENDING = ".bioimageio.zip"
-USUAL_REPEATS = 2
-"""Processes that measure under each profile."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,7 +47,7 @@ class BioimageioPackage(Result):
 
     @derived
     def tolerance(self) -> Tolerance:
-        """As the package says it."""
+        """The tolerance, as the package says it."""
         return self._judged.tolerance
 
     @derived
@@ -117,34 +105,6 @@ class BioimageioPackage(Result):
             *measured_words.measure_there(self.not_possible),
             *self.missing,
         ]
-
-
-@dataclass(frozen=True, repr=False)
-class MeasuredElsewhere(Result):
-    """A file of measurements that was written for a package that is made on another machine."""
-
-    file: Path
-    """The new file."""
-    digest: str
-    """SHA-256 of the file."""
-    runs: tuple[str, ...]
-    """KEY/MACHINE/REPEAT of the repeat whose network was run."""
-    n_outputs: int
-    """Measurements in it."""
-    not_possible: Mapping[str, str]
-    """Profiles that this machine does not have, and why."""
-
-    def sentence(self) -> str:
-        """Say how many measurements there are, and what to do with the file."""
-        (run,) = self.runs
-        return (
-            f"{self.file.name}: {amount(self.n_outputs, 'output')} of the network of {run}; "
-            f"where the package is made, give --measured {self.file.name}"
-        )
-
-    def lines(self) -> Sequence[str]:
-        """Give the sentence, and what else could be measured."""
-        return [self.sentence(), *measured_words.measure_there(self.not_possible)]
 
 
 def export_bioimageio(
@@ -211,14 +171,14 @@ def export_bioimageio(
     """
     target = new_file(file, ending=Path(PACKAGE_ENDING).suffix, holds="a package of bioimage.io")
     credits = Credits.parse(authors, license, cite)
-    _refuse_without_libraries()
+    refuse_without_libraries()
     if credits.license is not None:
         refuse_unknown_license(credits.license)
     opened_store = Store(store)
     repeat = opened_store.find(run)
     title = _checked_name(name or _usual_name(repeat))
     with tempfile.TemporaryDirectory(prefix="cellrepro-") as scratch:
-        subject = _subject(repeat, opened_store, image=image, scratch=Path(scratch))
+        subject = packaged_run(repeat, opened_store, image=image, scratch=Path(scratch))
         measurements = subject.measured(profiles, repeats=repeats, quiet=quiet)
         identity = MeasuredSubject.of(subject.test)
         shape = measurements.outputs[0].output.shape
@@ -231,7 +191,7 @@ def export_bioimageio(
             [*measurements.outputs, *elsewhere],
             repeat.spec.settings,
             factor=factor,
-            smallest_object=_smallest_object(repeat),
+            smallest_object=subject.smallest_object(),
         )
         package = Package(
             subject=subject,
@@ -254,95 +214,6 @@ def export_bioimageio(
         missing=credits.missing,
         _judged=judged,
     )
-
-
-def measure_bioimageio(
-    run: str,
-    file: str | Path,
-    *,
-    image: str | None = None,
-    profiles: Sequence[str] | None = None,
-    repeats: int = USUAL_REPEATS,
-    store: str | Path = defaults.STORE,
-    quiet: bool = False,
-) -> MeasuredElsewhere:
-    """Measure the network of a run on this machine, for a package that is made on another one.
-
-    Parameters
-    ----------
-    run : str
-        ``KEY``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT``.
-    file : str or Path
-        ``NAME.measured.safetensors``, not there yet.
-    image : str, optional
-        As it is given where the package is made.
-    profiles : sequence of str, optional
-        Under which the network is measured; by default all in float32 that this machine has.
-    repeats : int
-        Processes under each profile.
-    store : str or Path
-        Folder of finished runs.
-    quiet : bool
-        Show no progress.
-
-    Returns
-    -------
-    MeasuredElsewhere
-        The file, and how many outputs are in it.
-
-    Raises
-    ------
-    BadInput
-        If something that was given cannot be used.
-    NotPossibleHere
-        If a library is not installed, or this machine has none of the profiles.
-    """
-    target = new_file(file, ending=MEASUREMENTS_ENDING, holds="measurements")
-    _refuse_without_libraries(with_specification=False)
-    opened_store = Store(store)
-    repeat = opened_store.find(run)
-    with tempfile.TemporaryDirectory(prefix="cellrepro-") as scratch:
-        subject = _subject(repeat, opened_store, image=image, scratch=Path(scratch))
-        measurements = subject.measured(profiles, repeats=repeats, quiet=quiet)
-        write_measured(target, measurements.outputs, MeasuredSubject.of(subject.test))
-    return MeasuredElsewhere(
-        file=target,
-        digest=file_digest(target),
-        runs=(repeat.name,),
-        n_outputs=len(measurements.outputs),
-        not_possible=measurements.not_possible,
-    )
-
-
-# -- arguments -----------------------------------------------------------------------------
-
-
-def _refuse_without_libraries(*, with_specification: bool = True) -> None:
-    needed = ("torch", "cellpose", *(("bioimageio",) if with_specification else ()))
-    missing = absent(needed)
-    if missing:
-        raise needs(missing, what="a package of bioimage.io")
-
-
-def _subject(repeat: Repeat, store: Store, *, image: str | None, scratch: Path) -> PackagedRun:
-    if repeat.spec.task == "wrap":
-        raise BadInput(
-            f"{repeat.name} is a run of another program, of whose network nothing is known; "
-            "expected a run of `cellrepro train` or `cellrepro segment`"
-        )
-    return PackagedRun(
-        repeat=repeat,
-        scaling=Scaling.of(repeat.spec.settings.normalize),
-        tile=choose_tile(repeat, store, image=image),
-        weights=packaged_weights(repeat, store, scratch),
-    )
-
-
-def _smallest_object(repeat: Repeat) -> int | None:
-    """Pixels of the smallest object in the masks of a repeat; None without objects."""
-    areas = [np.bincount(repeat.masks(image).ravel())[1:] for image in repeat.manifest.masks]
-    sizes = [int(area[area > 0].min()) for area in areas if area.any()]
-    return min(sizes, default=None)
 
 
 _NAME = re.compile(r"[A-Za-z0-9_+\- ()]{5,128}")

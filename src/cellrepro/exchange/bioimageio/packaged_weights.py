@@ -85,7 +85,7 @@ def packaged_weights(repeat: Repeat, store: Store, scratch: Path) -> PackagedWei
 
 
 def written_weights(child: Child, *, source: ModelSource, file: Path) -> Path:
-    """In a child process: load a network as a run does, and write its weights."""
+    """Runs in a child process: load a network as a run does, and write its weights."""
     from cellrepro.model.network import save_weights
 
     with child.opened(source, dtype="float32") as opened:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from cellrepro.exchange.bioimageio.input_tile import InputTile, Scaling
+from cellrepro.exchange.bioimageio.input_tile import TILE_SIZE, InputTile, Scaling
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance
 from cellrepro.exchange.bioimageio.measured_words import (
     default_text,
@@ -18,6 +18,7 @@ from cellrepro.exchange.bioimageio.measured_words import (
     place_rows,
     tolerance_text,
 )
+from cellrepro.exchange.bioimageio.resource_description import NETWORK, PASSPORT
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK
 from cellrepro.store.stored_run import Repeat
 from cellrepro.words import amount
@@ -38,7 +39,7 @@ class ReadmeFacts:
     """The verdict on the repeats of the run, in a sentence."""
     not_measured: str
     """The profiles that were not measured, in a sentence; may be empty."""
-    passport: str | None
+    passport: str
     """SHA-256 of the run's passport."""
 
 
@@ -85,9 +86,9 @@ def _use(facts: ReadmeFacts) -> str:
             "percentiles of the whole image."
         )
     lines = [
-        f"The input is a tile of 256 x 256 pixels with {amount(facts.tile.n_channels, 'channel')}, "
-        "in which cells have a diameter of about 30 pixels: larger images are cut into tiles that "
-        "overlap, as Cellpose does.",
+        f"The input is a tile of {TILE_SIZE} x {TILE_SIZE} pixels with "
+        f"{amount(facts.tile.n_channels, 'channel')}, in which cells have a diameter of about 30 "
+        "pixels: larger images are cut into tiles that overlap, as Cellpose does.",
         scaling,
         "Masks of one tile:\n\n```python\n"
         "from cellpose.dynamics import resize_and_compute_masks\n\n"
@@ -98,7 +99,7 @@ def _use(facts: ReadmeFacts) -> str:
         given = ", ".join(f"`{name}={value!r}`" for name, value in before.items())
         lines.append(f"The run segmented whole images through Cellpose with {given}.")
     lines.append(
-        "The file `cellpose_network.py` builds the network from the package `cellpose`, and is "
+        f"The file `{NETWORK}` builds the network from the package `cellpose`, and is "
         "executed when the network is loaded. It computes in float32 on every device."
     )
     return "\n\n".join(lines)
@@ -150,8 +151,7 @@ def _origin(facts: ReadmeFacts) -> str:
         lines.insert(2, f"* {spec.epochs} epochs, seed {spec.seed}, data seed {spec.data_seed}")
     if manifest.weights is not None:
         lines.append(f"* weights: SHA-256 `{manifest.weights.digest}` of the safetensors file")
-    if facts.passport is not None:
-        lines.append(f"* passport: `passport.intoto.jsonl`, SHA-256 `{facts.passport}`")
+    lines.append(f"* passport: `{PASSPORT}`, SHA-256 `{facts.passport}`")
     return "\n".join(lines)
 
 

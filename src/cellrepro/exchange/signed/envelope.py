@@ -1,4 +1,4 @@
-"""DSSE envelopes, version 1: a payload with the signatures over it, and checking these.
+"""DSSE envelopes, version 1: a payload with the signatures over it.
 
 https://github.com/secure-systems-lab/dsse. Bytes are signed, not JSON, so that a signature is
 checked before anything is parsed.
@@ -10,24 +10,17 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.signed.keys import AllowedSigner
-from cellrepro.words import joined
 
 if TYPE_CHECKING:
-    from cellrepro.exchange.attestation import Attestation
     from cellrepro.exchange.signed.signer import Signer
 
 IN_TOTO = "application/vnd.in-toto+json"
 """Media type of a payload that is an in-toto Statement."""
-SignatureState = Literal["unsigned", "unknown", "good", "bad"]
-"""``unsigned``; ``unknown``: signed by nobody whom the reader knows, so nothing can be checked;
-``good``: by someone on the reader's list; ``bad``: not by the one that it names, or changed."""
 _MOST_SIGNATURES = 64
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
@@ -145,92 +138,4 @@ def _decoded(text: object, *, where: str, name: str) -> bytes:
 def _no_envelope(where: str, why: str) -> BadInput:
     return BadInput(
         f"{where}: a damaged DSSE envelope ({why}); ask the sender for the file as it was exported"
-    )
-
-
-# -- checking ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SignatureCheck:
-    """Whether signatures are good, by the reader's list of allowed signers."""
-
-    state: SignatureState
-    """``unknown`` is signed by nobody on your list of allowed signers, so nothing was checked."""
-    fingerprint: str | None = None
-    """Of the key; if the state is ``unknown``, it is what the file says, unchecked."""
-    signer: str | None = None
-    """Who holds the key, by your list."""
-    reason: str = ""
-    """Why a signature of a known key is not good; empty otherwise."""
-
-    def __str__(self) -> str:
-        because = f": {self.reason}" if self.reason else ""
-        match self.state:
-            case "unsigned":
-                return "unsigned"
-            case "good":
-                return f"good signature of {self.signer} ({self.fingerprint})"
-            case "bad":
-                return f"bad signature of {self.signer} ({self.fingerprint}){because}"
-            case "unknown":
-                return f"signed by an unknown key, {self.fingerprint}{because}"
-
-
-def check_signature(
-    attestation: Attestation, allowed: Sequence[AllowedSigner], *, now: datetime | None = None
-) -> SignatureCheck:
-    """Check the signatures of an attestation against the reader's list of signers.
-
-    One wrong signature of a known key makes it ``bad``, otherwise one right signature ``good``.
-    """
-    envelope = attestation.envelope
-    if envelope is None or not envelope.signatures:
-        return SignatureCheck("unsigned")
-    moment = now or datetime.now(timezone.utc)
-    checks = [
-        _check_one(signature, envelope.signed_bytes, allowed, moment)
-        for signature in envelope.signatures
-    ]
-    for state in ("bad", "good"):
-        of_state = [check for check in checks if check.state == state]
-        if of_state:
-            return _together(of_state)
-    return checks[0]
-
-
-def _check_one(
-    signature: Signature, message: bytes, allowed: Sequence[AllowedSigner], now: datetime
-) -> SignatureCheck:
-    """Check one signature by trying every key; its ``keyid`` only tells whose it claims to be."""
-    signers = [each for each in allowed if each.key.verifies(signature.signature, message)]
-    refused = ""
-    for each in signers:
-        why_not = each.why_not_now(now)
-        if why_not is None:
-            return SignatureCheck("good", each.key.fingerprint, each.principals)
-        refused = why_not
-    if signers:
-        return SignatureCheck("unknown", signers[0].key.fingerprint, reason=refused)
-    claimed = [each for each in allowed if each.key.fingerprint == signature.keyid]
-    if claimed:
-        return SignatureCheck(
-            "bad",
-            signature.fingerprint,
-            claimed[0].principals,
-            "it is no signature of this key over this content, which was changed, or signed by "
-            "somebody else",
-        )
-    return SignatureCheck("unknown", signature.fingerprint)
-
-
-def _together(checks: Sequence[SignatureCheck]) -> SignatureCheck:
-    """Merge several checks of one state."""
-    signers = [check.signer for check in checks if check.signer is not None]
-    fingerprints = [check.fingerprint for check in checks if check.fingerprint is not None]
-    return SignatureCheck(
-        checks[0].state,
-        joined([*dict.fromkeys(fingerprints)]),
-        joined([*dict.fromkeys(signers)]),
-        checks[0].reason,
     )

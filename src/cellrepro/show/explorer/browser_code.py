@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cellrepro.comparison.object_changes import ObjectKind
-from cellrepro.show.figures import pixels
+from cellrepro.comparison.object_changes import MOST_TELLING_FIRST
+from cellrepro.show.figures import colours
 
 STATIC = Path(__file__).with_name("static")
 # anywidget takes one module only; these files, in this order, make it.
@@ -22,14 +22,14 @@ _MODULES = (
 )
 
 DRAWING: dict[str, object] = {
-    "colours": pixels.COLOURS,
-    "channels": pixels.CHANNELS,
-    "dashes": pixels.DASHES,
-    "agree_share": pixels.AGREE_SHARE,
-    "dimmed": pixels.DIMMED,
-    "darker": pixels.DARKER,
-    "agreement": pixels.AGREEMENT,
-    "agreed": pixels.AGREED,
+    "colours": colours.COLOURS,
+    "channels": colours.CHANNELS,
+    "dashes": colours.DASHES,
+    "agree_share": colours.AGREE_SHARE,
+    "dimmed": colours.DIMMED,
+    "darker": colours.DARKER,
+    "agreement": colours.AGREEMENT,
+    "agreed": colours.AGREED,
 }
 """Colours and shares with which it draws, the same as in still pictures."""
 
@@ -40,8 +40,12 @@ HELD_BYTES = 64 * 2**20
 def module_text() -> str:
     """Give the module, whose default export makes a widget."""
     files = [(STATIC / name).read_text(encoding="utf-8") for name in _MODULES]
-    words = {kind: kind.in_words for kind in ObjectKind}
-    constants = {"SIGNS": pixels.SIGNS, "KIND_WORDS": words}
+    kinds = MOST_TELLING_FIRST
+    constants = {
+        "KINDS": {kind: kind.meaning("A", "B") for kind in kinds},
+        "SIGNS": {kind: kind.sign for kind in kinds},
+        "KIND_WORDS": {kind: kind.in_words for kind in kinds},
+    }
     lines = [f"const {name} = {json.dumps(value)};" for name, value in constants.items()]
     return "\n".join([*lines, *files])
 

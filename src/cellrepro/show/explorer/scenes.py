@@ -13,8 +13,9 @@ from typing import TypedDict
 
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.errors import BadInput
+from cellrepro.show.explorer.open_view import OpenView
 from cellrepro.show.explorer.planes import PackedPlane
-from cellrepro.show.explorer.view import TRUTH, OpenView, View
+from cellrepro.show.explorer.view import TRUTH, View
 from cellrepro.words import grouped, ppm_text
 
 _LONGEST_NAME = 14  # of a run in a sentence; longer ones would hide the numbers

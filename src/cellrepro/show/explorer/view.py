@@ -1,29 +1,15 @@
-"""A view: one image with the masks of several runs, and what is computed from them on request."""
+"""A view: one image with the masks of several runs, and how its arrays are read and checked."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cellrepro.comparison.category_map import category_map
-from cellrepro.comparison.consensus import Agreement, agree
-from cellrepro.comparison.label_numbers import NumberedByPlane, numbered_by_plane, numbering
-from cellrepro.comparison.label_pair import ReadPair, read_pair
-from cellrepro.comparison.object_changes import ObjectChange, ObjectKind, object_changes
-from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
 from cellrepro.images.size_factor import factor_text
-from cellrepro.show.explorer.planes import NarrowImage, PackedPlane, packed_array, packed_json
-from cellrepro.show.figures.pixels import CATEGORIES, telling_plane
-
-T = TypeVar("T")
 
 Source = np.ndarray | Callable[[], np.ndarray | None]
 """An array, or a function without arguments that reads it; None if the file is not there."""
@@ -31,7 +17,6 @@ Source = np.ndarray | Callable[[], np.ndarray | None]
 TRUTH = "truth"
 """The name of the ground truth. Like a run it can be A or B, by the number after the last run's."""
 _MOST_CHANNELS = 8
-_MOST_RESULTS = 64  # size of the cache: label images, maps and lists of changes of one image
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,230 +41,13 @@ class View:
         return [run for run, masks in enumerate(self.masks) if masks is not None]
 
 
-@dataclass(frozen=True)
-class Counts:
-    """How two sides of a view differ, over all planes of a stack."""
-
-    pixels: Mapping[str, int]
-    """By the names in `CATEGORIES`."""
-    changes: Mapping[ObjectKind, int]
-
-
-class OpenView:
-    """A view with its arrays: each is read once and checked, then compared on request.
-
-    A *side* is what can be A or B: a run by its number, or the truth by the number after them.
-    """
-
-    def __init__(self, view: View, names: Sequence[str]):
-        self.view = view
-        self._names = names
-        self._results: dict[str, object] = {}
-        masks = self._read_masks(view.runs_with_masks[0])
-        pixels = _read(view.image)
-        image = np.zeros(masks.shape, np.uint8) if pixels is None else pixels
-        self.shape = image.shape[: masks.ndim]  # a further axis has the channels
-        self.image = NarrowImage.of(_checked_image(image, self.shape))
-        truth = _read(view.truth)
-        self.truth = None if truth is None else _checked_labels(TRUTH, truth, self.shape)
-        self.sides = view.runs_with_masks
-        if self.truth is not None:
-            self.sides.append(len(view.masks))
-
-    @property
-    def n_runs(self) -> int:
-        """How many runs have masks of the image."""
-        return len(self.view.runs_with_masks)
-
-    @property
-    def n_planes(self) -> int:
-        """Planes of a stack; 1 for a flat image."""
-        return self.shape[0] if len(self.shape) == 3 else 1
-
-    def first_plane(self, a: int, b: int) -> int:
-        """Choose the plane that is shown first: that on which two sides differ most."""
-        return telling_plane(self.categories(a, b)) if self.n_planes > 1 else 0
-
-    def is_truth(self, side: int) -> bool:
-        """Whether a side is the truth and no run."""
-        return side == len(self.view.masks)
-
-    def _once(self, key: str, make: Callable[[], T]) -> T:
-        """Get a result from the cache, or make it; the least recently used one is dropped."""
-        result = cast("T", self._results.pop(key)) if key in self._results else make()
-        self._results[key] = result  # the last one used is the last of the dictionary
-        while len(self._results) > _MOST_RESULTS:
-            self._results.pop(next(iter(self._results)))
-        return result
-
-    def labels(self, side: int) -> np.ndarray:
-        """Get the label image of a side, checked."""
-        return self._once(f"labels {side}", lambda: self._numbered(side))
-
-    def _numbered(self, side: int) -> np.ndarray:
-        return self._by_plane(side).image if self._is_by_plane else self._given_labels(side)
-
-    def _by_plane(self, side: int) -> NumberedByPlane:
-        return numbered_by_plane(self._given_labels(side))
-
-    @cached_property
-    def _is_by_plane(self) -> bool:
-        """Whether planes are compared one by one, since on one side numbers begin anew in each."""
-        return self.n_planes > 1 and any(
-            numbering(self._given_labels(side)) == "anew" for side in self.sides
-        )
-
-    def _given_labels(self, side: int) -> np.ndarray:
-        if self.is_truth(side) and self.truth is not None:
-            return self.truth
-        return _checked_labels(f"masks of {self._names[side]}", self._read_masks(side), self.shape)
-
-    def _read_masks(self, run: int) -> np.ndarray:
-        masks = _read(self.view.masks[run])
-        if masks is None:
-            raise BadInput(f"{self._names[run]} has no masks of {self.view.name}")
-        return masks
-
-    def digest(self, side: int) -> str:
-        """Get a digest that is equal where masks are equal."""
-        if self.is_truth(side):
-            return TRUTH
-        recorded = self.view.digests[side] if self.view.digests else None
-        if recorded:
-            return recorded
-        return self._once(
-            f"digest {side}", lambda: array_digest(self.labels(side).astype(np.uint32))
-        )
-
-    def _pair(self, a: int, b: int) -> ReadPair:
-        return self._once(f"pair {a} {b}", lambda: read_pair(self.labels(a), self.labels(b)))
-
-    def categories(self, a: int, b: int) -> NDArray[np.uint8]:
-        """Get the map of categories of two sides, of `shape`; values are places in `CATEGORIES`."""
-        return self._once(f"categories {a} {b}", lambda: category_map(self._pair(a, b)))
-
-    def changes(self, a: int, b: int) -> tuple[ObjectChange, ...]:
-        """Get what became of every object between two sides."""
-        return self._once(
-            f"changes {a} {b}",
-            lambda: object_changes(self._pair(a, b).table),
-        )
-
-    def counts(self, a: int, b: int) -> Counts:
-        """Count pixels by category and changes by kind, between two sides."""
-        return self._once(f"counts {a} {b}", lambda: self._counted(a, b))
-
-    def _counted(self, a: int, b: int) -> Counts:
-        categories = self.categories(a, b).ravel()
-        n_pixels = np.bincount(categories, minlength=len(CATEGORIES)).tolist()
-        return Counts(
-            pixels=dict(zip(CATEGORIES, n_pixels, strict=True)),
-            changes=Counter(change.kind for change in self.changes(a, b)),
-        )
-
-    @cached_property
-    def agreement(self) -> Agreement:
-        """Over all runs that have masks."""
-        runs = self.view.runs_with_masks
-        masks = [partial(self.labels, run) for run in runs]
-        return agree(masks, digests=[self.digest(run) for run in runs])
-
-    def votes(self, vote: str) -> NDArray[np.int64]:
-        """Count for each pixel the runs that agree on it."""
-        agreement = self.agreement
-        share = agreement.cell_share if vote == "cells" else agreement.same_object_share
-        return np.rint(share * agreement.n_runs).astype(np.int64)
-
-    def story(self, a: int, b: int) -> dict[str, object]:
-        """Get what became of every object between two sides, as columns that JSON can hold.
-
-        Columns are the fields of `ObjectChange`; ``moved`` is the displacement in pixels, None
-        where one side lacks the object. With three runs or more there are also ``n_runs``, how many
-        there are, and ``runs``, how many of them have each object (None where only the truth does).
-        Where numbers begin anew in each plane, ``given`` has the number in the file by side and
-        label.
-        """
-        changes = self.changes(a, b)
-        story: dict[str, object] = {
-            "kind": [change.kind for change in changes],
-            "labels_a": [change.labels_a for change in changes],
-            "labels_b": [change.labels_b for change in changes],
-            "area_a": [change.area_a for change in changes],
-            "area_b": [change.area_b for change in changes],
-            "iou": [change.iou for change in changes],
-            "position": [change.position for change in changes],
-            "cut_between": [change.cut_between for change in changes],
-            "moved": [
-                None if np.isnan(change.displacement) else change.displacement for change in changes
-            ],
-        }
-        if self._is_by_plane:
-            sides = {"a": a, "b": b}
-            if self.truth is not None:
-                sides["truth"] = len(self.view.masks)
-            given = {name: self._by_plane(side).given for name, side in sides.items()}
-            story["given"] = {name: numbers.tolist() for name, numbers in given.items()}
-        if self.n_runs > 2:
-            story["n_runs"] = self.n_runs
-            story["runs"] = self._n_runs_with_each(a, b)
-        return story
-
-    def _n_runs_with_each(self, a: int, b: int) -> list[int | None]:
-        """Count the runs that have each object of `changes`; of several objects the fewest."""
-        counts_a = self._n_runs_with_labels(a)
-        counts_b = self._n_runs_with_labels(b)
-        n_runs: list[int | None] = []
-        for change in self.changes(a, b):
-            of_a = [counts_a[label] for label in change.labels_a if counts_a]
-            of_b = [counts_b[label] for label in change.labels_b if counts_b]
-            n_runs.append(min(of_a or of_b, default=None))
-        return n_runs
-
-    def _n_runs_with_labels(self, side: int) -> dict[int, int]:
-        """Count the runs that have each object of a run, by its label; empty for the truth."""
-        from pandas import unique
-
-        if self.is_truth(side):
-            return {}
-        objects = self.agreement.objects_of(self.view.runs_with_masks.index(side))
-        labels = unique(self.labels(side).ravel())  # in raster order, as the agreement has them
-        return {
-            label: stability.n_runs_with
-            for label, stability in zip(labels[labels > 0].tolist(), objects, strict=True)
-        }
-
-    def flat(self, array: np.ndarray, z: int) -> np.ndarray:
-        """Get one plane of an array in the shape of the image; of a flat image all of it."""
-        return array[z] if len(self.shape) == 3 else array
-
-    def packed(self, content: str, a: int, b: int, z: int) -> PackedPlane:
-        """Pack what the browser asks for, by the contents of `Scene.planes`."""
-        match content:
-            case "story":
-                return packed_json(self.story(a, b))
-            case "image":
-                return self.image.packed(self.flat(self.image.stored, z))
-            case "truth":
-                return packed_array(self.flat(self.labels(len(self.view.masks)), z))
-            case "a":
-                return packed_array(self.flat(self.labels(a), z))
-            case "b":
-                return packed_array(self.flat(self.labels(b), z))
-            case "categories":
-                return packed_array(self.flat(self.categories(a, b), z))
-            case _:
-                plane = packed_array(self.flat(self.votes(content), z))
-                plane["n_runs"] = self.n_runs
-                return plane
-
-
-def _read(source: Source | None) -> np.ndarray | None:
+def read_source(source: Source | None) -> np.ndarray | None:
     """Read the array; None if there is none."""
     array = source() if callable(source) else source
     return None if array is None else np.asarray(array)
 
 
-def _checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Add the axis of channels that is missing, and refuse what does not fit the masks."""
     with_channels = image[..., np.newaxis] if image.shape == shape else image
     fits = with_channels.shape[:-1] == shape and 1 <= with_channels.shape[-1] <= _MOST_CHANNELS
@@ -299,7 +67,7 @@ def _checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return with_channels
 
 
-def _checked_labels(name: str, labels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def checked_labels(name: str, labels: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Refuse what is no label image of that shape; a map of the foreground is one object."""
     if labels.shape != shape:
         raise BadInput(

@@ -22,7 +22,8 @@ from cellrepro.show.explorer.read_view import read_view
 from cellrepro.show.explorer.scenes import Scene, Scenes
 from cellrepro.show.explorer.view import View
 from cellrepro.show.figures import masks
-from cellrepro.show.figures.pixels import channels_text, plane_name
+from cellrepro.show.figures.pixels import channels_text
+from cellrepro.show.figures.stack_planes import plane_name
 from cellrepro.show.figures.style import heading
 from cellrepro.words import some
 

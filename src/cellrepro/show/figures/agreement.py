@@ -14,7 +14,8 @@ from cellrepro.comparison.consensus import Agreement, Stability
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.errors import BadInput, whole
 from cellrepro.show.figures import pixels, style
-from cellrepro.show.figures.pixels import COLOURS, enlarged, outlined, painted, panel_shape
+from cellrepro.show.figures.colours import COLOURS
+from cellrepro.show.figures.pixels import enlarged, outlined, painted, panel_shape
 from cellrepro.show.figures.style import WIDTH, Picture
 from cellrepro.words import amount, grouped
 

@@ -12,16 +12,16 @@ from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.scores import average_precision
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
+from cellrepro.show.figures.colours import COLOURS
 from cellrepro.show.figures.pixels import (
-    COLOURS,
     SIDE,
     background_of,
     category_picture,
-    flat,
     shown_image,
     vote_picture,
     with_outlines,
 )
+from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.figures.style import WIDTH, Picture
 from cellrepro.words import amount, grouped, ppm_text
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
-from cellrepro.show.figures.divergence import DIFFERENT, FIRST, operation
+from cellrepro.show.figures.first_difference import DIFFERENT, FIRST, operation
 from cellrepro.show.figures.style import SERIES, Picture
 from cellrepro.words import amount, grouped
 

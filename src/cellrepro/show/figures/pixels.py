@@ -1,61 +1,25 @@
-"""Arrays of colours that figures, report and explorer show: outlines, differences, votes."""
+"""Arrays of colours that figures and pages show: outlines, differences, votes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from cellrepro.comparison.category_map import categories as category_map
 from cellrepro.errors import BadInput
-
-CATEGORIES = ("background", "agree", "only_a", "only_b", "other_object")
-"""What each value of a categories map means, in order: 0, 1, 2, 3, 4."""
-
-COLOURS = {
-    "a": "#56B4E9",
-    "b": "#E69F00",
-    "truth": "#F0E442",
-    "agree": "#FFFFFF",
-    "only_a": "#56B4E9",
-    "only_b": "#E69F00",
-    "other_object": "#CC79A7",
-}
-"""Okabe-Ito colours (white is faint), the same in the browser and in the static picture."""
-
-SIGNS = {
-    "lost": "−",
-    "gained": "+",
-    "split": "1→n",
-    "merged": "n→1",
-    "moved": "≈",
-    "kept": "=",
-}
-"""What became of a cell, by the names in `ObjectKind`, for those who see no colours."""
-
-CHANNELS: tuple[dict[str, str], ...] = (
-    {"grey": "#FFFFFF"},
-    {"green": "#00FF00", "magenta": "#FF00FF"},
-    {"red": "#FF0000", "green": "#00FF00", "blue": "#0000FF"},
+from cellrepro.show.figures.colours import (
+    AGREE_SHARE,
+    AGREED,
+    AGREEMENT,
+    CATEGORIES,
+    CHANNELS,
+    COLOURS,
+    DARKER,
+    DASHES,
+    DIMMED,
+    rgb,
 )
-"""How the channels of an image are shown: of one, of two, of three; of more, the first three."""
-
-DASHES: dict[str, tuple[int, int] | None] = {"a": None, "b": (6, 4), "truth": (2, 4)}
-"""How outlines differ in style: pixels on and off along the line; None is solid."""
-
-AGREE_SHARE = 0.25
-"""Factor of the overlay's opacity where masks agree: what agrees must not shout."""
-DIMMED = 0.55
-"""Factor of the image's brightness under the categories."""
-DARKER = 0.45
-"""Factor of a colour's brightness on the lines of its pattern."""
-
-AGREEMENT = ("#F0E442", "#E69F00", "#D55E00", "#8C4A86", "#2F4A7A")
-"""From few runs (bright) to all runs (dark): what runs dispute stands out, also without colour."""
-AGREED = 0.5
-"""Factor of the opacity of pixels on which all runs agree."""
 
 SIDE = 480
 """Longer side of a picture inside a figure, pixels."""
@@ -66,45 +30,6 @@ _MOST_SAMPLED = 2**22
 _VALUES_AT_ONCE = 2**18
 _FEW = 0.002
 """Share of pixels below which each is drawn as a spot."""
-
-
-class Plane(NamedTuple):
-    """One plane of a stack with its masks, or all of a flat image."""
-
-    name: str
-    """For a heading; empty for a flat image."""
-    image: np.ndarray | None
-    labels: tuple[np.ndarray | None, ...]
-
-
-def flat(image: np.ndarray | None, *labels: np.ndarray | None) -> Plane:
-    """Get the plane of a stack on which the first two label images differ most.
-
-    Of one label image the fullest plane; a flat image stays as it is.
-    """
-    first, *others = [each for each in labels if each is not None]
-    if first.ndim == 2:
-        return Plane("", image, labels)
-    z = telling_plane(category_map(first, others[0] if others else first))
-    image_plane = None if image is None else image[z]
-    label_planes = tuple(None if each is None else each[z] for each in labels)
-    return Plane(plane_name(z, len(first)), image_plane, label_planes)
-
-
-def telling_plane(categories: np.ndarray) -> int:
-    """Choose the plane of a stack on which two label images differ most; else the fullest."""
-    differs = categories >= 2
-    marked = differs if differs.any() else categories > 0
-    return int(marked.sum(axis=(1, 2)).argmax())
-
-
-def plane_name(z: int, n_planes: int) -> str:
-    """Name a plane of a stack: people count from 1, arrays from 0.
-
-    >>> plane_name(3, 7)
-    'plane 4 of 7'
-    """
-    return f"plane {z + 1} of {n_planes}"
 
 
 def background_of(image: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
@@ -317,12 +242,3 @@ def painted(
     alpha = np.broadcast_to(opacity, where.shape)[where][:, None]
     mixed = picture[where] * (1 - alpha) + np.array(rgb(colour)) * alpha
     picture[where] = np.rint(mixed) if picture.dtype == np.uint8 else mixed
-
-
-def rgb(colour: str) -> list[int]:
-    """Read red, green and blue of ``#RRGGBB``.
-
-    >>> rgb("#0072B2")
-    [0, 114, 178]
-    """
-    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]

@@ -10,7 +10,8 @@ import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
-from cellrepro.show.figures.pixels import DIMMED, SIGNS, background_of, enlarged, with_outlines
+from cellrepro.show.figures.colours import DIMMED
+from cellrepro.show.figures.pixels import background_of, enlarged, with_outlines
 from cellrepro.show.pages.parts import Panel, panel
 from cellrepro.words import grouped, joined, place_text
 
@@ -77,7 +78,7 @@ def cell_tiles(
         _dim_around(pixels, own)
         facts = _facts(change)
         alt = f"{change.kind.in_words}: {'; '.join(facts)}"
-        tiles.append(CellTile(SIGNS[change.kind], change.kind, facts, panel(pixels, "", alt)))
+        tiles.append(CellTile(change.kind.sign, change.kind, facts, panel(pixels, "", alt)))
     return tuple(tiles)
 
 

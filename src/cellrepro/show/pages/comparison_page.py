@@ -8,17 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison
-from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
+from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange, ObjectKind
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.recorded_settings import (
     NOT_OF_CELLS,
     NOT_RECORDED,
     SettingOfBoth,
+    is_missing,
     tell_settings,
 )
 from cellrepro.explanation.setting_meanings import difference_text, setting_meaning, setting_text
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
-from cellrepro.show.figures.pixels import SIGNS
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
 from cellrepro.show.pages.mask_pictures import compared_masks, place_columns
 from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
@@ -41,16 +42,6 @@ _SCORES = (
     "mean_matched_area_difference",
 )
 """Keys of `SHOWN`, in the order of the page."""
-
-_KINDS: Mapping[ObjectKind, str] = {
-    ObjectKind.LOST: "only A has it",
-    ObjectKind.GAINED: "only B has it",
-    ObjectKind.SPLIT: "one cell in A, several in its place in B",
-    ObjectKind.MERGED: "several cells in A, one in their place in B",
-    ObjectKind.MOVED: "both have it, a pixel or more apart, or with less than half in common",
-    ObjectKind.KEPT: "both have it in one place, and at least half of it in common",
-}
-"""What each kind means, in the order of the page."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +67,20 @@ class ShownPair:
 
 
 @dataclass(frozen=True)
+class SettingValue:
+    """What one side has of a setting."""
+
+    text: str
+    is_recorded: bool
+
+
+@dataclass(frozen=True)
 class SettingRow:
     """A setting on the page."""
 
     name: str
-    a: str
-    b: str
+    a: SettingValue
+    b: SettingValue
     differs: bool
     """Whether both sides record it, with two values."""
     meaning: str
@@ -116,8 +115,12 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         scores=_scores(pair.comparison),
         images=_table_of_images(pair.by_image),
         part=_explorer(view, pair),
-        kinds=_KINDS,
-        cell_signs=SIGNS,
+        kinds=MOST_TELLING_FIRST,
+        changed_kinds=[
+            kind
+            for kind in MOST_TELLING_FIRST
+            if pair.comparison.kinds[kind] and kind != ObjectKind.KEPT
+        ],
         cells_text=cells_text(pair.comparison),
         most=MOST_ROWS,
     )
@@ -154,22 +157,27 @@ def _headline(pair: ShownPair) -> str:
         more = [f"{n_more} more"] if n_more else []
         return f"Made with different settings: {'; '.join([*named, *more])}."
     sentences = {
-        "identical": "The two hold the same cells, pixel for pixel and number for number.",
-        "same-objects": "The two hold the same cells with different numbers.",
-        "vacuous": "Neither of the two holds a cell, so nothing was compared.",
+        Verdict.IDENTICAL: "The two hold the same cells, pixel for pixel and number for number.",
+        Verdict.SAME_OBJECTS: "The two hold the same cells with different numbers.",
+        Verdict.VACUOUS: "Neither of the two holds a cell, so nothing was compared.",
     }
-    return sentences.get(str(pair.comparison.verdict), "The two hold different cells.")
+    return sentences.get(pair.comparison.verdict, "The two hold different cells.")
 
 
 def _setting_row(setting: SettingOfBoth) -> SettingRow:
     differs = setting.differs and setting.may_change_cells
     return SettingRow(
         name=setting.name,
-        a=setting_text(setting.a, missing=NOT_RECORDED),
-        b=setting_text(setting.b, missing=NOT_RECORDED),
+        a=_setting_value(setting.a),
+        b=_setting_value(setting.b),
         differs=differs,
         meaning=setting_meaning(setting.name) if differs else "",
     )
+
+
+def _setting_value(value: object) -> SettingValue:
+    text = setting_text(value, missing=NOT_RECORDED)
+    return SettingValue(text, is_recorded=not is_missing(value))
 
 
 # -- pictures --------------------------------------------------------------------------------
@@ -206,7 +214,7 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table | None:
         return None
     rows = [
         {
-            "what": f"{SIGNS[change.kind]} {change.kind.in_words}",
+            "what": f"{change.kind.sign} {change.kind.in_words}",
             "cell in A": " ".join(map(str, change.labels_a)) or "–",
             "cell in B": " ".join(map(str, change.labels_b)) or "–",
             **place_columns(change),

@@ -5,37 +5,27 @@ On a page they stand side by side, or below each other on a phone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from cellrepro.comparison.category_map import categories
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
+from cellrepro.show.figures.colours import COLOURS
 from cellrepro.show.figures.pixels import (
-    COLOURS,
-    SIGNS,
     background_of,
     category_picture,
     channels_text,
-    flat,
     painted,
     panel_shape,
     with_outlines,
 )
+from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.pages.parts import Figure, Mark, Panel, panel, table_file
 from cellrepro.words import amount, grouped, joined, ppm_text
-
-CHANGES: dict[ObjectKind, str] = {
-    ObjectKind.KEPT: "as before: a counterpart that covers it, less than 1 pixel away",
-    ObjectKind.MOVED: "a counterpart that lies farther away or overlaps less",
-    ObjectKind.LOST: "only in the first",
-    ObjectKind.GAINED: "only in the second",
-    ObjectKind.SPLIT: "one in the first, several in the second",
-    ObjectKind.MERGED: "several in the first, one in the second",
-}
-"""What each kind means, in the order in which counts are given."""
 
 _MOST_MARKS = 40  # cells that get a sign each; more get dots
 _DOTS = {
@@ -63,7 +53,7 @@ class ComparedMasks:
 
 def counts_text(comparison: MaskComparison) -> str:
     """Say what became of the cells: "3 kept and 1 lost"."""
-    kinds = [kind for kind in CHANGES if comparison.kinds[kind]]
+    kinds = [kind for kind in ObjectKind if comparison.kinds[kind]]
     counts = [f"{comparison.kinds[kind]} {kind.in_words}" for kind in kinds]
     return joined(counts) if counts else "no cell on either side"
 
@@ -88,8 +78,8 @@ def compared_masks(
     plane, flat_image, labels = flat(image, a, b)
     flat_a, flat_b = (each for each in labels if each is not None)
     shown = compare_masks(flat_a, flat_b) if plane else comparison
-    panels = _difference_panels(flat_image, flat_a, flat_b, shown, plane, closer=closer)
-    return ComparedMasks(comparison, Figure(panels, data))
+    pair = _DrawnPair(flat_image, flat_a, flat_b, shown, plane)
+    return ComparedMasks(comparison, Figure(tuple(pair.panels(closer=closer)), data))
 
 
 def _changed(comparison: MaskComparison) -> list[ObjectChange]:
@@ -124,57 +114,75 @@ def place_columns(change: ObjectChange) -> dict[str, float]:
     return {"plane": round(planes[0]) + 1, **place} if planes else place
 
 
-def _difference_panels(
-    image: np.ndarray | None,
-    a: np.ndarray,
-    b: np.ndarray,
-    comparison: MaskComparison,
-    plane: str,
-    *,
-    closer: bool,
-) -> tuple[Panel, ...]:
-    """Draw two label images of one image, side by side.
+@dataclass(frozen=True, eq=False)
+class _DrawnPair:
+    """Two label images of one image, or one plane of them, to be drawn side by side."""
 
-    The image, if there is one; the outlines of both; what differs, with a sign at every cell that
-    is not kept; and, where the image is large, the place where most differs.
-    """
-    background = background_of(image, a.shape)
-    category_map = categories(a, b)
-    outlines = (
-        f"Outlines of the first (blue), {amount(comparison.n_objects_a, 'cell')}, and of the "
-        f"second (orange, dashed), {amount(comparison.n_objects_b, 'cell')}; white where they "
-        "coincide."
-    )
-    on_plane = f" on {plane}" if plane else ""
-    differing = (
-        f"What differs{on_plane}: {grouped(comparison.n_differing)} of "
-        f"{grouped(comparison.n_pixels)} pixels ({ppm_text(comparison.ppm)}). "
-        f"{counts_text(comparison)}."
-    )
-    map_picture = category_picture(background, category_map)[0]
-    map_heading = f"What differs, {plane}" if plane else "What differs"
-    changed = _changed(comparison)
-    marks = []
-    if len(changed) <= _MOST_MARKS:
-        marks = _marks(changed, a.shape)
-    else:
-        _dot(map_picture, changed, a.shape)
-        map_heading += f": a dot on each of {grouped(len(changed))} changed cells"
-    panels = []
-    if image is not None:
-        channels = channels_text(image, a.shape)
-        heading = f"Image: {channels}" if channels else "Image"
-        panels.append(panel(with_outlines(background, {}), heading, "The image alone."))
-    both = with_outlines(background, {"a": a, "b": b})
-    panels.append(panel(both, "Outlines of both", outlines))
-    panels.append(panel(map_picture, map_heading, differing, marks))
-    window = _window(category_map >= 2) if closer else None
-    if window is not None:
+    image: np.ndarray | None
+    a: np.ndarray
+    b: np.ndarray
+    comparison: MaskComparison
+    plane: str
+    """What the plane of a stack is called; empty for a flat image."""
+
+    @cached_property
+    def background(self) -> np.ndarray:
+        """The image as it is shown, or black."""
+        return background_of(self.image, self.a.shape)
+
+    @cached_property
+    def category_map(self) -> np.ndarray:
+        """Where the two agree, and how they differ elsewhere."""
+        return categories(self.a, self.b)
+
+    def panels(self, *, closer: bool) -> Iterator[Panel]:
+        """Draw the image, if there is one; the outlines of both; what differs; and it closer."""
+        if self.image is not None:
+            channels = channels_text(self.image, self.a.shape)
+            heading = f"Image: {channels}" if channels else "Image"
+            yield panel(with_outlines(self.background, {}), heading, "The image alone.")
+        yield self._outlines()
+        yield self._differences()
+        window = _window(self.category_map >= 2) if closer else None
+        if window is not None:
+            yield self._closer(window)
+
+    def _outlines(self) -> Panel:
+        comparison = self.comparison
+        alt = (
+            f"Outlines of the first (blue), {amount(comparison.n_objects_a, 'cell')}, and of the "
+            f"second (orange, dashed), {amount(comparison.n_objects_b, 'cell')}; white where they "
+            "coincide."
+        )
+        picture = with_outlines(self.background, {"a": self.a, "b": self.b})
+        return panel(picture, "Outlines of both", alt)
+
+    def _differences(self) -> Panel:
+        """Draw what differs, with a sign or a dot at every cell that is not kept."""
+        comparison = self.comparison
+        picture = category_picture(self.background, self.category_map)[0]
+        heading = f"What differs, {self.plane}" if self.plane else "What differs"
+        changed = _changed(comparison)
+        marks = []
+        if len(changed) <= _MOST_MARKS:
+            marks = _marks(changed, self.a.shape)
+        else:
+            _dot(picture, changed, self.a.shape)
+            heading += f": a dot on each of {grouped(len(changed))} changed cells"
+        on_plane = f" on {self.plane}" if self.plane else ""
+        alt = (
+            f"What differs{on_plane}: {grouped(comparison.n_differing)} of "
+            f"{grouped(comparison.n_pixels)} pixels ({ppm_text(comparison.ppm)}). "
+            f"{counts_text(comparison)}."
+        )
+        return panel(picture, heading, alt, marks)
+
+    def _closer(self, window: tuple[slice, slice]) -> Panel:
         rows, columns = (f"{side.start}–{side.stop}" for side in window)
-        picture = with_outlines(background[window], {"a": a[window], "b": b[window]})
+        labels = {"a": self.a[window], "b": self.b[window]}
         alt = f"Outlines of both in rows {rows} and columns {columns}, where most pixels differ."
-        panels.append(panel(picture, f"Closer: rows {rows}, columns {columns}", alt))
-    return tuple(panels)
+        picture = with_outlines(self.background[window], labels)
+        return panel(picture, f"Closer: rows {rows}, columns {columns}", alt)
 
 
 def _marks(changed: Sequence[ObjectChange], shape: Sequence[int]) -> list[Mark]:
@@ -186,8 +194,7 @@ def _marks(changed: Sequence[ObjectChange], shape: Sequence[int]) -> list[Mark]:
         y, x = ((coordinate + 0.5) * scale for coordinate in change.position)
         area = max(change.area_a, change.area_b)
         radius = max(_LEAST_RADIUS * longer, 1.25 * scale * (area / np.pi) ** 0.5)
-        sign = SIGNS[change.kind]
-        marks.append(Mark(sign, x=round(x, 1), y=round(y, 1), radius=round(radius, 1)))
+        marks.append(Mark(change.kind.sign, x=round(x, 1), y=round(y, 1), radius=round(radius, 1)))
     return marks
 
 

@@ -17,21 +17,24 @@ from typing import Annotated, TypedDict
 from cyclopts import Parameter
 
 from cellrepro.comparison.five_steps import GRID, Step, protocol
+from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
-from cellrepro.show.figures.pixels import SIGNS
-from cellrepro.show.pages.mask_pictures import CHANGES, counts_text
+from cellrepro.show.pages.mask_pictures import counts_text
 from cellrepro.show.pages.page_file import PAGE_ENDINGS, PageTarget, rendered, write_page
 from cellrepro.show.pages.parts import MOST_ROWS
 from cellrepro.show.report import (
     section_cells,
+    section_cost,
     section_environment,
     section_equality,
     section_receipts,
     section_spread,
+    section_truth,
     section_warnings,
     section_weights,
+    section_worst,
 )
 from cellrepro.show.report.summary import (
     PLACES,
@@ -216,12 +219,12 @@ class ChapterView:
     steps: Sequence[Step]
     axes: Sequence[section_cells.AxisSection]
     agreement: section_spread.AgreementSection | None
-    truth: section_cells.TruthSection | None
+    truth: section_truth.TruthSection | None
     weights: section_weights.WeightsSection | None
-    cost: section_environment.CostSection
+    cost: section_cost.CostSection
 
     @classmethod
-    def of(cls, chapter: Chapter, worst: section_cells.WorstImage | None) -> ChapterView:
+    def of(cls, chapter: Chapter, worst: section_worst.WorstImage | None) -> ChapterView:
         """Make the sections of a chapter; the worst image of the whole page is drawn elsewhere."""
         equality = section_equality.Equality(chapter)
         axes = chapter.spread.axes
@@ -232,9 +235,9 @@ class ChapterView:
             steps=protocol(chapter.spread),
             axes=[section_cells.axis_section(chapter, axis, worst) for axis in axes],
             agreement=section_spread.agreement_section(chapter),
-            truth=section_cells.truth_section(chapter),
+            truth=section_truth.truth_section(chapter),
             weights=section_weights.weights_section(chapter, equality),
-            cost=section_environment.cost_section(chapter),
+            cost=section_cost.cost_section(chapter),
         )
 
 
@@ -242,7 +245,7 @@ def _page(
     summary: Summary, receipts: section_receipts.ReceiptsSection | None, folder: str | None
 ) -> str:
     axes = [(chapter, axis) for chapter in summary.chapters for axis in chapter.spread.axes]
-    worst = section_cells.worst_image(axes)
+    worst = section_worst.worst_image(axes)
     return rendered(
         "report.html.j2",
         _TEMPLATES,
@@ -253,11 +256,10 @@ def _page(
         receipts=receipts,
         warnings=section_warnings.warnings_section(summary.chapters),
         environment=section_environment.environment_section(summary.chapters),
-        rates=section_environment.rates_section(summary.chapters),
+        rates=section_cost.rates_section(summary.chapters),
         linked=folder is not None,
         links_to=partial(_links_to, runs=folder),
-        changes=CHANGES,
-        cell_signs=SIGNS,
+        kinds=tuple(ObjectKind),
         counts_text=counts_text,
         axis_verdict=section_spread.axis_verdict,
         verdicts=tuple(Verdict),

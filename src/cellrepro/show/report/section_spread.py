@@ -68,6 +68,21 @@ class AgreementSection:
     unstable: Figure | None
     """None where no cell is unstable."""
 
+    @property
+    def n_stable(self) -> int:
+        """Cells that are in all runs that were looked at, over all images."""
+        return sum(agreement.n_stable for agreement in self.agreements)
+
+    @property
+    def n_cells(self) -> int:
+        """Cells over all images."""
+        return sum(len(agreement.objects) for agreement in self.agreements)
+
+    @property
+    def stable_share(self) -> float:
+        """The share of these cells that are in all runs."""
+        return self.n_stable / max(1, self.n_cells)
+
 
 @dataclass(frozen=True)
 class _ImageAgreement:

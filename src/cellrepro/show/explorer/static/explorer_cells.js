@@ -1,17 +1,9 @@
 // Cells: what became of each between A and B, in words, as a story and as a list.
 //
-// A story `s` is a table by columns, see `OpenView.story` in view.py; each of its rows is a change.
+// A story `s` is a table by columns, see `story_of` in story.py; each of its rows is a change.
 
-// What each kind of change says, in the order of the list. Its sign for those who see no colours
-// stands in SIGNS, its name for people in KIND_WORDS; both come from Python.
-const KINDS = {
-  lost: "a cell of A that B does not have",
-  gained: "a cell of B that A does not have",
-  split: "one cell of A is several of B",
-  merged: "several cells of A are one of B",
-  moved: "in both, but its place or outline changed",
-  kept: "the same cell in both",
-};
+// Python gives what each kind of change says, in the order of the list (KINDS), its sign for those
+// who see no colours (SIGNS) and its name for people (KIND_WORDS).
 
 // What the words for lost and gained say where A or B is the ground truth.
 const TRUTH_WORDS = {

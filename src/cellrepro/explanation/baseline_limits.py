@@ -1,0 +1,87 @@
+"""The limits of a baseline: what they are of, how they are given, and what is beyond one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from cellrepro.errors import BadInput
+
+Limits = Mapping[str, float]
+"""Limits by name; masks are not held to one that is left out.
+
+``max_ppm`` limits the differing pixels per million of any one image, ``max_changed`` the share of
+the cells of both sides without a match at IoU 0.5, and ``max_lost`` the cells of the baseline
+without a counterpart.
+"""
+
+
+def limits_text(limits: Limits) -> str:
+    """Name limits with their values, as options are written."""
+    return ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in limits.items())
+
+
+def limits_from(
+    max_ppm: float | None, max_changed: float | str | None, max_lost: int | None
+) -> Limits:
+    """Give the limits that were named; the share may be a text, as 5 %."""
+    share = _share(max_changed) if isinstance(max_changed, str) else max_changed
+    limits = {"max_ppm": max_ppm, "max_changed": share, "max_lost": max_lost}
+    return {name: value for name, value in limits.items() if value is not None}
+
+
+def _share(text: str) -> float:
+    """Read a share: 0.05, 5 % or 5%."""
+    number = text.strip().removesuffix("%")
+    try:
+        return float(number) / (100 if number != text.strip() else 1)
+    except ValueError as error:
+        raise BadInput(f"max_changed is {text!r}; expected {_RANGES['max_changed'][1]}") from error
+
+
+_RANGES: Mapping[str, tuple[float, str]] = {
+    "max_ppm": (1e6, "differing pixels per million, a number from 0 to 1000000"),
+    "max_changed": (1, "a share of the cells, a number from 0 to 1 or as in '5 %', which is 0.05"),
+    "max_lost": (2**63, "cells, a whole number of at least 0"),
+}
+"""The largest value of each limit, and what to write."""
+
+
+def refuse_out_of_range(limits: Limits) -> None:
+    """Refuse a limit that nothing reaches, or that is no number of its kind."""
+    for name, value in limits.items():
+        most, expected = _RANGES[name]
+        is_whole = name != "max_lost" or value == round(value)
+        if not (0 <= value <= most and is_whole):
+            raise BadInput(f"{name} is {value:.15g}; expected {expected}")
+
+
+class Measure(NamedTuple):
+    """How far masks are from a baseline, in the unit of one limit."""
+
+    limit_name: str
+    value: float
+    number: str
+    """It as people read it, rounded."""
+    unit: str
+    """What follows that number in a sentence."""
+    factor: float = 1
+    """From the limit's own unit to that of the number."""
+
+    def beyond(self, limit: float) -> str:
+        """Say that it is beyond a limit, with as many decimals as that takes."""
+        value = self.value * self.factor
+        shown_limit = limit * self.factor
+        number = self.number
+        if not _is_above(number, shown_limit):
+            decimals = (f"{value:.{n}f}" for n in range(16))
+            number = next((text for text in decimals if float(text) > shown_limit), repr(value))
+        return f"{number} {self.unit}, at most {limit:.15g}"
+
+
+def _is_above(number: str, limit: float) -> bool:
+    """Whether a rounded number is above a limit; one such as "less than 0.01" does not show it."""
+    try:
+        return float(number.replace(" ", "")) > limit
+    except ValueError:
+        return False

@@ -1,0 +1,130 @@
+"""What a reader has to know of two label images: how they were read, and what their numbers are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cellrepro.comparison.number_changes import number_change
+from cellrepro.comparison.number_remarks import (
+    FEW_NUMBERS,
+    NO_BACKGROUND,
+    background_remarks,
+    may_be_cut,
+    n_numbers,
+    piece_remarks,
+)
+from cellrepro.comparison.verdicts import Verdict
+from cellrepro.images.label_pieces import doubt
+from cellrepro.words import amount, joined
+
+if TYPE_CHECKING:
+    from cellrepro.comparison.mask_comparison import MaskComparison
+    from cellrepro.images.integer_images import Integers
+
+
+def label_notes(
+    labels_a: Integers,
+    labels_b: Integers,
+    result: MaskComparison,
+    *,
+    a: str = "A",
+    b: str = "B",
+) -> Iterator[str]:
+    """Say how two label images were read, and what was done to their numbers.
+
+    A sentence each, without the name of the image.
+    """
+    side_a = _Side(a, labels_a, result.n_objects_a, result.n_shared_a)
+    side_b = _Side(b, labels_b, result.n_objects_b, result.n_shared_b)
+    if result.by_plane:
+        yield _reading_note(result, a, b)
+    change = None if result.verdict == Verdict.IDENTICAL else _number_change(side_a, side_b)
+    if change is not None:
+        yield change
+    for side in (side_a, side_b):
+        if side.n_shared:
+            verb = "names" if side.n_shared == 1 else "name"
+            yield (
+                f"{amount(side.n_shared, 'number')} of {side.name} {verb} several cells each that "
+                "do not touch; they are counted as the cells that they are on the other side"
+            )
+    if change is None:
+        yield from _remarks_on_both(side_a, side_b, by_plane=result.by_plane)
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """One of two label images."""
+
+    name: str
+    labels: Integers
+    n_objects: int
+    n_shared: int
+    """Numbers that name several cells each."""
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers it has beside that of the background."""
+        return n_numbers(self.labels) if self.n_shared else self.n_objects
+
+
+def _number_change(a: _Side, b: _Side) -> str | None:
+    """Say by which rule the numbers of one side follow from those of the other, if by any."""
+    for before, after in ((a, b), (b, a)):
+        rule = number_change(
+            before.labels, after.labels, n_shared_a=before.n_shared, n_shared_b=after.n_shared
+        )
+        if rule is not None:
+            return rule.text(before.name, after.name)
+    return None
+
+
+def _remarks_on_both(a: _Side, b: _Side, *, by_plane: bool) -> Iterator[str]:
+    """Say what is odd about the numbers of each, but not of both that cells touch everywhere."""
+    remarks_of = {side.name: _remarks(side, by_plane=by_plane) for side in (a, b)}
+    fills_both = all(NO_BACKGROUND in remarks for remarks in remarks_of.values())
+    for name, remarks in remarks_of.items():
+        for remark in remarks:
+            if not (fills_both and remark == NO_BACKGROUND):
+                yield f"{name}: {remark}"
+
+
+def _remarks(side: _Side, *, by_plane: bool) -> list[str]:
+    """Find what is odd about the numbers of one label image."""
+    remarks = [*background_remarks(side.labels)]
+    if by_plane:
+        return remarks
+    if 0 < side.n_numbers <= FEW_NUMBERS:
+        doubtful = None if remarks else doubt(side.labels)
+        return remarks if doubtful is None else [f"it has {doubtful}"]
+    return [*remarks, *piece_remarks(side.labels)] if may_be_cut(side.labels) else remarks
+
+
+def _reading_note(result: MaskComparison, a: str, b: str) -> str:
+    """Say that planes were compared one by one, and why."""
+    numbering_of = {a: result.numbering_a, b: result.numbering_b}
+    anew = [side for side, numbering in numbering_of.items() if numbering == "anew"]
+    through = [side for side, numbering in numbering_of.items() if numbering == "through"]
+    note = (
+        f"the numbers of {joined(anew)} begin anew in each plane, so every plane was compared by "
+        f"itself: {result.n_objects_a} and {result.n_objects_b} cells in "
+        f"{amount(result.shape[0], 'plane')}"
+    )
+    if through:
+        note += (
+            f". In {through[0]} cells keep their numbers through planes, as in a stack that was "
+            f"stitched or segmented in 3-D: which planes belong to one cell only {through[0]} "
+            "says, a difference that these counts leave out"
+        )
+    return note
+
+
+def no_cell_note(side: str) -> str:
+    """Say what usually makes masks without a cell, of one side of two."""
+    return (
+        f"{side} has no cell. Usual reasons: a network that is not of this version of Cellpose, "
+        "intensities scaled by a few bright pixels, a threshold or a diameter that is far off, or "
+        "masks saved before they were computed"
+    )

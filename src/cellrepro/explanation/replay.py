@@ -1,0 +1,182 @@
+"""Two results made again, in a child process: how each was made, and which changes part them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from cellrepro.explanation.causes import CauseSearch, RecordedResult, Replayed
+from cellrepro.explanation.conditions import IMAGE_CROP, VERSION, Condition, without
+from cellrepro.explanation.search import Fit, Search
+from cellrepro.explanation.search_duration import SearchDuration
+from cellrepro.explanation.trials import Trials, Usual
+from cellrepro.model.weight_sources import ModelSource
+from cellrepro.model.window import Window
+from cellrepro.process.calling import in_child
+from cellrepro.process.child import Child
+from cellrepro.process.interrupts import EndRequest
+
+
+@dataclass(frozen=True)
+class ReplayedImage:
+    """The image of two results, and with what it is segmented again."""
+
+    pixels: np.ndarray
+    """(Y, X) or (Y, X, C)."""
+    sources: Mapping[str, ModelSource]
+    """Networks by label, the usual one first."""
+    window: Window | None = None
+    """The part of it that alone is replayed."""
+
+    @property
+    def usual_network(self) -> str:
+        """The label of the network that a condition means if it names none."""
+        return next(iter(self.sources))
+
+    def trials(
+        self,
+        child: Child,
+        device: Any,
+        *,
+        version: str | None = None,
+        elsewhere: Callable[[Condition], np.ndarray] | None = None,
+        tell: Callable[[float], None] | None = None,
+    ) -> Trials:
+        """Make what segments it under any condition; ``version`` is that of Cellpose here."""
+
+        def built(model: str, precision: str) -> Any:
+            from cellrepro.model.network import build
+
+            return build(self.sources[model], seed=child.setup.seed, device=device, dtype=precision)
+
+        return Trials(
+            self.pixels,
+            built,
+            Usual(self.usual_network, child.setup.profile.dtype, version),
+            window=self.window,
+            elsewhere=elsewhere,
+            tell=tell,
+        )
+
+
+def replay(
+    child: Child,
+    *,
+    image: ReplayedImage,
+    sides: Sequence[RecordedResult],
+    search_minutes: float,
+    end_request: EndRequest,
+    shorter: str = "",
+) -> Replayed:
+    """Runs in a child process: find the conditions of both results, and the changes between."""
+    recorded_a, recorded_b = sides
+    duration = SearchDuration(most_minutes=search_minutes, shorter=shorter, tell=child.tell)
+    with child.prepared() as device:
+        from cellrepro.determinism.generator_states import generators_kept
+
+        trials = image.trials(
+            child,
+            device,
+            version=metadata.version("cellpose"),
+            elsewhere=partial(_with_another_version, child=child, image=image),
+            tell=duration.add,
+        )
+        search_of = partial(
+            _search, trials=trials, minutes=search_minutes / 2, end_request=end_request
+        )
+        searches = _BothSearches(child, duration, search_of(recorded_a), search_of(recorded_b))
+        searches.expect_first_rounds()
+        with generators_kept():
+            a, b = searches.fits(image.usual_network)
+            replayed = CauseSearch(trials, a, b, recorded_a, recorded_b).replayed()
+            child.tell("done", "causes")
+            return replace(replayed, cut_short=end_request.is_made)
+
+
+def _search(
+    result: RecordedResult, *, trials: Trials, minutes: float, end_request: EndRequest
+) -> Search:
+    return Search(
+        trials,
+        result.masks,
+        known=result.condition,
+        minutes=minutes,
+        is_ended=lambda: end_request.is_made,
+        is_network_certain=result.is_network_certain,
+    )
+
+
+@dataclass(frozen=True)
+class _BothSearches:
+    """The searches for the conditions of two results, one after the other."""
+
+    child: Child
+    duration: SearchDuration
+    a: Search
+    b: Search
+
+    def expect_first_rounds(self) -> None:
+        """Count what each search tries first, for the estimate of how long they take."""
+        self.duration.expect("a", self.a.first_round())
+        self.duration.expect("b", self.b.first_round())
+
+    def fits(self, network: str) -> tuple[Fit, Fit]:
+        """Search for both, first for B where that was probably made with another network."""
+        doubts = {"A": self.a.doubts_network(), "B": self.b.doubts_network()}
+        for letter in (letter for letter, is_doubted in doubts.items() if is_doubted):
+            self.child.tell("note", _network_note(letter, network))
+        if doubts["B"] and not self.a.is_settled:
+            self.duration.begin("b")
+            b = self.b.fit(near={})
+            self.child.tell("done", "B")
+            self.duration.begin("a")
+            a = _fit_beside(self.a, b)
+            self.child.tell("done", "A")
+            return a, b
+        a = self.a.fit(near={})
+        self.child.tell("done", "A")
+        self.duration.begin("b")
+        b = _fit_beside(self.b, a)
+        self.child.tell("done", "B")
+        return a, b
+
+
+def _fit_beside(search: Search, other: Fit) -> Fit:
+    """Search near the condition of the other result, unless that has another network."""
+    near = without(other.believed, IMAGE_CROP)
+    if other.network_doubt and not search.is_settled:
+        return search.start_alone(near=near)
+    return search.fit(near=near)
+
+
+def _network_note(letter: str, network: str) -> str:
+    return (
+        f"the network is probably a different one than {network}, or the image was read "
+        f"otherwise: {letter} records the settings that decide, and with them less than half of "
+        "its cells are made again. What nobody recorded is still tried, one value after the other, "
+        "and no combinations; --model takes the right network"
+    )
+
+
+# -- with a different version of Cellpose ----------------------------------------------------
+
+
+def masks_under(child: Child, *, image: ReplayedImage, condition: Condition) -> np.ndarray:
+    """Runs in a child process with a different version of Cellpose: segment under a condition."""
+    with child.prepared() as device:
+        return image.trials(child, device).masks(condition)
+
+
+def _with_another_version(
+    condition: Condition, *, child: Child, image: ReplayedImage
+) -> np.ndarray:
+    """Segment under a condition, in a process that has its version of Cellpose."""
+    version = condition[VERSION]
+    task = partial(masks_under, image=image, condition=without(condition, VERSION))
+    setup = replace(child.setup, cellpose=version)
+    return in_child(task, setup, label=f"replay with Cellpose {version}")

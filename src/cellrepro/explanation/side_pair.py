@@ -1,0 +1,132 @@
+"""Two results of one image beside each other: read, laid on each other, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
+from cellrepro.errors import BadInput
+from cellrepro.explanation.commands import Commands
+from cellrepro.explanation.crops import Part, in_common, part_shown, with_crop
+from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
+from cellrepro.explanation.label_notes import label_notes
+from cellrepro.explanation.recorded_commands import recorded_commands
+from cellrepro.explanation.recorded_settings import SettingOfBoth, side_by_side
+from cellrepro.explanation.run_record import run_commands
+from cellrepro.explanation.sides import Side, read_side
+from cellrepro.images.size_factor import factor_text, size_factor
+from cellrepro.store.store import Store
+
+
+class MasksInCommon(NamedTuple):
+    """The comparison of what both sides show, and how the masks were read."""
+
+    result: MaskComparison
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SidePair:
+    """Two results of one image."""
+
+    a: Side
+    b: Side
+
+    @classmethod
+    def read(
+        cls, a: str, b: str, *, image: str | None, store: Store, with_network: bool = True
+    ) -> SidePair:
+        """Read both; ``image`` is the name that their image has in a stored run."""
+        return cls(
+            read_side(a, image=image, store=store, with_network=with_network),
+            read_side(b, image=image, store=store, with_network=with_network),
+        )
+
+    def with_logs(self, log_a: str | Path | None, log_b: str | Path | None) -> SidePair:
+        """Add what the logs of Cellpose record of each."""
+        return SidePair(self.a.with_log(log_a), self.b.with_log(log_b))
+
+    def each(self, change: Callable[[Side], Side]) -> SidePair:
+        """Give both with the same change."""
+        return SidePair(change(self.a), change(self.b))
+
+    def with_crops(self, shape: tuple[int, ...]) -> SidePair:
+        """Add where the crop of either lies in an image of this shape, if it shows a part of it."""
+        return SidePair(with_crop(self.a, self.b, shape), with_crop(self.b, self.a, shape))
+
+    def laid_on_each_other(self) -> SidePair:
+        """Give both, the smaller with its crop in the larger, if they differ in shape."""
+        shape_a = self.a.masks.shape
+        shape_b = self.b.masks.shape
+        if shape_a == shape_b:
+            return self
+        if not self.are_planes:
+            raise self.of_other_shapes()
+        try:
+            return self.with_crops(max(shape_a, shape_b, key=np.prod))
+        except BadInput as error:
+            raise BadInput(self._why_not_of_one_image()) from error
+
+    @property
+    def are_planes(self) -> bool:
+        """Whether both are planes, and neither is a stack."""
+        return self.a.masks.ndim == 2 and self.b.masks.ndim == 2
+
+    @property
+    def settings(self) -> tuple[SettingOfBoth, ...]:
+        """Every setting, and what else the two record, what differs first."""
+        return side_by_side(
+            {**self.a.recorded, **self.a.known}, {**self.b.recorded, **self.b.known}
+        )
+
+    @property
+    def part(self) -> Part | None:
+        """Where one of the two shows a part of the image alone."""
+        return part_shown(self.a, self.b)
+
+    def compared(self) -> MasksInCommon:
+        """Compare the masks where both show the image."""
+        masks_a = in_common(self.a, self.b)
+        masks_b = in_common(self.b, self.a)
+        result = compare_masks(masks_a, masks_b)
+        return MasksInCommon(result, tuple(label_notes(masks_a, masks_b, result)))
+
+    def by_hand(self) -> EffectOfHand:
+        """Find the cells that differ because of what was done by hand."""
+        return effect_of_hand(
+            EditedSide("A", self.a.masks, self.a.edits), EditedSide("B", self.b.masks, self.b.edits)
+        )
+
+    def recorded_commands(self, *, image: str | None) -> dict[str, Commands | None]:
+        """Write how to make each again, as far as its files record that."""
+        return {"a": _recorded_commands(self.a, image), "b": _recorded_commands(self.b, image)}
+
+    def of_other_shapes(self) -> BadInput:
+        """Make the error for two results that cannot be laid on each other."""
+        return BadInput(
+            f"{self.a.name} has masks of shape {self.a.masks.shape}, {self.b.name} of "
+            f"{self.b.masks.shape}; expected two planes (Y, X), or two stacks (Z, Y, X) of one "
+            "shape"
+        )
+
+    def _why_not_of_one_image(self) -> str:
+        shape_a = self.a.masks.shape
+        shape_b = self.b.masks.shape
+        if size_factor(shape_a, shape_b) is not None:
+            factor = factor_text("A", shape_a, "B", shape_b)
+            return f"A has masks of shape {shape_a}, and B of {shape_b}{factor}"
+        return (
+            f"{self.a.name} has masks of shape {shape_a}, and {self.b.name} of {shape_b}: neither "
+            "shows a part of the other, so no cell is compared"
+        )
+
+
+def _recorded_commands(side: Side, image: str | None) -> Commands | None:
+    if side.run is not None:
+        return run_commands(side.run, image=image)
+    return recorded_commands(side.record, image=image, is_stack=side.masks.ndim > 2)

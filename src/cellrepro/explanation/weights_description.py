@@ -1,0 +1,109 @@
+"""Describe a file of weights, a checkpoint, or another file of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellrepro.comparison.state_comparison import descriptions_of
+from cellrepro.comparison.weight_reading import open_file
+from cellrepro.comparison.weight_tensors import Tensor, pieces, values
+from cellrepro.digests.digests import file_digest
+from cellrepro.digests.torch_files import is_saved_by_torch
+from cellrepro.explanation.description import Description
+from cellrepro.model.known_weights import CHECKPOINT, OF_SEVERAL_GPUS, OFFICIAL_NAMES, recognise
+from cellrepro.store import checkpoints
+from cellrepro.words import joined
+
+_PARAMETERS_AT_A_TIME = 2**18
+
+
+def described_weights(path: Path) -> Description:
+    """Describe a file of tensors: a network, a checkpoint with one, or one without a network."""
+    content = open_file(path)
+    beside_network = dict(descriptions_of(content))
+    if not content.network:
+        return Description(
+            "tensors", digest=_digest_of(path), details=beside_network, note=content.why_no_network
+        )
+    tensors = content.network
+    saved_by_torch = is_saved_by_torch(path)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    network = recognise(shapes, saved_by_torch=saved_by_torch)
+    details: dict[str, Any] = {
+        "format": "PyTorch" if saved_by_torch else "safetensors",
+        "network": network.network,
+        **_diameters(tensors),
+    }
+    under = content.under
+    if under:
+        details |= {"found_under": under, **beside_network}
+    loads_as = network.loads_as
+    note = network.note
+    obstacle = _obstacle(tensors.values(), under, loads_as)
+    if obstacle is not None:
+        loads_as = None
+        note = obstacle
+    note = "; ".join(filter(None, (_not_finite(tensors.values()), note)))
+    digest = _digest_of(path)
+    return Description(
+        "weights",
+        generation=network.generation,
+        dtype=", ".join(sorted({tensor.dtype for tensor in tensors.values()})),
+        n_parameters=sum(tensor.n for tensor in tensors.values()),
+        digest=digest,
+        loads_as=loads_as,
+        official_name=OFFICIAL_NAMES.get(digest),
+        details=details,
+        note=note,
+    )
+
+
+def _diameters(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """The mean diameters that a network carries: of its training cells, and its own."""
+    diameters = {}
+    for name, of in (("diam_labels", "training_cells"), ("diam_mean", "network")):
+        tensor = tensors.get(name)
+        if tensor is not None and tensor.n == 1:
+            (diameter,) = values(tensor.read(0, 1), tensor.dtype).tolist()
+            diameters[f"mean_diameter_of_the_{of.replace(' ', '_')}"] = (
+                f"{diameter:g} pixels ({name})"
+            )
+    return diameters
+
+
+def _not_finite(tensors: Iterable[Tensor]) -> str:
+    """Say how many parameters are NaN or infinite; empty where none is."""
+    n_all = n_nan = n_infinite = 0
+    for tensor in tensors:
+        n_all += tensor.n
+        if not tensor.is_real:
+            continue
+        for (bits,) in pieces([tensor], _PARAMETERS_AT_A_TIME):
+            numbers = values(bits, tensor.dtype)
+            n_nan += int(np.count_nonzero(np.isnan(numbers)))
+            n_infinite += int(np.count_nonzero(np.isinf(numbers)))
+    parts = [f"{n} {what}" for n, what in ((n_nan, "NaN"), (n_infinite, "infinite")) if n]
+    if not parts:
+        return ""
+    return (
+        f"of {n_all} parameters {joined(parts)}: its training has diverged, and it finds nothing "
+        "that means anything; train with a lower learning rate"
+    )
+
+
+def _digest_of(path: Path) -> str:
+    """SHA-256 of a file; for a checkpoint of the lab, of the tensors in it."""
+    return file_digest(path / checkpoints.STATE if path.is_dir() else path)
+
+
+def _obstacle(tensors: Iterable[Tensor], under: str, loads_as: str | None) -> str | None:
+    """Say why Cellpose refuses a file whose network it would load; None where it takes it."""
+    if under:
+        return CHECKPOINT.format(key=under)
+    if loads_as and any(tensor.stored_as.startswith("module.") for tensor in tensors):
+        return OF_SEVERAL_GPUS
+    return None

@@ -1,0 +1,188 @@
+"""A view with its arrays: read once and checked, then compared on request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.comparison.category_map import category_map
+from cellrepro.comparison.consensus import Agreement, agree
+from cellrepro.comparison.label_numbers import NumberedByPlane, numbered_by_plane, numbering
+from cellrepro.comparison.label_pair import ReadPair, read_pair
+from cellrepro.comparison.object_changes import ObjectChange, ObjectKind, object_changes
+from cellrepro.digests.digests import array_digest
+from cellrepro.errors import BadInput
+from cellrepro.show.explorer.planes import NarrowImage, PackedPlane, packed_array, packed_json
+from cellrepro.show.explorer.story import story_of
+from cellrepro.show.explorer.view import TRUTH, View, checked_image, checked_labels, read_source
+from cellrepro.show.figures.colours import CATEGORIES
+from cellrepro.show.figures.stack_planes import telling_plane
+
+T = TypeVar("T")
+_MOST_RESULTS = 64  # size of the cache: label images, maps and lists of changes of one image
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How two sides of a view differ, over all planes of a stack."""
+
+    pixels: Mapping[str, int]
+    """By the names in `CATEGORIES`."""
+    changes: Mapping[ObjectKind, int]
+
+
+class OpenView:
+    """A view with its arrays: each is read once and checked, then compared on request.
+
+    A *side* is what can be A or B: a run by its number, or the truth by the number after them.
+    """
+
+    def __init__(self, view: View, names: Sequence[str]):
+        self.view = view
+        self._names = names
+        self._results: dict[str, object] = {}
+        masks = self._read_masks(view.runs_with_masks[0])
+        pixels = read_source(view.image)
+        image = np.zeros(masks.shape, np.uint8) if pixels is None else pixels
+        self.shape = image.shape[: masks.ndim]  # a further axis has the channels
+        self.image = NarrowImage.of(checked_image(image, self.shape))
+        truth = read_source(view.truth)
+        self.truth = None if truth is None else checked_labels(TRUTH, truth, self.shape)
+        self.sides = view.runs_with_masks
+        if self.truth is not None:
+            self.sides.append(len(view.masks))
+
+    @property
+    def n_runs(self) -> int:
+        """How many runs have masks of the image."""
+        return len(self.view.runs_with_masks)
+
+    @property
+    def n_planes(self) -> int:
+        """Planes of a stack; 1 for a flat image."""
+        return self.shape[0] if len(self.shape) == 3 else 1
+
+    def first_plane(self, a: int, b: int) -> int:
+        """Choose the plane that is shown first: that on which two sides differ most."""
+        return telling_plane(self.categories(a, b)) if self.n_planes > 1 else 0
+
+    def is_truth(self, side: int) -> bool:
+        """Whether a side is the truth and no run."""
+        return side == len(self.view.masks)
+
+    def _once(self, key: str, make: Callable[[], T]) -> T:
+        """Get a result from the cache, or make it; the least recently used one is dropped."""
+        result = cast("T", self._results.pop(key)) if key in self._results else make()
+        self._results[key] = result  # the last one used is the last of the dictionary
+        while len(self._results) > _MOST_RESULTS:
+            self._results.pop(next(iter(self._results)))
+        return result
+
+    def labels(self, side: int) -> np.ndarray:
+        """Get the label image of a side, checked."""
+        return self._once(f"labels {side}", lambda: self._numbered(side))
+
+    def _numbered(self, side: int) -> np.ndarray:
+        return self.by_plane(side).image if self.is_by_plane else self._given_labels(side)
+
+    def by_plane(self, side: int) -> NumberedByPlane:
+        """Number the cells of each plane of a side by themselves."""
+        return numbered_by_plane(self._given_labels(side))
+
+    @cached_property
+    def is_by_plane(self) -> bool:
+        """Whether planes are compared one by one, since on one side numbers begin anew in each."""
+        return self.n_planes > 1 and any(
+            numbering(self._given_labels(side)) == "anew" for side in self.sides
+        )
+
+    def _given_labels(self, side: int) -> np.ndarray:
+        if self.is_truth(side) and self.truth is not None:
+            return self.truth
+        return checked_labels(f"masks of {self._names[side]}", self._read_masks(side), self.shape)
+
+    def _read_masks(self, run: int) -> np.ndarray:
+        masks = read_source(self.view.masks[run])
+        if masks is None:
+            raise BadInput(f"{self._names[run]} has no masks of {self.view.name}")
+        return masks
+
+    def digest(self, side: int) -> str:
+        """Get a digest that is equal where masks are equal."""
+        if self.is_truth(side):
+            return TRUTH
+        recorded = self.view.digests[side] if self.view.digests else None
+        if recorded:
+            return recorded
+        return self._once(
+            f"digest {side}", lambda: array_digest(self.labels(side).astype(np.uint32))
+        )
+
+    def _pair(self, a: int, b: int) -> ReadPair:
+        return self._once(f"pair {a} {b}", lambda: read_pair(self.labels(a), self.labels(b)))
+
+    def categories(self, a: int, b: int) -> NDArray[np.uint8]:
+        """Get the map of categories of two sides, of `shape`; values are places in `CATEGORIES`."""
+        return self._once(f"categories {a} {b}", lambda: category_map(self._pair(a, b)))
+
+    def changes(self, a: int, b: int) -> tuple[ObjectChange, ...]:
+        """Get what became of every object between two sides."""
+        return self._once(
+            f"changes {a} {b}",
+            lambda: object_changes(self._pair(a, b).table),
+        )
+
+    def counts(self, a: int, b: int) -> Counts:
+        """Count pixels by category and changes by kind, between two sides."""
+        return self._once(f"counts {a} {b}", lambda: self._counted(a, b))
+
+    def _counted(self, a: int, b: int) -> Counts:
+        categories = self.categories(a, b).ravel()
+        n_pixels = np.bincount(categories, minlength=len(CATEGORIES)).tolist()
+        return Counts(
+            pixels=dict(zip(CATEGORIES, n_pixels, strict=True)),
+            changes=Counter(change.kind for change in self.changes(a, b)),
+        )
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """The agreement of all runs that have masks."""
+        runs = self.view.runs_with_masks
+        masks = [partial(self.labels, run) for run in runs]
+        return agree(masks, digests=[self.digest(run) for run in runs])
+
+    def votes(self, vote: str) -> NDArray[np.int64]:
+        """Count for each pixel the runs that agree on it."""
+        agreement = self.agreement
+        share = agreement.cell_share if vote == "cells" else agreement.same_object_share
+        return np.rint(share * agreement.n_runs).astype(np.int64)
+
+    def flat(self, array: np.ndarray, z: int) -> np.ndarray:
+        """Get one plane of an array in the shape of the image; of a flat image all of it."""
+        return array[z] if len(self.shape) == 3 else array
+
+    def packed(self, content: str, a: int, b: int, z: int) -> PackedPlane:
+        """Pack what the browser asks for, by the contents of `Scene.planes`."""
+        match content:
+            case "story":
+                return packed_json(story_of(self, a, b))
+            case "image":
+                return self.image.packed(self.flat(self.image.stored, z))
+            case "truth":
+                return packed_array(self.flat(self.labels(len(self.view.masks)), z))
+            case "a":
+                return packed_array(self.flat(self.labels(a), z))
+            case "b":
+                return packed_array(self.flat(self.labels(b), z))
+            case "categories":
+                return packed_array(self.flat(self.categories(a, b), z))
+            case _:
+                plane = packed_array(self.flat(self.votes(content), z))
+                plane["n_runs"] = self.n_runs
+                return plane

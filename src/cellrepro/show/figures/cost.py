@@ -1,0 +1,66 @@
+"""A figure of what each mode costs: the time of a training step."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from cellrepro.show.figures import style
+from cellrepro.show.figures.style import EDGE, GREY, SERIES, Picture
+from cellrepro.words import amount, span
+
+if TYPE_CHECKING:
+    from cellrepro.audits.cost import Cost, CostRow
+
+
+def cost_bars(cost: Cost) -> Picture:
+    """Draw the time of a step in each mode, beside plain Cellpose.
+
+    Parameters
+    ----------
+    cost : Cost
+        From `cellrepro.measure_cost`.
+
+    Returns
+    -------
+    Picture
+    """
+    figure = Picture(height=1.1 + 0.62 * len(cost.table))
+    axes = figure.subplots()
+    positions = range(len(cost.table))
+    bars = axes.barh(
+        positions,
+        [row.ratio for row in cost.table],
+        xerr=[
+            [row.ratio - row.lowest for row in cost.table],
+            [row.highest - row.ratio for row in cost.table],
+        ],
+        color=SERIES[3],
+        hatch="..",
+        height=0.6,
+        edgecolor=EDGE,
+    )
+    texts = {row.name: f"{_ratio_text(row)}, {row.seconds:.2g} s" for row in cost.table}
+    axes.axvline(1, color=GREY, linewidth=1, linestyle=(0, (4, 2)))
+    names = [f"{row.name}\n{textwrap.fill(row.what, 44)}" for row in cost.table]
+    axes.set_yticks(positions, names, parse_math=False)
+    axes.invert_yaxis()
+    style.texts_beside(axes, bars, list(texts.values()), [row.highest for row in cost.table])
+    style.label_axes(axes, x="time of a training step; plain Cellpose is 1")
+    caption = (
+        f"Medians over {amount(cost.rounds, 'round')} of {amount(cost.steps, 'step')}, "
+        f"{cost.encoder} on {cost.device}, {amount(cost.threads, 'thread')}; black lines go from "
+        f"the lowest to the highest round. A busy machine makes them long."
+    )
+    listed = "; ".join(f"{name} {text}" for name, text in texts.items())
+    text = "Time of a training step, plain Cellpose is 1"
+    if "strict" in texts:
+        text += f"; mode strict: {texts['strict']}"
+    return figure.described(text, caption, f"Bar chart of ratios and seconds a step: {listed}.")
+
+
+def _ratio_text(row: CostRow) -> str:
+    """The median ratio, with the range over rounds where these differ."""
+    ratio = f"{row.ratio:.2f}"
+    reach = span(f"{row.lowest:.2f}", f"{row.highest:.2f}")
+    return ratio if reach == ratio else f"{ratio} ({reach})"

@@ -1,0 +1,182 @@
+"""A figure of the stages of two runs that diverge: which agree, which differ, where it begins.
+
+What agrees is pale, what differs is dark, and the first difference is orange in a black frame.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from cellrepro.divergence.judgements import OF_STAGE
+from cellrepro.divergence.result import Divergence
+from cellrepro.show.figures import style
+from cellrepro.show.figures.first_difference import DIFFERENT, EQUAL, FIRST, headline
+from cellrepro.show.figures.style import GREY, WIDTH, Picture
+from cellrepro.store.ledger import SEGMENTATION_STAGES, STAGES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+_GROUPS = {
+    STAGES: (
+        (4, "before training"),
+        (7, "in every training step"),
+        (2, "after training"),
+    ),
+    SEGMENTATION_STAGES: (
+        (3, "before the images"),
+        (6, "the image, up to its tiles"),
+        (2, "the network"),
+        (3, "from flows to cells"),
+    ),
+}
+"""How many stages of a chain belong together, and what they are."""
+
+
+State = Literal["equal", "first", "different", "unknown"]
+
+
+@dataclass(frozen=True)
+class _Box:
+    """How a stage is drawn, by its state."""
+
+    sign: str
+    meaning: str
+    """For the legend."""
+    fill: str
+    edge: str
+    text: str = "black"
+    line_width: float | None = None
+    line_style: Any = None
+    hatch: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of `matplotlib.patches.Patch`."""
+        options = {
+            "fc": self.fill,
+            "ec": self.edge,
+            "lw": self.line_width,
+            "ls": self.line_style,
+            "hatch": self.hatch,
+        }
+        return {name: value for name, value in options.items() if value is not None}
+
+
+_BOXES: dict[State, _Box] = {
+    "equal": _Box("=", "agrees", fill=EQUAL, edge="#7FA8BF", line_width=0.8),
+    "first": _Box("≠\nfirst", "differs first", fill=FIRST, edge="black", line_width=2.2),
+    "different": _Box(
+        "≠\nlater", "differs too", fill=DIFFERENT, edge="white", text="white", hatch="////"
+    ),
+    "unknown": _Box(
+        "?",
+        "not compared, or not all of it",
+        fill="white",
+        edge="#888888",
+        line_width=0.8,
+        line_style=(0, (2, 2)),
+    ),
+}
+
+
+def chain(divergence: Divergence) -> Picture:
+    """Draw a row of boxes, from environment to masks: which agree, which differ, where it begins.
+
+    ``=`` agrees, ``≠`` differs, ``?`` was not compared, or not all of it. The caption names the
+    first difference, the operation where it is known, and the judgement.
+
+    Parameters
+    ----------
+    divergence : Divergence
+        From `cellrepro.diverge`.
+
+    Returns
+    -------
+    Picture
+    """
+    states = _states(divergence)
+    stages = divergence.chain
+    figure = Picture(WIDTH + 2, 2.9)
+    axes = figure.subplots()
+    for i, state in enumerate(states.values()):
+        _draw_box(axes, i, state)
+    _draw_groups(axes, stages)
+    axes.set_xticks(range(len(stages)), [_stage_label(stage) for stage in stages], fontsize=8)
+    axes.set(xlim=(-0.5, len(stages) - 0.5), ylim=(-0.03, 1.4), yticks=[])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    handles = [
+        style.patch(f"{box.sign[0]} {box.meaning}", **box.options) for box in _BOXES.values()
+    ]
+    style.legend(figure, handles)
+    text = headline(divergence.first, divergence.compared, stages)
+    if stages != STAGES and divergence.computed not in (None, divergence.first):
+        text += f"; their images from: {OF_STAGE[divergence.computed.stage].name}"
+    boxes = ", ".join(
+        f"{OF_STAGE[stage].name} {_BOXES[state].meaning}" for stage, state in states.items()
+    )
+    alt = f"A row of boxes. {text}. {boxes}. {divergence.sentence()}."
+    return figure.described(text, _chain_caption(divergence), alt)
+
+
+def _draw_box(axes: Axes, i: int, state: State) -> None:
+    box = _BOXES[state]
+    bar = axes.bar(i, 1, width=0.78, gid=state, **box.options)
+    axes.bar_label(
+        bar,
+        [box.sign],
+        label_type="center",
+        fontsize=11,
+        color=box.text,
+        bbox={"facecolor": box.fill, "edgecolor": "none", "pad": 1},
+    )
+
+
+def _draw_groups(axes: Axes, stages: tuple[str, ...]) -> None:
+    """Name each group of stages, above a line over them."""
+    begin = 0
+    for n_stages, name in _GROUPS[stages]:
+        left = begin - 0.4
+        right = begin + n_stages - 0.6
+        axes.plot([left, right], [1.15, 1.15], color=GREY, lw=1)
+        axes.text((left + right) / 2, 1.2, name, ha="center", fontsize=9, color=GREY)
+        begin += n_stages
+
+
+def _stage_label(stage: str) -> str:
+    name = textwrap.fill(OF_STAGE[stage].name, 12)
+    meaning = textwrap.fill(f"({OF_STAGE[stage].meaning})", 12)
+    return f"{name}\n{meaning}"
+
+
+def _chain_caption(divergence: Divergence) -> str:
+    sentence = divergence.sentence()
+    notes = "".join(f"\n{note}." for note in divergence.notes)
+    once = ""
+    counted = ""
+    if divergence.chain == STAGES:
+        once = ", those in the middle once in every training step"
+        counted = "Steps are counted from 0."
+    return (
+        f"{sentence[:1].upper()}{sentence[1:]}.\nA is {divergence.a}, B is {divergence.b}. A run "
+        f"passes the boxes from left to right{once}; “later” is what differs after the first "
+        f"difference. {counted}{notes}"
+    )
+
+
+def _states(divergence: Divergence) -> dict[str, State]:
+    """Whether each stage agrees, differs, or was not compared."""
+    ledgers = divergence.ledgers
+    compared = set() if ledgers is None else ledgers.compared.keys() - ledgers.not_comparable.keys()
+    states: dict[str, State] = {}
+    for stage in divergence.chain:
+        states[stage] = "equal" if stage in compared else "unknown"
+    for stage in divergence.stages:
+        states[stage] = "different"
+    if divergence.first is not None:
+        states[divergence.first.stage] = "first"
+    return states

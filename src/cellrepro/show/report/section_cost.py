@@ -1,0 +1,127 @@
+"""The sections on time: how long runs took, and how fast they segmented."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cellrepro.comparison.run_names import place_of
+from cellrepro.show.figures.rates import rates_by_size
+from cellrepro.show.inference_rates import inference_rates
+from cellrepro.show.pages.parts import Figure, Table, TableFile, figure, table, table_file
+from cellrepro.show.report.summary import Chapter
+from cellrepro.show.tables.runs import rate_table
+from cellrepro.store.stored_run import Run
+
+_PHASES = {
+    "import": "import",
+    "data": "read data",
+    "model": "load model",
+    "train": "train",
+    "segment": "segment",
+    "score": "score",
+}
+"""The phases of a run in their order, each with its words."""
+
+
+@dataclass(frozen=True)
+class CostSection:
+    """How long the runs of one chapter took."""
+
+    n_runs: int
+    phases: Mapping[str, str]
+    """The words of each phase that a run has."""
+    longest: float
+    """Seconds of the slowest spec, all phases together."""
+    rows: Sequence[Sequence[object]]
+    """For each spec its name, then the mean seconds of each phase."""
+    phase: str
+    """The phase of which strict and fast are compared."""
+    ratios: Sequence[float]
+    """Strict over fast, for specs that differ in nothing but the mode."""
+    median: float
+    strict: Table
+    data: TableFile | None
+
+
+def cost_section(chapter: Chapter) -> CostSection:
+    """Make the section on time, with strict beside fast for the same spec."""
+    from pandas import DataFrame
+
+    repeats = [repeat for judged in chapter.judged for repeat in judged.repeats]
+    each = DataFrame([repeat.manifest.seconds for repeat in repeats]).fillna(0.0)
+    each = each[[phase for phase in _PHASES if phase in each]]
+    seconds = each.groupby([place_of(repeat) for repeat in repeats], sort=False).mean()
+    longest = float(seconds.sum(axis=1).max())
+    phase = "train" if chapter.task == "train" else "segment"
+    pairs = _strict_beside_fast(chapter, seconds.get(phase, {}))
+    kinds = {"strict": "{:.1f}", "fast": "{:.1f}", "times as long": "{:.2f}"}
+    ratios = [pair.ratio for pair in pairs]
+    rows = [
+        {
+            "spec": pair.spec,
+            "strict": pair.strict,
+            "fast": pair.fast,
+            "times as long": pair.ratio,
+        }
+        for pair in pairs
+    ]
+    seconds.insert(0, "spec", [chapter.names.of_spec(place) for place in seconds.index])
+    return CostSection(
+        n_runs=len(repeats),
+        phases={phase: _PHASES[phase] for phase in each},
+        longest=longest,
+        rows=seconds.values.tolist(),
+        phase=phase,
+        ratios=ratios,
+        median=statistics.median(ratios or [0.0]),
+        strict=table(rows, kinds, file=f"strict-beside-fast-{chapter.data}"),
+        data=table_file(f"seconds-{chapter.data}", seconds.to_dict("records")),
+    )
+
+
+@dataclass(frozen=True)
+class _ModePair:
+    """The seconds of one phase of a spec, in mode strict and in mode fast."""
+
+    spec: str
+    strict: float
+    fast: float
+
+    @property
+    def ratio(self) -> float:
+        return self.strict / self.fast
+
+
+def _strict_beside_fast(chapter: Chapter, seconds: Mapping[str, float]) -> list[_ModePair]:
+    """Pair specs that differ in nothing but the mode, on one machine."""
+    axis = chapter.spread.axis("mode")
+    mode_pairs = []
+    for pair in axis.pairs if axis else []:
+        sides = (pair.a, pair.b)
+        by_mode = {side.spec.mode_in_words: seconds.get(place_of(side)) for side in sides}
+        strict = by_mode.get("strict")
+        fast = by_mode.get("fast")
+        if strict and fast:
+            mode_pairs.append(_ModePair(pair.context or "the only setting", strict, fast))
+    return mode_pairs
+
+
+@dataclass(frozen=True)
+class RatesSection:
+    """How fast runs segmented."""
+
+    table: Table
+    figure: Figure
+
+
+def rates_section(chapters: Sequence[Chapter]) -> RatesSection | None:
+    """Make the section on the speed of runs that only segmented; None without such runs."""
+    runs = [Run(judged.spec, judged.repeats) for chapter in chapters for judged in chapter.judged]
+    rates = inference_rates(runs)
+    if not rates:
+        return None
+    rows = rate_table(rates).reset_index().to_dict("records")
+    shown = table(rows, dict.fromkeys(rows[0], "value"), file="rates")
+    return RatesSection(table=shown, figure=figure(rates_by_size(rates)))
