@@ -6,7 +6,7 @@ import pytest
 
 from cellrepro.grid.grid_file import read_file
 from cellrepro.store.references import has_values
-from cellrepro.written_values import overrides, pairs_in
+from cellrepro.terminal_values import overrides, pairs_in
 from cellrepro.yaml_values import read_yaml
 from stores import some_spec
 

@@ -5,11 +5,67 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
+import yaml
 from cyclopts import Parameter, Token
 from pydantic import SkipValidation
 
-from cellrepro.written_values import in_yaml, overrides, pairs_in, steps_in
-from cellrepro.yaml_values import YamlValue
+from cellrepro.errors import BadInput
+from cellrepro.words import grouped
+from cellrepro.yaml_values import YamlValue, read_yaml
+
+_MOST_STEPS = 100_000
+"""Most steps whose operations are written down: some 100 GB."""
+
+
+def steps_in(text: str) -> list[int]:
+    """Read numbers and ranges of steps.
+
+    >>> steps_in("0,17"), steps_in("0-3")
+    ([0, 17], [0, 1, 2, 3])
+    """
+    steps: list[int] = []
+    try:
+        for part in text.split(","):
+            first, dash, last = part.partition("-")
+            range_of_steps = range(int(first), int(last if dash else first) + 1)
+            if not 0 < len(range_of_steps) <= _MOST_STEPS - len(steps):
+                raise ValueError
+            steps += range_of_steps
+    except ValueError:
+        raise BadInput(
+            f"--operation-steps is {text!r}; expected steps, the smaller one first and at most "
+            f"{grouped(_MOST_STEPS)} in all: 0,17 or 0-9"
+        ) from None
+    return steps
+
+
+def in_yaml(option: str, text: str) -> YamlValue:
+    """Read the value of an option that is written in YAML."""
+    try:
+        return read_yaml(text)
+    except yaml.YAMLError:
+        raise BadInput(f"{option} is {text!r}; expected a value in YAML") from None
+
+
+def overrides(pairs: Sequence[str], option: str = "--set") -> dict[str, YamlValue]:
+    """Read ``NAME=VALUE`` pairs, the values in YAML.
+
+    >>> overrides(["diameter=30", "learning_rate=1e-3", "normalize=false"])
+    {'diameter': 30, 'learning_rate': 0.001, 'normalize': False}
+    """
+    values = pairs_in(pairs, option)
+    return {name: in_yaml(f"{option} {name}", value) for name, value in values.items()}
+
+
+def pairs_in(pairs: Sequence[str], option: str) -> dict[str, str]:
+    """Read ``NAME=VALUE`` pairs, the values as they were written."""
+    chosen = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise BadInput(f"{option} is {pair!r}; expected NAME=VALUE")
+        chosen[name] = value
+    return chosen
 
 
 def _option_of(token: Token) -> str:

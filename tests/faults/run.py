@@ -85,7 +85,7 @@ def a_shorter_training_is_stored_as_planned(carried_out):
 
 
 @breaks(
-    "cellrepro.run.option_names:refuse_unknown",
+    "cellrepro.grid.parameter_names:refuse_unknown",
     "A misspelt option is refused, and not ignored.",
     tests=["tests/run/test_options.py::test_an_unknown_name_is_refused_with_the_near_one"],
 )

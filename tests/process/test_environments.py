@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from cellrepro.errors import NotPossibleHere
+from cellrepro.grid.parameter_names import options_by_name
 from cellrepro.process import cellpose_versions, uv
 from cellrepro.process.cellpose_versions import CACHE_VARIABLE, LOCK, python_of
-from cellrepro.run.option_names import options_by_name
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.segmentation_plan import plan_segmentation
 from cellrepro.store.store import Store

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
-from cellrepro.divergence.cause_in_image import with_cause_in_image
-from cellrepro.divergence.cause_in_step import with_cause_in_step
+from cellrepro.divergence.cause import with_cause_in_image, with_cause_in_step
 from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.divergence.image_inspection import ImageInspection
 from cellrepro.divergence.judgements import OF_STAGE, DivergenceJudgement

@@ -9,8 +9,7 @@ from typing import Any
 
 from cellrepro.determinism.profile_reference import ProfileReference
 from cellrepro.grid.grid_file import Scalar
-from cellrepro.grid.parameter_names import SETTING, VARIABLE
-from cellrepro.run.option_names import options_by_name
+from cellrepro.grid.parameter_names import SETTING, VARIABLE, options_by_name
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs

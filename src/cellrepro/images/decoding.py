@@ -17,8 +17,7 @@ import tifffile
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, no_such_file
 from cellrepro.images.codecs import jpeg_pixels, no_cmyk, png_pixels
 from cellrepro.images.image_axes import Decoded
-from cellrepro.images.jpeg_header import jpeg_frame
-from cellrepro.images.packed_sizes import damaged, most_unpacked, refuse_absurd
+from cellrepro.images.packed_sizes import damaged, jpeg_frame, most_unpacked, refuse_absurd
 from cellrepro.images.tiff_decoding import decode_tiff
 
 FORMATS = {".tif": "TIFF", ".tiff": "TIFF", ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}

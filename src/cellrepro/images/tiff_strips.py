@@ -10,8 +10,7 @@ import tifffile
 
 from cellrepro.errors import BadInput
 from cellrepro.images.codecs import decoded_by_python
-from cellrepro.images.jpeg_header import jpeg_frame
-from cellrepro.images.packed_sizes import ALWAYS_ALLOWED, damaged, most_unpacked
+from cellrepro.images.packed_sizes import ALWAYS_ALLOWED, damaged, jpeg_frame, most_unpacked
 
 _JPEG_TABLES = 347
 _OF_BYTES = (

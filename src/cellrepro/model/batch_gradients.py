@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from cellrepro.model.gradient_sum import GradientSum
 from cellrepro.model.prepared_images import CellposeImages, PreparedImages
 from cellrepro.model.training_batches import Batch, Cropping, Shown
-from cellrepro.model.training_team import Team
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +18,26 @@ if TYPE_CHECKING:
     from cellrepro.model.augmentation import Crop
     from cellrepro.model.encoders import CellposeNetwork
     from cellrepro.trace.watches import Watch
+
+
+class Team(Protocol):
+    """The ranks of a data parallel training, as seen by one of them."""
+
+    rank: int
+    n_ranks: int
+    generators: list[dict[str, Any]]
+
+    def share(self, network: Any, loss: float, n_images: int) -> tuple[float, int]:
+        """Turn this rank's gradients into those of the batch; gives the batch's loss and size."""
+
+    def add(self, gradients: GradientSum, loss: float | None) -> list[float]:
+        """Add each rank's gradients of one image, in the order of the ranks.
+
+        A rank without an image gives None as its loss; the losses of the others are returned.
+        """
+
+    def compare(self, network: Any) -> None:
+        """After an epoch: raise unless all ranks have the same weights."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.batch_gradients import BatchGradients
+from cellrepro.model.batch_gradients import BatchGradients, Team
 from cellrepro.model.cellpose_generation import refuse_training
 from cellrepro.model.epoch_schedule import (
     TEST_SEED,
@@ -28,7 +28,6 @@ from cellrepro.model.epoch_schedule import (
 )
 from cellrepro.model.prepared_images import USUAL, CellposeImages
 from cellrepro.model.training_batches import Cropping
-from cellrepro.model.training_team import Team
 from cellrepro.spec.training_fields import Hyperparameters
 from cellrepro.store.checkpoints import LoopState
 

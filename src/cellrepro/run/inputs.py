@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
 from cellrepro.images.image_axes import FLAT, Axes
+from cellrepro.model.batch_gradients import Team
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import Epoch, TrainingLoop, nothing_after
-from cellrepro.model.training_team import Team
 from cellrepro.run.plan import CHANGED_SINCE, Request
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.spec.spec import Spec

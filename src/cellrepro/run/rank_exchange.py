@@ -60,7 +60,7 @@ class _Standing(NamedTuple):
 
 @dataclass
 class RankTeam:
-    """One rank with its connection to the others; see `cellrepro.model.training_team.Team`."""
+    """One rank with its connection to the others; see `cellrepro.model.batch_gradients.Team`."""
 
     rank: int
     """Number of this process, from 0."""

@@ -9,8 +9,13 @@ from pathlib import Path
 from cellrepro.comparison.run_names import Names, place_of
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
-from cellrepro.show.pair_search import Candidate, differ_in_this_alone, differences_of, most_telling
-from cellrepro.show.run_differences import Differs
+from cellrepro.show.pair_search import (
+    Candidate,
+    Differs,
+    differ_in_this_alone,
+    differences_of,
+    most_telling,
+)
 from cellrepro.show.which_runs import with_objects
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat

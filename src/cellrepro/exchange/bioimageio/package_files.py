@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from cellrepro.comparison.verdicts import Judgement, judge
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bioimageio import measured_words
-from cellrepro.exchange.bioimageio.cover import write_cover
 from cellrepro.exchange.bioimageio.credits import Credits
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place
 from cellrepro.exchange.bioimageio.packaged_run import PackagedRun
@@ -177,3 +177,39 @@ def _environment_text(versions: Mapping[str, str]) -> str:
 
 def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
+
+
+_OUTLINE = (255, 200, 0)  # yellow
+
+
+def write_cover(pixels: NDArray[np.float32], masks: NDArray[np.uint32], path: Path) -> None:
+    """Write the test image, and beside it the same with the outlines of its objects."""
+    from PIL import Image
+
+    picture = _as_rgb(pixels[0])
+    outlined = picture.copy()
+    outlined[_is_outline(masks)] = _OUTLINE
+    Image.fromarray(np.hstack([picture, outlined])).save(path, format="png")
+
+
+def _as_rgb(channels: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Each channel scaled to its range; shape (Y, X, 3)."""
+    low = channels.min(axis=(1, 2), keepdims=True)
+    extent = np.maximum(channels.max(axis=(1, 2), keepdims=True) - low, 1e-6)
+    scaled = (255 * (channels - low) / extent).astype(np.uint8)
+    if len(scaled) == 1:
+        scaled = np.repeat(scaled, 3, axis=0)
+    missing = 3 - len(scaled)
+    return np.moveaxis(np.pad(scaled, ((0, missing), (0, 0), (0, 0))), 0, 2)
+
+
+def _is_outline(masks: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Pixels of objects that touch another label or the background."""
+    is_edge = np.zeros(masks.shape, bool)
+    below = masks[1:] != masks[:-1]
+    beside = masks[:, 1:] != masks[:, :-1]
+    is_edge[1:] |= below
+    is_edge[:-1] |= below
+    is_edge[:, 1:] |= beside
+    is_edge[:, :-1] |= beside
+    return is_edge & (masks > 0)

@@ -1,6 +1,6 @@
 // Cells: what became of each between A and B, in words, as a story and as a list.
 //
-// A story `s` is a table by columns, see `story_of` in story.py; each of its rows is a change.
+// A story `s` is a table by columns, see `story_of` in open_view.py; each of its rows is a change.
 
 // Python gives what each kind of change says, in the order of the list (KINDS), its sign for those
 // who see no colours (SIGNS) and its name for people (KIND_WORDS).
