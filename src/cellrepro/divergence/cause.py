@@ -1,4 +1,4 @@
-"""What made the first difference that was computed: an operation of a step, or a stage of an image."""
+"""What made the first difference that was computed: an operation, or a stage of an image."""
 
 from __future__ import annotations
 
