@@ -76,7 +76,7 @@ def test_images_are_not_waited_for(look):
 
 
 @breaks(
-    "cellrepro.run.repeat_making:_carried_out",
+    "cellrepro.run.repeats:_carried_out",
     "A training that ends once it finds cells is stored as the run of as many epochs.",
     tests=["tests/run/test_until_found.py::test_time_is_over"],
 )

@@ -19,7 +19,7 @@ from cellrepro.grid.grid import planned, run_grid
 from cellrepro.grid.packaged_files import find_notebook
 from cellrepro.grid.points import read_grid
 from cellrepro.process.grid_handover import HANDOVER_FOLDER_VARIABLE
-from cellrepro.run import plan_sources, repeat_making
+from cellrepro.run import plan_sources, repeats
 from cellrepro.store.store import Store
 from conftest import options, run_command, write_notebook
 
@@ -390,11 +390,11 @@ def test_a_repeat_of_the_grid_is_one_of_the_train_command(carried_out, small_dat
 def test_what_has_computed_before_gives_its_work_to_a_worker(write, store, monkeypatch):
     """Switches of the notebook's own would be in force; so would another environment."""
     (point,) = read_grid(write(), store=store).points
-    assert not repeat_making.computes_here(point.plan)  # no grid started this process
+    assert not repeats.computes_here(point.plan)  # no grid started this process
     monkeypatch.setenv(HANDOVER_FOLDER_VARIABLE, "held")
-    monkeypatch.setattr(repeat_making, "sys", SimpleNamespace(modules={}))
-    assert not repeat_making.computes_here(point.plan)  # started without the profile's variables
-    monkeypatch.setattr(repeat_making, "require_at_startup", lambda variables: None)
-    assert repeat_making.computes_here(point.plan)
-    monkeypatch.setattr(repeat_making.sys, "modules", {"torch": None})
-    assert not repeat_making.computes_here(point.plan)
+    monkeypatch.setattr(repeats, "sys", SimpleNamespace(modules={}))
+    assert not repeats.computes_here(point.plan)  # started without the profile's variables
+    monkeypatch.setattr(repeats, "require_at_startup", lambda variables: None)
+    assert repeats.computes_here(point.plan)
+    monkeypatch.setattr(repeats.sys, "modules", {"torch": None})
+    assert not repeats.computes_here(point.plan)

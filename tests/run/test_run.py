@@ -28,7 +28,7 @@ from cellrepro.process.child import Event
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup
-from cellrepro.run import repeat_making, repeats, segment
+from cellrepro.run import repeats, segment
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.segmentation_plan import plan_segmentation
 from cellrepro.run.training_plan import plan_training
@@ -185,7 +185,7 @@ def test_a_segmentation_leaves_no_network_and_no_image_that_is_stored(
         asked.append(task.keywords["with_images"])
         raise BadInput("enough")
 
-    monkeypatch.setattr(repeat_making, "in_child", in_child)
+    monkeypatch.setattr(repeats, "in_child", in_child)
     with_images = shutil.copytree(small_store.root, tmp_path / "copy")
     for store in (with_images, tmp_path / "empty"):
         with pytest.raises(BadInput, match="enough"):
@@ -231,7 +231,7 @@ def test_a_switch_that_moved_costs_no_run(
     def in_child(task, *arguments, **options):
         return calling.in_child(partial(moving.carry_out, **task.keywords), *arguments, **options)
 
-    monkeypatch.setattr(repeat_making, "in_child", in_child)
+    monkeypatch.setattr(repeats, "in_child", in_child)
     outcome = segment.segment(small_data, model="tiny", repeats=1, store=tmp_path / "outputs")
     assert wholeness(tmp_path / "outputs") == [f"{outcome.key}/0"]
     assert outcome.repeats[0].manifest.moved == {"cudnn_benchmark": True}

@@ -24,7 +24,7 @@ from cellrepro.explanation.two_results import Comparison
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
-from cellrepro.run.repeat_making import RepeatMaking
+from cellrepro.run.repeats import RepeatMaking
 from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat

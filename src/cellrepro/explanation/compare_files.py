@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from cellrepro.comparison.mask_totals import verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
-from cellrepro.explanation.compared_masks import compare_by_image, masks_differ, stitching_notes
 from cellrepro.explanation.mask_file_record import RecordedMasks, recorded_masks
 from cellrepro.explanation.recorded_settings import RecordedSettings, recorded_side_by_side
 from cellrepro.explanation.references import (
@@ -22,7 +21,12 @@ from cellrepro.explanation.references import (
     newer_seg_notes,
     reference_kind,
 )
-from cellrepro.explanation.two_results import Comparison
+from cellrepro.explanation.two_results import (
+    Comparison,
+    compare_by_image,
+    masks_differ,
+    stitching_notes,
+)
 from cellrepro.images.image_file import read_labels
 from cellrepro.spec import defaults
 

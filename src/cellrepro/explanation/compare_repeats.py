@@ -14,13 +14,15 @@ from cellrepro.comparison.spread_axes import RANKS_DIFFER
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
 from cellrepro.explanation.compare_weights import not_finite_notes
-from cellrepro.explanation.compared_masks import (
+from cellrepro.explanation.two_results import (
     ComparedMasks,
+    Comparison,
+    Differs,
+    TwoValues,
     compare_by_image,
     masks_differ,
     stitching_notes,
 )
-from cellrepro.explanation.two_results import Comparison, Differs, TwoValues
 from cellrepro.nested_values import flattened
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.manifest import Manifest
