@@ -418,6 +418,7 @@ def test_a_mistyped_choice_proposes_the_nearest_word(small_data, invoke, option,
         (["tiles", "a", "b"], "'b': more words than `cellrepro tiles` takes"),
         (["doctor", "--mode"], "--mode needs a value"),
         (["trian"], "there is no command 'trian'; do you mean train?"),
+        (["baseline", "baseline"], "there is no command 'baseline'; expected one of save, check"),
         (["report", "--overwrit"], "Unknown option: --overwrit. Did you mean --overwrite?"),
     ],
 )

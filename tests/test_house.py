@@ -264,6 +264,20 @@ def test_no_field_of_a_result_hides_what_every_result_has():
     assert {*vars(Result)} >= OF_EVERY_RESULT
 
 
+def test_every_result_can_be_written_as_json():
+    """One that is no dataclass says by its ``json_record`` what JSON has of it."""
+    mute = [
+        f"{module}: {node.name}"
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        if {ast.unparse(base) for base in node.bases} & {"Result", "AuditOfRun"}
+        if not any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+        if not any(getattr(member, "name", "") == "json_record" for member in node.body)
+    ]
+    assert mute == []
+
+
 def annotated(node):
     """The fields that a class states."""
     stated = [each.target.id for each in node.body if isinstance(each, ast.AnnAssign)]

@@ -167,8 +167,9 @@ def _completed(word: str, after: str | None) -> str:
 
 
 def _unknown_command(words: Sequence[str]) -> str:
-    group = baseline if words[0] == "baseline" else app
-    word = next(word for word in words if word not in group and word != "baseline")
+    is_baseline = words[0] == "baseline"
+    group = baseline if is_baseline else app
+    word = next(word for word in words[is_baseline:] if word not in group)
     names = [name for name in group if not name.startswith("-")]
     near = get_close_matches(word, names, 1)
     proposal = f"do you mean {near[0]}?" if near else f"expected one of {', '.join(names)}"

@@ -38,9 +38,9 @@ def in_json(method: Method) -> Method:
 class Result:
     """Something that the lab found out, which says itself.
 
-    Subclasses are frozen dataclasses. Their fields are what ``--json`` prints, but for those whose
-    names begin with an underscore; `derived` properties follow them. `str` of a result is its
-    sentence; in Jupyter it shows the sentence above its table.
+    Subclasses are frozen dataclasses, or have a ``json_record``. Their fields are what ``--json``
+    prints, but for those whose names begin with an underscore; `derived` properties follow them.
+    `str` of a result is its sentence; in Jupyter it shows the sentence above its table.
     """
 
     @property

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from cellrepro.comparison.operation_alignment import align
-from cellrepro.comparison.operation_diff import first_divergence
-from cellrepro.comparison.round_off import judge_round_off
+from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
 from cellrepro.errors import BadInput
 from cellrepro.trace.operation_ledger import OperationRow
 

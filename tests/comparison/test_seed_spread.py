@@ -1,15 +1,15 @@
 """Spread: which repeats are pairs, and what lies between them; stores made by hand."""
 
 import itertools
+import json
 from collections import Counter
 
 import numpy as np
 import pytest
 
 from cellrepro.comparison import seed_spread
-from cellrepro.comparison.beside_seeds import decide_between
 from cellrepro.comparison.image_differences import MaskPairs
-from cellrepro.comparison.seed_spread import measure_spread
+from cellrepro.comparison.seed_spread import decide_between, measure_spread
 from cellrepro.errors import BadInput
 from cellrepro.store.store import Store
 from stores import NOTHING, SIZE, add_run, squares, three
@@ -71,6 +71,9 @@ def test_one_pair_along_every_axis(tmp_path):
         "version": [("torch 2.6", "torch 2.7")],
     }
     assert spread.seeds.pairs[1].context == "abacus-9, torch 2.6, cpu, fast"
+    written = json.loads(spread.as_json())
+    assert [axis["axis"] for axis in written["axes"]] == [axis.name for axis in spread.axes]
+    assert written["n_seeds"] == spread.n_seeds
 
 
 @pytest.mark.parametrize(

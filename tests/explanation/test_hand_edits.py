@@ -62,6 +62,19 @@ def test_what_only_one_side_has_by_hand_is_named_with_its_place(edited, invoke):
     assert "2 cells that only A has were removed by hand in B" in turned.out
 
 
+def test_two_cells_removed_around_one_place_are_two(tmp_path, invoke):
+    """One inside the other: their centres are written alike."""
+    both = np.zeros((40, 40), np.uint16)
+    both[10:31, 10:31] = 1
+    both[17:24, 17:24] = 2
+    both[2:6, 2:6] = 3
+    kept = np.where(both == 3, both, 0)
+    write_gui_file(tmp_path / "a_seg.npy", kept, [removed(both == 1), removed(both == 2)])
+    tifffile.imwrite(tmp_path / "script_masks.tif", both)
+    answer = invoke("compare", tmp_path / "a_seg.npy", tmp_path / "script_masks.tif")
+    assert "2 cells that only B has were removed by hand in A" in answer.out
+
+
 def test_nothing_is_replayed_where_all_was_done_by_hand(edited, invoke):
     tifffile.imwrite(edited / "a.tif", np.full(BY_NETWORK.shape, 9, np.uint8))
     sides = (edited / "a_seg.npy", edited / "script_masks.tif")

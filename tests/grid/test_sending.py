@@ -1,6 +1,7 @@
 """What a worker is sent."""
 
 import pickle
+from pathlib import Path
 
 import yaml
 
@@ -40,3 +41,21 @@ def test_a_profile_of_ones_own_is_sent_and_keeps_its_variables(notebook, small_d
     profile = job.point.parameters["profile"]
     assert profile.startswith(str(tmp_path / "worker"))
     assert profile.endswith("own.yaml+MKL_CBWR=COMPATIBLE")
+
+
+def test_profiles_of_one_name_in_two_folders_are_both_sent(notebook, small_data, tmp_path):
+    profiles = [tmp_path / folder / "own.yaml" for folder in "ab"]
+    for threads, path in enumerate(profiles, start=1):
+        path.parent.mkdir()
+        path.write_text(f"device: cpu\nthreads: {threads}\n")
+    vary = {"profile": [str(path) for path in profiles]}
+    content = {"notebook": str(notebook), "fixed": {"data": str(small_data), **SMALL}, "vary": vary}
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(content))
+    grid = read_grid(tmp_path / "grid.yaml", store=tmp_path / "outputs")
+    for name, sent in files_for_workers(grid).items():
+        path = tmp_path / "worker" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(sent)
+    jobs = [job_on_worker(Job(grid, point), tmp_path / "worker") for point in grid.points]
+    received = [Path(job.point.parameters["profile"]).read_text() for job in jobs]
+    assert received == [path.read_text() for path in profiles]

@@ -101,12 +101,12 @@ def test_a_damaged_png_is_refused_without_imagecodecs_too(damage, without_imagec
 
 def test_what_only_imagecodecs_reads_is_refused_with_its_command(without_imagecodecs):
     colours = imagecodecs.png_encode(257 * PIXELS[..., :3].astype(np.uint16))
-    with pytest.raises(CellreproError, match=r"16 bits.*pip install 'cellrepro\[formats\]'"):
+    with pytest.raises(CellreproError, match=r"16 bits.*pip install \"cellrepro\[formats\]\""):
         decode(Path("a.png"), colours)
     for compression, name in (("lzw", "LZW"), ("jpeg", "JPEG")):
         stream = io.BytesIO()
         tifffile.imwrite(stream, PIXELS[..., 0], compression=compression)
-        with pytest.raises(CellreproError, match=rf"{name}.*pip install 'cellrepro\[formats\]'"):
+        with pytest.raises(CellreproError, match=rf"{name}.*pip install \"cellrepro\[formats\]\""):
             decode(Path("a.tif"), stream.getvalue())
     stream = io.BytesIO()
     tifffile.imwrite(stream, PIXELS[..., 0], compression="zlib", predictor=True)

@@ -21,9 +21,9 @@ from cellrepro.determinism.seeds import seed_everything
 from cellrepro.digests.digests import value_digest
 from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
 from cellrepro.images.folder import ImageFolder
-from cellrepro.model import around_cellpose, evaluator
+from cellrepro.model import evaluator
 from cellrepro.model.encoders import TINY
-from cellrepro.model.network import seeded_network
+from cellrepro.model.network import IMPORTED, seeded_network
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 
@@ -35,7 +35,7 @@ _PARTIAL = {"percentile": [1.0, 99.0]}
 """A dictionary as users pass it to ``eval``, which reads the other fields from its defaults."""
 
 
-def import_order(modules: Sequence[str] = around_cellpose.IMPORTED) -> Source:
+def import_order(modules: Sequence[str] = IMPORTED) -> Source:
     """Try whether importing Cellpose, in a fresh process, undoes a switch or moves a generator."""
     task = partial(imported, modules=list(modules))
     states = in_child(task, None, label="sources, imports")

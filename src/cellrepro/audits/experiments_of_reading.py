@@ -14,7 +14,7 @@ from cellrepro.audits.one_epoch import few_images, one_epoch
 from cellrepro.audits.source_of_difference import Source, changed_names
 from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import ImageFolder, read_folder
-from cellrepro.model import around_cellpose
+from cellrepro.model.prepared_images import listed_by_cellpose
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.words import amount, some
@@ -51,7 +51,7 @@ def _listings(folder: Path, names: list[str]) -> dict[str, list[str]]:
     """The orders in which programs list the images of one folder, by who lists them."""
     with os.scandir(folder) as scan:
         directory = [entry.name for entry in scan if entry.name in names]
-    by_cellpose = [path.name for path in around_cellpose.listed_by_cellpose(folder)]
+    by_cellpose = [path.name for path in listed_by_cellpose(folder)]
     return {
         "the directory (os.scandir, Path.iterdir)": directory,
         "sorted()": sorted(names),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -26,10 +26,12 @@ from cellrepro.comparison.within_spread import (
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.spec.spec import PARAMETERS
-from cellrepro.words import amount, share_text
+from cellrepro.words import amount, share_text, span
 
 if TYPE_CHECKING:
-    from cellrepro.store.stored_run import Run
+    from cellrepro.comparison.mask_comparison import MaskComparison
+    from cellrepro.store.stored_run import Repeat, Run
+
 
 MOST_PAIRS = 150
 """Pairs of runs that are compared along one axis."""
@@ -181,6 +183,23 @@ class Spread(Result):
             for axis in self.axes
         ]
 
+    @property
+    def json_record(self) -> Mapping[str, object]:
+        """What JSON says of it: each axis in numbers, with the decision beside seeds."""
+        return {"n_seeds": self.n_seeds, "axes": [self._record_of(axis) for axis in self.axes]}
+
+    def _record_of(self, axis: Axis) -> Mapping[str, object]:
+        changed = axis.distribution()
+        return {
+            "axis": axis.name,
+            "n_pairs": len(axis.pairs),
+            "n_differing": len(axis.differing),
+            "n_images": axis.n_images,
+            "changed": changed.mean,
+            "interval": changed.interval and changed.interval._asdict(),
+            "beside_seeds": None if axis.name == "seed" else self.decide(axis.name),
+        }
+
     def _beside_seeds(self, axis: Axis) -> str:
         """Whether an axis matters less than the seed, and why that can be said or not."""
         if axis.name == "seed":
@@ -251,3 +270,51 @@ def _seed_clause(spread: Spread) -> str:
     if spread.n_seeds < FEWEST_SEEDS:
         text += f"; only {spread.n_seeds} seeds: not enough to say what is less than that"
     return text
+
+
+def decide_between(
+    a: Repeat,
+    b: Repeat,
+    runs: Iterable[Run],
+    *,
+    results: Mapping[str, MaskComparison] | None = None,
+) -> Decision:
+    """Decide whether two stored repeats differ by less than seeds do.
+
+    Never within, if a and b differ in the seed.
+    """
+    masks = MaskPairs()
+    pair = Pair(
+        axis="",
+        context="",
+        name_a="a",
+        name_b="b",
+        a=a,
+        b=b,
+        units=("", ""),
+        images=masks.differences(a, b, results),
+    )
+    alike = {Sample(side).facts_without("seed") for side in (a, b)}
+    specs = [side.spec.model_copy(update={"seed": None}) for side in (a, b)]
+    family = [
+        sample
+        for run in runs
+        if run.spec.model_copy(update={"seed": None}) in specs  # before any manifest is read
+        for sample in map(Sample, run.repeats)
+        if sample.facts_without("seed") in alike
+    ]
+    names = Names(sample.repeat for sample in family)
+    chosen, _ = choose(family, "seed", MOST_PAIRS, names)
+    seeds = Axis("seed", compared(masks, chosen))
+    if a.spec.seed == b.spec.seed:
+        return Spread([seeds]).beside_seeds([pair], [pair])
+    decision = decide([pair], seeds.evidence)
+    if not seeds.evidence or pair.vacuous:
+        return replace(decision, within=False)
+    shares = [of_seeds.changed for of_seeds in seeds.evidence]
+    text = (
+        f"the seeds differ: {share_text(pair.changed)} of the cells changed; "
+        f"{amount(len(shares), 'pair')} of {seeds.n_values} seeds changed "
+        f"{span(share_text(min(shares)), share_text(max(shares)))}"
+    )
+    return Decision(False, text, changed=decision.changed)

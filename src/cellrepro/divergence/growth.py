@@ -245,10 +245,11 @@ def _refuse_incomparable(a: Repeat, b: Repeat) -> None:
     same_network = a.manifest.model.architecture == b.manifest.model.architecture
     if not same_network or a.spec.data_digest != b.spec.data_digest:
         raise BadInput(f"{names} are not of one network over the same images; name two that are")
-    if not has_checkpoints(a) or not has_checkpoints(b):
+    without = [repeat.name for repeat in (a, b) if not has_checkpoints(repeat)]
+    if without:
         raise BadInput(
-            f"{names} kept no checkpoints; train both anew with --keep-checkpoints, and into "
-            "another --store, as a stored repeat is not run again"
+            f"{' and '.join(without)} kept no checkpoints; train anew with --keep-checkpoints, and "
+            "into another --store, as a stored repeat is not run again"
         )
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from cellrepro.comparison.operation_diff import first_divergence
-from cellrepro.comparison.round_off import judge_round_off
+from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
 from cellrepro.divergence.evidence import Cause, Evidence
 from cellrepro.divergence.first_difference import FirstDifference, OperationAt
 from cellrepro.divergence.inspection import CannotInspect, Inspection

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from cellrepro.comparison.operation_diff import first_divergence
-from cellrepro.comparison.round_off import judge_round_off
+from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
 from cellrepro.divergence.evidence import Cause, Evidence
 from cellrepro.divergence.first_difference import FirstDifference, OperationAt
 from cellrepro.divergence.judgements import DivergenceJudgement, may_explain, of_round_off

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cellrepro.call_site import Site
-from cellrepro.comparison.operation_diff import first_divergence
-from cellrepro.comparison.round_off import judge_round_off
+from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
 from cellrepro.determinism.known_operations import may_race
 from cellrepro.divergence.evidence import Cause, Evidence
 from cellrepro.divergence.first_difference import FirstDifference, OperationAt, Size

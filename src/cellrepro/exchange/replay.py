@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
-from cellrepro.comparison.beside_seeds import decide_between
 from cellrepro.comparison.portable_promise import promised_alike
+from cellrepro.comparison.seed_spread import decide_between
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.divergence.diverge import diverge
 from cellrepro.divergence.result import Divergence
@@ -251,7 +251,7 @@ def _compared(
         comparison = compare_repeats(stored, repeat, store=store)
         verdict = _verdict_by_pixels(digests, comparison, _TwoRepeats(stored, repeat), store)
     if original.vacuous or again.vacuous:
-        verdict = Verdict.VACUOUS
+        verdict = combine([verdict, Verdict.VACUOUS])
     replayed = Replay(
         verdict=verdict,
         environment=environment_differences(original, again),

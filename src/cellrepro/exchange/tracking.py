@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cellrepro.exchange.mlflow_client import variables_of_the_client
-from cellrepro.exchange.mlflow_experiment import Experiment, TrackedRun
+from cellrepro.exchange.mlflow_experiment import Experiment, TrackedRun, variables_of_the_client
 from cellrepro.exchange.selection import select_repeats
-from cellrepro.exchange.upload import Upload
+from cellrepro.exchange.tracked_record import Upload
 from cellrepro.progress import print_note, progress
 from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults

@@ -76,7 +76,7 @@ class Measure(NamedTuple):
         if not _is_above(number, shown_limit):
             decimals = (f"{value:.{n}f}" for n in range(16))
             number = next((text for text in decimals if float(text) > shown_limit), repr(value))
-        return f"{number} {self.unit}, at most {limit:.15g}"
+        return f"{number} {self.unit}, at most {shown_limit:.15g}"
 
 
 def _is_above(number: str, limit: float) -> bool:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.comparison.beside_seeds import decide_between
 from cellrepro.comparison.mask_totals import verdict_over
 from cellrepro.comparison.portable_promise import promised_alike
+from cellrepro.comparison.seed_spread import decide_between
 from cellrepro.comparison.spread_axes import RANKS_DIFFER
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights

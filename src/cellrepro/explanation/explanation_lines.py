@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cellrepro.explanation.cause_lines import cause_lines, vacuous_lines
 from cellrepro.explanation.label_notes import no_cell_note
 from cellrepro.explanation.recorded_lines import recorded_lines
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
+from cellrepro.explanation.search import Fit, Reproduced
 from cellrepro.explanation.setting_meanings import value_text
 from cellrepro.words import amount, pixels_text, share_text, some
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
+    from cellrepro.explanation.causes import Change, Replayed
     from cellrepro.explanation.crops import Part
     from cellrepro.explanation.explanation import Explanation
+
 
 _MOST_UNKNOWN = 6
 
@@ -103,3 +105,145 @@ def _command_lines(explanation: Explanation) -> Iterator[str]:
             first, *others = commands.texts()
             yield f"{side.upper()} {made}: {first}"
             yield from (f"         {line}" for line in others)
+
+
+_MOST_EMPTY = 8
+
+
+def cause_lines(explanation: Explanation) -> Iterator[str]:
+    """Say which side was not made again, the causes and what they leave, or why none was sought."""
+    replayed = explanation.replayed
+    if replayed is None:
+        if explanation.by_hand.explains_all:
+            yield "but for what was done by hand, the two are the same in every pixel"
+        if explanation.not_replayed:
+            yield explanation.not_replayed
+        return
+    if explanation.window is not None:
+        n_cells = replayed.a.n_target + replayed.b.n_target
+        yield (
+            f"replayed: {explanation.window.in_words} alone, and what follows holds for the "
+            f"{amount(n_cells, 'cell')} of both sides that lie wholly there"
+        )
+    if explanation.interrupted:
+        yield "cut short: you ended the search, and what follows is what it had found until then"
+    for letter, fit in replayed.fits:
+        if fit.found not in (Reproduced.MADE, Reproduced.VACUOUS):
+            if fit.network_doubt:
+                yield _other_network_line(letter, fit, explanation)
+            else:
+                yield _not_made_line(letter, fit, cut_short=explanation.interrupted)
+    for cause in replayed.causes:
+        yield _cause_line(explanation, cause)
+    if not explanation.vacuous:
+        yield _remainder_line(explanation, replayed)
+
+
+def _other_network_line(letter: str, fit: Fit, explanation: Explanation) -> str:
+    """Say that a side was probably made with a different network, or not searched for that."""
+    if fit.network_doubt == "not searched":
+        return (
+            f"how {letter} was made was not searched, as the network is probably not the one that "
+            "made the two"
+        )
+    side = explanation.a if letter == "A" else explanation.b
+    recorded = side.record.values.get("model")
+    named = f" (its file names {recorded.value})" if recorded is not None else ""
+    return (
+        f"{letter} was probably made with a different network{named}: the settings that decide are "
+        f"recorded, and with them, or with {amount(fit.tried, 'setting')} tried, at most "
+        f"{fit.exact} of its {amount(fit.n_target, 'cell')} are made again pixel for pixel. Give "
+        "its network with --model"
+    )
+
+
+def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
+    """Say how near a search came that did not make a side again."""
+    tried = f"{amount(fit.tried, 'setting')} tried"
+    if fit.stopped and cut_short:
+        tried += " until you ended the search"
+    elif fit.stopped:
+        tried += ", when time was up (--minutes gives it more)"
+    if fit.cells_left == fit.of_cells:
+        return (
+            f"how {letter} was made was not found: none of {tried} makes one of its "
+            f"{amount(fit.n_target, 'cell')}, not even with a different outline"
+        )
+    changes = [
+        f"{name} {value_text(value)}"
+        for name, value in fit.nearest.items()
+        if fit.start.get(name) != value
+    ]
+    nearest = ", ".join(changes) or "what is recorded, or else usual"
+    if fit.found == Reproduced.IN_PART:
+        result = f"{letter} was found in part"
+    else:
+        result = f"how {letter} was made was not found"
+    return (
+        f"{result}: the nearest of {tried} is {nearest}; it makes {fit.exact} of {letter}'s "
+        f"{amount(fit.n_target, 'cell')} pixel for pixel, and leaves {fit.cells_left} of "
+        f"{amount(fit.of_cells, 'cell')}, {letter}'s and its own, without a counterpart "
+        f"({amount(fit.pixels_left, 'pixel')} differ)"
+    )
+
+
+def _cause_line(explanation: Explanation, cause: Change) -> str:
+    return (
+        f"cause: {cause.name}, {value_text(cause.a)} in A and {value_text(cause.b)} in B"
+        f"{_found_by_trying(explanation, cause.name)}; made alone in A's settings, this changes "
+        f"{cause.cells} of {amount(cause.of_cells, 'cell')} (those of A, and of A with it)"
+    )
+
+
+def _found_by_trying(explanation: Explanation, name: str) -> str:
+    """Say of which sides a value was searched, as no file records it."""
+    missing = [letter for letter, side in explanation.sides if name not in side.known]
+    return f" (of {' and '.join(missing)} found by trying)" if missing else ""
+
+
+def _remainder_line(explanation: Explanation, replayed: Replayed) -> str:
+    """Say how much no change explains, and what may be behind it."""
+    n_left, n_pixels = replayed.left
+    if not explanation.unexplained:
+        rest = f", but for {amount(n_pixels, 'pixel')} of B" if n_pixels else ""
+        return f"unexplained: nothing{rest}"
+    compared = "with these changes" if replayed.causes else "as it was made again"
+    text = (
+        f"unexplained: {n_left} of {amount(replayed.n_cells, 'cell')} (those of B, and of A "
+        f"{compared})"
+    )
+    fit = replayed.a
+    if fit.cells_left and fit.found != Reproduced.MADE:
+        text += (
+            f", and of A itself {fit.cells_left} of {amount(fit.of_cells, 'cell')} (A's, and "
+            "those made again)"
+        )
+    recorded = {*explanation.a.recorded, *explanation.b.recorded}
+    others = {
+        setting.name
+        for setting in explanation.settings
+        if setting.a != setting.b and setting.may_change_cells and setting.name in recorded
+    }
+    if others:
+        text += f". What differs and cannot be varied here: {', '.join(sorted(others))}"
+    return text
+
+
+def vacuous_lines(explanation: Explanation) -> Iterator[str]:
+    """Say why a side without a cell explains nothing."""
+    if not explanation.a.n_cells and not explanation.b.n_cells:
+        yield "vacuous: neither side has a cell, so there is nothing to explain"
+        return
+    assert explanation.replayed is not None  # a search alone finds a side without a cell vacuous
+    for letter, fit in explanation.replayed.fits:
+        if fit.found != Reproduced.VACUOUS:
+            continue
+        if fit.empty_with:
+            changes = [f"{each.name} {value_text(each.value)}" for each in fit.empty_with]
+            reason = (
+                f"Nothing is found with any of {some(changes, _MOST_EMPTY)}: this is no "
+                "explanation, since masks without a cell do not tell one from the other"
+            )
+        else:
+            reason = f"None of {amount(fit.tried, 'setting')} tried finds nothing, either"
+        yield f"vacuous: {letter} has no cell. {reason}"

@@ -145,14 +145,14 @@ def effect_of_hand(a: EditedSide, b: EditedSide) -> EffectOfHand:
     rest_b = b.masks.copy()
     for own, other, rest_own, rest_other in ((a, b, rest_a, rest_b), (b, a, rest_b, rest_a)):
         removed = [edit for edit in own.edits if edit.kind == "removed"]
-        missing = {edit.place: edit.label_in(other.masks) for edit in removed}
-        missing = {place: label for place, label in missing.items() if label}
+        labels = [(edit.place, edit.label_in(other.masks)) for edit in removed]
+        missing = [(place, label) for place, label in labels if label]
         drawn = [edit for edit in own.edits if edit.kind == "drawn"]
         added = [edit for edit in drawn if not edit.label_in(other.masks)]
-        rest_other[np.isin(other.masks, list(missing.values()))] = 0
+        rest_other[np.isin(other.masks, [label for _, label in missing])] = 0
         for edit in added:
             rest_own[tuple(edit.pixels)] = 0
-        notes += _notes(own.letter, other.letter, "removed", list(missing))
+        notes += _notes(own.letter, other.letter, "removed", [place for place, _ in missing])
         notes += _notes(own.letter, own.letter, "drawn", [edit.place for edit in added])
     is_all = bool(notes) and not compare_masks(rest_a, rest_b).n_differing
     return EffectOfHand(tuple(notes), explains_all=is_all)

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cellrepro.digests.digests import file_digest
+from cellrepro.determinism.profile_reference import ProfileReference
+from cellrepro.digests.digests import file_digest, value_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.job import Job
 from cellrepro.grid.point import Point, profile_reference
@@ -54,8 +55,7 @@ def files_for_workers(grid: Grid) -> dict[str, bytes]:
         files.update(_model_of(point, grid.store.root))
         profile = profile_reference(point.parameters)
         if profile.is_file:
-            file = Path(profile.source)
-            files[f"{_PROFILE}/{file.name}"] = file
+            files[_profile_file(profile)] = Path(profile.source)
     n_bytes = sum(path.stat().st_size for path in files.values())
     if n_bytes > _MOST_BYTES:
         raise NotPossibleHere(
@@ -63,6 +63,12 @@ def files_for_workers(grid: Grid) -> dict[str, bytes]:
             f"network takes {n_bytes / 1e9:.1f} GB; put both on a file system that all share"
         )
     return {name: path.read_bytes() for name, path in files.items()}
+
+
+def _profile_file(profile: ProfileReference) -> str:
+    """The name under which a profile is sent; two folders may have a file of one name."""
+    where = value_digest(profile.source)[:KEY_LENGTH]
+    return f"{_PROFILE}/{where}/{Path(profile.source).name}"
 
 
 def _images_of(point: Point) -> dict[str, Path]:
@@ -101,7 +107,7 @@ def job_on_worker(job: Job, folder: Path) -> Job:
     model = job.point.plan.request.model
     sent_model = folder / _MODEL / str(model.digest) / model.label
     profile = profile_reference(job.point.parameters)
-    sent_profile = folder / _PROFILE / Path(profile.source).name
+    sent_profile = folder / _profile_file(profile)
     parameters = {
         **job.point.parameters,
         "data": str(folder / _image_folder(job.point)),

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 _ALIGNMENT = 8  # bytes, of the first number in a safetensors file
 
 
+IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
+"""What importing Cellpose imports after NumPy and PyTorch, in order; the last has the networks."""
+
+
 def import_cellpose() -> None:
     """Import Cellpose, before a mode is set: its network module switches TF32 on (4.2.1.1)."""
     import cellpose.models  # noqa: F401

@@ -92,8 +92,9 @@ class Child:
             except Exception:  # of a broken one nearly any
                 if cellpose == "needed":
                     raise
-            gc.freeze()
-            gc.enable()
+            finally:
+                gc.freeze()
+                gc.enable()
         return self.setup.profile.enter()
 
     @contextmanager

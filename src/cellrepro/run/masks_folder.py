@@ -22,7 +22,7 @@ def sidecar_of(masks: Path) -> Path:
 
 def write_sidecar(masks: Path, record: Mapping[str, Any]) -> None:
     """Write how a label image was made beside it."""
-    write_whole(sidecar_of(masks), json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    write_whole(sidecar_of(masks), json.dumps(record, indent=1, ensure_ascii=False))
 
 
 def refuse_masks(folder: Path, data: Path) -> None:

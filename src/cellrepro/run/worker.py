@@ -233,14 +233,16 @@ def _leave_trained_weights(work: RepeatWork) -> None:
 
 
 def _n_changed(network: CellposeNetwork, initial: Path) -> int:
-    """Number of scalars that differ from a weights file, read tensor by tensor."""
+    """Number of scalars whose bits differ from a weights file, read tensor by tensor."""
     from safetensors import safe_open
+
+    from cellrepro.digests.same_bits import as_integers
 
     n_changed = 0
     with safe_open(initial, framework="pt") as file:
         for name, parameter in network.named_parameters():
             if name == "diam_labels":  # set from the data's diameters
                 continue
-            trained = parameter.detach().cpu()
-            n_changed += int((trained != file.get_tensor(name)).sum())
+            trained = as_integers(parameter.cpu())
+            n_changed += int((trained != as_integers(file.get_tensor(name))).sum())
     return n_changed

@@ -120,6 +120,7 @@ def check_ledger(path: Path) -> None:
         most = max(_ALWAYS_ALLOWED, _MOST_FROM_A_BYTE * size)
         if types <= _TYPES_OF_COLUMNS and max(metadata.num_rows, n_bytes) <= most:
             # Rows can share a large text through a dictionary: bytes are counted as they are read.
+            n_bytes = 0
             with parquet.ParquetFile(path) as table:
                 for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=False):
                     n_bytes += batch.nbytes
