@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from cellrepro.results import Result
@@ -26,6 +27,11 @@ class Watching(Result):
     def stop(self) -> None:
         """Keep the table as it is from now on."""
         self._stopped.set()
+
+    @property
+    def json_record(self) -> Mapping[str, object]:
+        """What JSON says of it."""
+        return {"is_stopped": self.is_stopped}
 
     def sentence(self) -> str:
         """Say whether the table is kept up to date."""
