@@ -11,6 +11,9 @@ from cellrepro.progress_count import REFRESH_SECONDS, Progress
 from cellrepro.progress_log import Lines
 from cellrepro.shown_text import visible
 
+LINES_VARIABLE = "CELLREPRO_PROGRESS"
+"""Set to ``lines`` to have plain lines instead of a moving bar, for a log."""
+
 
 class TerminalBar(Progress):
     """tqdm's bar on standard error, as Cellpose's users know it."""
@@ -62,10 +65,6 @@ class NotebookBar(Progress):
     def say(self, line: str) -> None:
         """Print one line to the output of errors."""
         print(line, file=sys.stderr, flush=True)
-
-
-LINES_VARIABLE = "CELLREPRO_PROGRESS"
-"""Set to ``lines`` to have plain lines instead of a moving bar, for a log."""
 
 
 def progress(total: int, label: str, *, quiet: bool = False, even: bool = True) -> Progress:

@@ -15,7 +15,7 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.passport_comparison import DigestComparison
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import EnvironmentDifference
-from cellrepro.exchange.replay import Replay
+from cellrepro.exchange.replay import Replay, _compared
 from cellrepro.exchange.signed.agent import AGENT_VARIABLE
 from cellrepro.exchange.target_replay import choose_repeat
 from cellrepro.exchange.verified import VerifiedRepeat
@@ -55,6 +55,17 @@ def test_a_replay_says_what_it_is_over_and_what_is_not_the_same(store):
         "    threads: 16 there, nothing here",
         "  the run itself is not in the store",
     ]
+
+
+def test_no_cell_where_there_were_some_is_a_difference(store):
+    """Nothing found on both sides proves nothing; nothing found on one side is what was asked."""
+    nothing = dict.fromkeys(three(), 0 * squares())
+    found, empty = add_run(store, [(1.0, three()), (1.0, nothing)]).repeats
+    again = add_run(store, [(1.0, nothing)], seed=1).repeats[0]
+    plan = SimpleNamespace(spec=empty.spec)
+    for original, verdict in ((found, "different"), (empty, "vacuous")):
+        made = _compared(passport_of(original), again, plan, stored=None, store=store, quiet=True)
+        assert made.verdict == verdict
 
 
 def verified(passport):

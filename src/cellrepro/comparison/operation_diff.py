@@ -97,6 +97,8 @@ def _how_far_it_spread(outputs: Sequence[Agreement], index: int) -> list[str]:
     return clauses
 
 
+# -- round-off -----------------------------------------------------------------------------
+
 RoundOffVerdict = Literal["round-off", "fault", "unknown"]
 
 

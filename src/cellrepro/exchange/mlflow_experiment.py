@@ -174,6 +174,8 @@ def _pieces(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
         yield piece
 
 
+# -- the client of MLflow ------------------------------------------------------------------
+
 _TELEMETRY_VARIABLES = ("MLFLOW_DISABLE_TELEMETRY", "DO_NOT_TRACK")
 _MOST_LETTERS = 300
 """Limit of what is shown of an error of MLflow."""

@@ -128,6 +128,8 @@ def _figures(manifest: Manifest) -> Iterator[Point]:
             yield Point(name, value, last_epoch)
 
 
+# -- what is sent of a stored repeat -------------------------------------------------------
+
 KNOWN_BY = "cellrepro.manifest"
 """Tag by which the run of a repeat is known: the digest of its manifest."""
 PASSPORT_TAG = "cellrepro.passport"

@@ -107,6 +107,8 @@ def _command_lines(explanation: Explanation) -> Iterator[str]:
             yield from (f"         {line}" for line in others)
 
 
+# -- of causes -----------------------------------------------------------------------------
+
 _MOST_EMPTY = 8
 
 

@@ -73,6 +73,8 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
+# -- options of a task, by names that may be wrong -----------------------------------------
+
 Options = TypeVar("Options", TrainingOptions, SegmentationOptions)
 
 _ELSEWHERE = (

@@ -69,6 +69,8 @@ def refuse_absurd(file: Path, data: bytes, n_bytes: int, compression: int) -> No
         )
 
 
+# -- the frame of a JPEG -------------------------------------------------------------------
+
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_SCAN = 0xDA
 _JPEG_ALONE = frozenset({0x00, 0x01, 0xFF, *range(0xD0, 0xD9)})

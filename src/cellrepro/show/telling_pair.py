@@ -72,6 +72,51 @@ def _reason(a: Candidate, b: Candidate, candidates: Sequence[Candidate], *, all_
     return f"{reason}. Looked for in this order: {order}"
 
 
+# -- the search for it ----------------------------------------------------------------------
+
+
+class Differs(IntEnum):
+    """A kind of difference; the smaller, the more telling."""
+
+    MACHINE = 0
+    PROFILE = 1
+    MODE = 2
+    REPEAT = 3
+    OTHER = 4
+    SEED = 5
+
+    @property
+    def words(self) -> str:
+        """What two runs that differ so are."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Differs.MACHINE: "two machines",
+    Differs.PROFILE: "two profiles",
+    Differs.MODE: "two modes",
+    Differs.REPEAT: "two repeats of one spec",
+    Differs.OTHER: "different settings",
+    Differs.SEED: "two seeds",
+}
+
+_DIFFERS_OF_FIELD = {
+    "machine": Differs.MACHINE,
+    "version": Differs.MACHINE,
+    "place": Differs.MACHINE,
+    "profile": Differs.PROFILE,
+    "mode": Differs.MODE,
+    "seed": Differs.SEED,
+    "data_seed": Differs.SEED,
+}
+"""The kind of each fact in a repeat's name; every other fact is a setting."""
+
+
+def difference_of(field: str) -> Differs:
+    """Tell the kind of difference that a fact in a repeat's name makes."""
+    return _DIFFERS_OF_FIELD.get(field, Differs.OTHER)
+
+
 _MOST_FIELDS = 3
 """Up to how many differing fields fewer are preferred; more are not told apart."""
 _Fields = tuple[str, ...]
@@ -213,45 +258,3 @@ def differ_in_this_alone(candidates: Sequence[Candidate], difference: Differs) -
     if difference == Differs.REPEAT:
         return any(len(group) > 1 for group in groups)
     return any(len({candidate.values(fields) for candidate in group}) > 1 for group in groups)
-
-
-class Differs(IntEnum):
-    """A kind of difference; the smaller, the more telling."""
-
-    MACHINE = 0
-    PROFILE = 1
-    MODE = 2
-    REPEAT = 3
-    OTHER = 4
-    SEED = 5
-
-    @property
-    def words(self) -> str:
-        """What two runs that differ so are."""
-        return _WORDS[self]
-
-
-_WORDS = {
-    Differs.MACHINE: "two machines",
-    Differs.PROFILE: "two profiles",
-    Differs.MODE: "two modes",
-    Differs.REPEAT: "two repeats of one spec",
-    Differs.OTHER: "different settings",
-    Differs.SEED: "two seeds",
-}
-
-_DIFFERS_OF_FIELD = {
-    "machine": Differs.MACHINE,
-    "version": Differs.MACHINE,
-    "place": Differs.MACHINE,
-    "profile": Differs.PROFILE,
-    "mode": Differs.MODE,
-    "seed": Differs.SEED,
-    "data_seed": Differs.SEED,
-}
-"""The kind of each fact in a repeat's name; every other fact is a setting."""
-
-
-def difference_of(field: str) -> Differs:
-    """Tell the kind of difference that a fact in a repeat's name makes."""
-    return _DIFFERS_OF_FIELD.get(field, Differs.OTHER)
