@@ -6,6 +6,8 @@ import functools
 import platform
 import re
 from contextlib import suppress
+from email import message_from_string
+from email.message import Message
 from importlib import metadata
 from typing import Any
 
@@ -35,8 +37,14 @@ PACKAGES = ("cellrepro", *_COMPUTING, "safetensors", "papermill")
 @functools.cache
 def distributions() -> dict[str, str]:
     """Version of every installed distribution, by name, sorted."""
-    installed = [(each.metadata["Name"], each.version) for each in metadata.distributions()]
-    return dict(sorted((name, version) for name, version in installed if name))
+    heads = [_head(each) for each in metadata.distributions()]
+    return dict(sorted((head["Name"], head["Version"]) for head in heads if head["Name"]))
+
+
+def _head(distribution: metadata.Distribution) -> Message:
+    """Name, version and the like, without the README behind them, which takes longest to read."""
+    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    return message_from_string(text.partition("\n\n")[0])
 
 
 def versions() -> dict[str, str]:
