@@ -179,13 +179,12 @@ STORES = {
     **{
         f"{name} elsewhere": link_out(name)
         for name in (
-            *(".staging", ".claims", ".digests", "unfinished", "failed", "received"),
+            *(".staging", ".claims", "unfinished", "failed", "received"),
             *("passports", "inputs", "networks", "aside", "unfinished/key", "failed/key"),
             "unfinished/key/machine",
         )
     },
     "a lock elsewhere": beside_link(".claims/a-b-0.lock"),
-    "a list of contents elsewhere": beside_link(".digests/known.txt"),
     "an unfinished training of nothing": beside("unfinished/a/b/0/spec.json", b"{"),
     "an unfinished training that is deep": beside("unfinished/a/b/0/spec.json", DEEP),
     "a failure that is deep": beside("failed/a/b/0/failure.json", DEEP),

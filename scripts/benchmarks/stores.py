@@ -175,7 +175,7 @@ def scale(extent: Extent) -> Iterator[Figure]:
     from cellrepro.store.store import Store
 
     n_repeats = extent.of(20, 900, 10_200)
-    *added, last = itertools.islice(points(), n_repeats, n_repeats + 21)
+    added = list(itertools.islice(points(), n_repeats, n_repeats + 21))
     with tempfile.TemporaryDirectory() as scratch:
         full = make_store(Path(scratch, "full"), n_repeats=n_repeats)
         empty = Store(Path(scratch, "few"))
@@ -188,11 +188,6 @@ def scale(extent: Extent) -> Iterator[Figure]:
             statistics.median(many) / statistics.median(few),
             "",
             how,
-        )
-        shutil.rmtree(full.root / ".digests")
-        once = _seconds_of_storing(full, last)
-        yield Figure(
-            "storing the first without the index of digests", once, "", "reads every manifest"
         )
         listed = min(seconds_of(lambda: _command("list", "--json", full.root)) for _ in range(3))
         yield Figure(f"list --json over {n_repeats} repeats, seconds", listed, "<= 2", "best of 3")

@@ -70,7 +70,11 @@ def _register() -> None:
     for name, command in OF_BASELINE.items():
         path = f"cellrepro.{command.function}"
         baseline.command(path, name=name, help=command.words, help_format="markdown")
-    app.register_install_completion_command(add_to_startup=False)
+    app.command(
+        "cellrepro.completion:install",
+        name="--install-completion",
+        help="Install shell completion for this application.",
+    )
 
 
 _register()

@@ -37,7 +37,7 @@ def a_stored_repeat_is_replaced(where_to_place):
     "A file that was changed behind the store's back is never linked to.",
     tests=[
         "tests/store/test_store.py"
-        "::test_equal_content_is_stored_once_and_a_tampered_twin_is_never_linked"
+        "::test_equal_repeats_are_stored_once_and_a_tampered_twin_is_never_linked"
     ],
 )
 def a_changed_twin_spreads(replace_by_link):

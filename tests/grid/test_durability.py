@@ -57,7 +57,7 @@ def test_killed_trainings(small_store, tmp_path, command, wholeness):
     for made, wanted in zip(answer.json["repeats"], expected, strict=True):
         assert (made["weights"], made["masks"]) == (wanted["weights"], wanted["masks"])
     assert len(wholeness(store)) == 2
-    assert {item.name for item in store.iterdir()} == {"runs", "data", ".digests"}, "swept and tidy"
+    assert {item.name for item in store.iterdir()} == {"runs", "data"}, "swept and tidy"
 
 
 def test_a_killed_worker_is_no_run(small_data, tmp_path, listing):
@@ -98,4 +98,4 @@ def test_a_killed_grid(small_store, tmp_path, notebook, command, wholeness):
     repeat = Store(store).find(f"{run['key']}/0")
     assert repeat.manifest.weights.digest == small_store.answer.json["repeats"][0]["weights"]
     assert repeat.manifest.training.resumed_at, "it began anew instead of going on"
-    assert {item.name for item in store.iterdir()} == {"runs", "data", ".digests"}
+    assert {item.name for item in store.iterdir()} == {"runs", "data"}

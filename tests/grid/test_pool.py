@@ -401,7 +401,7 @@ def test_thirty_kills_at_random(write, store, small_store, wholeness):
     answer = run_command("grid", path, "--store", store, "--json")
     assert answer.code == 0, answer.err
     assert len(wholeness(store)) == 6
-    assert {item.name for item in store.iterdir()} == {"runs", "data", ".digests"}
+    assert {item.name for item in store.iterdir()} == {"runs", "data"}
 
 
 def test_a_look_at_the_queues_asks_for_each_of_them_once():

@@ -75,12 +75,13 @@ def inference_rates(runs: Iterable[Run]) -> list[SegmentationSpeed]:
 
 
 def _is_timed(repeats: Sequence[Repeat]) -> bool:
-    """Whether every image has a time in every repeat; manifests of others may lack one."""
+    """Whether every image has masks and a time in every repeat; those of others may lack some."""
     images = repeats[0].manifest.masks.keys()
     return bool(images) and all(
         repeat.manifest.masks.keys() == images
-        and all(mask.seconds > 0 for mask in repeat.manifest.masks.values())
+        and all(repeat.has(mask.file) and mask.seconds > 0 for mask in masks)
         for repeat in repeats
+        for masks in [repeat.manifest.masks.values()]
     )
 
 

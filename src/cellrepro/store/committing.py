@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cellrepro.digests.digests import file_digest
+from cellrepro.errors import BadInput
 from cellrepro.spec.spec import KEY_LENGTH, Spec
-from cellrepro.store.equal_content import files_of_content, remember_files
 from cellrepro.store.removal import remove_folder
 from cellrepro.store.renames import link_or_copy, moved, replace_by_link
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, seal_files, seal_repeat
@@ -141,17 +142,20 @@ def _seal(root: Path, staged: Path, manifest: Manifest) -> None:
 
 
 def _share(root: Path, staged: Path, manifest: Manifest, files: Mapping[str, str]) -> None:
-    """Link staged files to what the store holds of equal content, and make them read-only."""
-    stored = files_of_content(root, {*files.values()}, manifest.key, _files_of)
-    new_files = {}
+    """Link files that the run's first repeats hold already, and make all read-only."""
+    stored = _files_by_digest(inside(root / "runs", manifest.key))
     for name, digest in files.items():
-        twin = stored.get(digest)
-        if twin is None or not replace_by_link(staged / name, twin):
-            new_files[name] = digest
+        if digest in stored:
+            replace_by_link(staged / name, stored[digest])
         # A change in place would reach every repeat that shares it.
         (staged / name).chmod(0o444)
-    remember_files(root, f"{manifest.key}/{manifest.machine.name}/{manifest.repeat}", new_files)
 
 
-def _files_of(repeat: Path) -> Mapping[str, str]:
-    return Repeat(repeat).manifest.files
+def _files_by_digest(run: Path) -> dict[str, Path]:
+    """The files of repeat 0 of each machine, by the digests in their manifests."""
+    files = {}
+    for folder in run.glob("*/0"):
+        with contextlib.suppress(BadInput):  # damaged: no reason to lose the new one
+            for name, digest in Repeat(folder).manifest.files.items():
+                files[digest] = inside(folder, name)
+    return files

@@ -11,10 +11,10 @@
     unfinished/KEY/MACHINE/REPEAT/  checkpoints of a training that goes on, or was killed
     .staging/                       work in progress; what a killed process left is swept away
     .claims/                        which process is at which repeat
-    .digests/                       which content lies where: a cache, which may be removed
 
-Equal files are stored once, as hard links. Nothing outside the folder is needed to read it, so
-it can be copied, and two stores are united by copying one ``runs`` and ``data`` over the other.
+A file that equals one of repeat 0 is a hard link to it. Nothing outside the folder is needed to
+read it, so it can be copied, and two stores are united by copying one ``runs`` and ``data`` over
+the other.
 """
 
 from __future__ import annotations

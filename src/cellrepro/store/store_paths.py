@@ -10,7 +10,7 @@ from pathlib import Path
 from cellrepro.errors import BadInput
 
 OWN_FOLDERS = (
-    *(".staging", ".claims", ".digests", "unfinished", "failed", "received"),
+    *(".staging", ".claims", "unfinished", "failed", "received"),
     *("passports", "inputs", "networks", "aside"),
 )
 """Folders of a store in which the lab removes, moves and writes on its own. ``runs`` and ``data``,
