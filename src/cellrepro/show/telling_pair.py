@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 from cellrepro.comparison.run_names import Names, place_of
 from cellrepro.errors import BadInput
@@ -46,33 +46,31 @@ def telling_pair_of(repeats: Sequence[Repeat]) -> TellingPair:
     """Choose among two or more repeats with objects in the same images, as `telling_pair` does."""
     names = Names(repeats)
     results = [repeat for repeat in repeats if not names.is_start(place_of(repeat))]
-    chosen_from = results if len(results) > 1 else repeats
-    candidates = [Candidate.of(names, repeat) for repeat in chosen_from]
-    all_equal = len({candidate.masks for candidate in candidates}) == 1
-    a, b = most_telling(candidates, all_equal=all_equal)
-    return TellingPair(a.repeat, b.repeat, _reason(a, b, candidates, all_equal=all_equal))
+    candidates = (results if len(results) > 1 else list(repeats))[:_MOST_CANDIDATES]
+    described = [_Candidate.of(names, repeat) for repeat in candidates]
+    pairs = [_Pair.of(a, b) for a, b in combinations(described, 2)]
+    all_equal = all(pair.masks_are_equal for pair in pairs)
+    best = min((pair for pair in pairs if all_equal or not pair.masks_are_equal), key=_rank)
+    alone = {pair.kinds[0] for pair in pairs if len(pair.kinds) == 1}
+    return TellingPair(best.a, best.b, _reason(best, alone, all_equal=all_equal))
 
 
-def _reason(a: Candidate, b: Candidate, candidates: Sequence[Candidate], *, all_equal: bool) -> str:
+_MOST_CANDIDATES = 400
+"""Each is paired with each, which takes a second; whoever has more can name two."""
+
+
+def _reason(best: _Pair, alone: Collection[Differs], *, all_equal: bool) -> str:
     """Say how two differ, whether their masks do, and which differences change no mask."""
-    differences = differences_of(a, b)
-    reason = joined([difference.words for difference in differences])
+    reason = joined([kind.words for kind in best.kinds])
     if all_equal:
         reason += " whose masks are equal, as all are"
     else:
         reason += " whose masks differ"
-        agreeing = [
-            difference
-            for difference in Differs
-            if difference < differences[-1] and differ_in_this_alone(candidates, difference)
-        ]
+        agreeing = [kind.words for kind in Differs if kind < best.kinds[-1] and kind in alone]
         if agreeing:
-            reason += f"; the masks of {joined([each.words for each in agreeing])} agree"
-    order = ", ".join(difference.words for difference in Differs)
+            reason += f"; the masks of {joined(agreeing)} agree"
+    order = ", ".join(kind.words for kind in Differs)
     return f"{reason}. Looked for in this order: {order}"
-
-
-# -- the search for it ----------------------------------------------------------------------
 
 
 class Differs(IntEnum):
@@ -100,7 +98,7 @@ _WORDS = {
     Differs.SEED: "two seeds",
 }
 
-_DIFFERS_OF_FIELD = {
+_KIND_OF_FIELD = {
     "machine": Differs.MACHINE,
     "version": Differs.MACHINE,
     "place": Differs.MACHINE,
@@ -112,149 +110,39 @@ _DIFFERS_OF_FIELD = {
 """The kind of each fact in a repeat's name; every other fact is a setting."""
 
 
-def difference_of(field: str) -> Differs:
-    """Tell the kind of difference that a fact in a repeat's name makes."""
-    return _DIFFERS_OF_FIELD.get(field, Differs.OTHER)
-
-
-_MOST_FIELDS = 3
-"""Up to how many differing fields fewer are preferred; more are not told apart."""
-_Fields = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Candidate:
+class _Candidate(NamedTuple):
     """A repeat that may be chosen."""
 
     repeat: Repeat
     facts: Mapping[str, object]
     """What its name can say: spec and machine, field by field."""
-    masks: tuple[str, ...]
+    masks: Sequence[str]
     """Canonical digests, which do not depend on the numbers of objects."""
 
     @classmethod
-    def of(cls, names: Names, repeat: Repeat) -> Candidate:
-        """Take a repeat with what its name can say among those of others."""
-        records = repeat.manifest.masks.values()
-        masks = tuple(record.canonical_digest for record in records)
+    def of(cls, names: Names, repeat: Repeat) -> _Candidate:
+        masks = [record.canonical_digest for record in repeat.manifest.masks.values()]
         return cls(repeat, names.values[place_of(repeat)], masks)
 
-    def values(self, fields: Iterable[str]) -> tuple[object, ...]:
-        """Give its values of some fields."""
-        return tuple(self.facts[field] for field in fields)
+
+class _Pair(NamedTuple):
+    """Two repeats, and how they differ."""
+
+    a: Repeat
+    b: Repeat
+    n_fields: int
+    """How many facts in their names differ."""
+    kinds: Sequence[Differs]
+    """The kinds of these, the most telling first."""
+    masks_are_equal: bool
+
+    @classmethod
+    def of(cls, a: _Candidate, b: _Candidate) -> _Pair:
+        fields = [field for field in a.facts if a.facts[field] != b.facts[field]]
+        kinds = sorted({_KIND_OF_FIELD.get(field, Differs.OTHER) for field in fields})
+        return cls(a.repeat, b.repeat, len(fields), kinds or [Differs.REPEAT], a.masks == b.masks)
 
 
-_Pair = tuple[Candidate, Candidate]
-
-
-def differences_of(a: Candidate, b: Candidate) -> list[Differs]:
-    """Get the kinds in which two differ, the most telling first."""
-    differences = {difference_of(field) for field in a.facts if a.facts[field] != b.facts[field]}
-    return sorted(differences) or [Differs.REPEAT]
-
-
-def _varying(candidates: Sequence[Candidate]) -> list[str]:
-    """Get the fields that are not equal in all candidates."""
-    return [
-        field
-        for field in candidates[0].facts
-        if len({candidate.facts[field] for candidate in candidates}) > 1
-    ]
-
-
-def most_telling(candidates: Sequence[Candidate], *, all_equal: bool) -> _Pair:
-    """Choose two with different masks; where all masks are equal, any two.
-
-    By the most telling kind of difference, then the fewest differing fields, then the earliest.
-    The fields that may differ are chosen before the pair, and candidates that share all others
-    form a group: pairing each with each would take an hour over ten thousand.
-    """
-    varying = _varying(candidates)
-    positions = {id(candidate): position for position, candidate in enumerate(candidates)}
-
-    def position(pair: _Pair) -> tuple[int, int]:
-        a, b = pair
-        return positions[id(a)], positions[id(b)]
-
-    for equally_telling in _allowed_differences(varying):
-        pairs = []
-        for fields in equally_telling:
-            shared = [field for field in varying if field not in fields]
-            for group in _grouped(candidates, shared):
-                pair = _first_apart(group, fields, all_equal=all_equal)
-                if pair is not None:
-                    pairs.append(pair)
-        if pairs:
-            return min(pairs, key=position)
-    raise AssertionError("at last any two may differ in all fields")
-
-
-def _allowed_differences(varying: Sequence[str]) -> Iterator[list[_Fields]]:
-    """Yield the sets of fields in which two may differ, equally telling sets together.
-
-    Kind by kind: all sets of up to `_MOST_FIELDS` fields, then all fields up to that kind.
-    """
-    for last in Differs:
-        if last == Differs.REPEAT:
-            yield [()]
-        up_to = [field for field in varying if difference_of(field) <= last]
-        for n_fields in range(1, min(len(up_to), _MOST_FIELDS) + 1):
-            by_differences: dict[tuple[Differs, ...], list[_Fields]] = defaultdict(list)
-            for fields in combinations(up_to, n_fields):
-                differences = tuple(sorted({difference_of(field) for field in fields}))
-                if differences[-1] == last:
-                    by_differences[differences].append(fields)
-            for differences in sorted(by_differences):
-                yield by_differences[differences]
-        if len(up_to) > _MOST_FIELDS:
-            yield [tuple(up_to)]
-
-
-def _grouped(candidates: Iterable[Candidate], fields: Sequence[str]) -> Collection[list[Candidate]]:
-    """Group those that have the same values of some fields."""
-    groups: dict[tuple[object, ...], list[Candidate]] = defaultdict(list)
-    for candidate in candidates:
-        groups[candidate.values(fields)].append(candidate)
-    return groups.values()
-
-
-def _first_apart(
-    group: Sequence[Candidate], fields: Sequence[str], *, all_equal: bool
-) -> _Pair | None:
-    """Find the first two of a group that differ in some of the fields and in their masks.
-
-    Where the masks of all candidates are equal, the fields are enough.
-    """
-
-    def apart(a: Candidate, b: Candidate) -> bool:
-        fields_differ = not fields or a.values(fields) != b.values(fields)
-        return a is not b and fields_differ and (all_equal or a.masks != b.masks)
-
-    first, *later = group
-    for candidate in later:
-        if apart(first, candidate):
-            return first, candidate
-    # Each later one shares either the fields' values or the masks with the first: one of either
-    # sort is enough.
-    values = first.values(fields)
-    with_other_masks = [
-        candidate
-        for candidate in later
-        if candidate.values(fields) == values and candidate.masks != first.masks
-    ]
-    with_other_values = [candidate for candidate in later if candidate.values(fields) != values]
-    if not with_other_masks or not with_other_values:
-        return None
-    a, b = sorted((with_other_masks[0], with_other_values[0]), key=group.index)
-    return (a, b) if apart(a, b) else None
-
-
-def differ_in_this_alone(candidates: Sequence[Candidate], difference: Differs) -> bool:
-    """Whether two candidates differ in this kind and in no other."""
-    varying = _varying(candidates)
-    fields = [field for field in varying if difference_of(field) == difference]
-    shared = [field for field in varying if field not in fields]
-    groups = _grouped(candidates, shared)
-    if difference == Differs.REPEAT:
-        return any(len(group) > 1 for group in groups)
-    return any(len({candidate.values(fields) for candidate in group}) > 1 for group in groups)
+def _rank(pair: _Pair) -> tuple[Differs, int, Sequence[Differs]]:
+    """The least telling difference of a pair decides, then how many there are."""
+    return pair.kinds[-1], pair.n_fields, pair.kinds
