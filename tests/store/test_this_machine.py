@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,9 +12,11 @@ from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.profiles import Profile
 from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput
+from cellrepro.process import machine_here
 from cellrepro.store import machine_identity, numeric_class, this_machine
 from cellrepro.store.numeric_class import PROBES, Numbers, differing_probes, measure_numeric_class
 from cellrepro.store.peak_memory import forget_peak_memory, peak_memory
+from stores import some_machine
 
 CPU = torch.device("cpu")
 
@@ -116,3 +119,25 @@ def test_the_peak_of_memory_is_not_that_of_a_larger_process_which_started_it():
     held = torch.ones(alone, dtype=torch.uint8)  # and this process is there besides
     started = int(subprocess.check_output(command))
     assert started < alone + held.nbytes // 4
+
+
+def test_a_machine_is_looked_at_once(tmp_path, monkeypatch):
+    """Another process takes the answer from the cache; a torn one is looked for again."""
+    monkeypatch.setenv("CELLREPRO_CACHE", str(tmp_path))
+    looks = []
+
+    def looked(question):
+        looks.append(question)
+        return some_machine("here")
+
+    monkeypatch.setattr(machine_here, "_looked", looked)
+    ask = machine_here._answered.__wrapped__  # as another process does: without this one's memory
+    question = machine_here._Question("{}", None, False, None, None)
+    assert [ask(question).label for _ in range(2)] == ["here", "here"]
+    assert len(looks) == 1
+    ask(replace(question, gpu="GPU-1"))
+    assert len(looks) == 2, "another question"
+    for file in tmp_path.glob("machines/*.json"):
+        file.write_text("{")
+    ask(question)
+    assert len(looks) == 3

@@ -129,10 +129,11 @@ def _folder(version: str, preferred: list[str]) -> Path:
     """The folder of a version's environment."""
     _refuse_no_version(version)
     digest = value_digest([version, sys.version, *_NEEDED, *preferred])
-    return _cache() / f"cellpose-{version}-{digest[:8]}"
+    return cache_folder() / f"cellpose-{version}-{digest[:8]}"
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """The folder of what can be made again: environments, and what is known of this machine."""
     import platformdirs
 
     return Path(
@@ -193,7 +194,7 @@ def _uv(version: str, *arguments: str | Path) -> None:
     if any(sign in reason.lower() for sign in _UNREACHABLE):
         raise NotPossibleHere(
             f"the environment of Cellpose {version} cannot be made, since no package registry "
-            f"answers ({reason[-200:]}); make it where there is one, and copy {_cache()}"
+            f"answers ({reason[-200:]}); make it where there is one, and copy {cache_folder()}"
         )
     raise BadInput(
         f"there is no environment with Cellpose {version} and Python "

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from cellrepro.determinism.numeric_variables import NUMERIC_VARIABLES
 from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.determinism.profiles import Profile, cpu_capability
+from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
 from cellrepro.libraries import has_library
 from cellrepro.process.calling import in_child, in_this_process
+from cellrepro.process.cellpose_versions import cache_folder
 from cellrepro.process.child import Child
 from cellrepro.process.grid_handover import handover_folder
 from cellrepro.process.setup import Setup, only_gpu
-from cellrepro.store import installed_versions, machine_identity, this_machine
+from cellrepro.store import installed_versions, machine_identity, nvidia_gpus, this_machine
 from cellrepro.store.environment_record import EnvironmentRecord, MachineRecord
 from cellrepro.store.numeric_class import measure_numeric_class
+from cellrepro.store.whole_files import write_whole
 
 if TYPE_CHECKING:
     import torch
@@ -65,6 +73,37 @@ class _Question:
 
 @functools.cache
 def _answered(question: _Question) -> MachineRecord:
+    """Look at the machine, unless that was done since it started with the same PyTorch."""
+    if question.cellpose is not None:  # in another environment, which may have another PyTorch
+        return _looked(question)
+    file = _answer_file(question)
+    with suppress(OSError, ValueError):
+        return MachineRecord.model_validate_json(file.read_bytes())
+    machine = _looked(question)
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, machine.model_dump_json(), replace=True)
+    return machine
+
+
+def _answer_file(question: _Question) -> Path:
+    """The file in which an answer is cached; its name is a digest of all that it depends on."""
+    torch = find_spec("torch")
+    origin = "" if torch is None else str(torch.origin)
+    facts = {
+        "question": asdict(question),
+        "identity": machine_identity.identity(""),
+        "host": this_machine.host(),
+        "started": psutil.boot_time(),
+        "gpus": [gpu["uuid"] for gpu in nvidia_gpus.gpus()],
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "versions": installed_versions.versions(),
+        "torch": origin and [origin, Path(origin).stat().st_mtime_ns],
+    }
+    return cache_folder() / "machines" / f"{value_digest(facts)[:16]}.json"
+
+
+def _looked(question: _Question) -> MachineRecord:
     profile = Profile.model_validate_json(question.profile_settings)
     setup = Setup(profile, cellpose=question.cellpose)
     label = f"looking at this machine under profile {profile.name!r}"
