@@ -21,6 +21,8 @@ LAB = (
     "imagecodecs",
     "anywidget",
     "ipywidgets",
+    "matplotlib",
+    "mpl_toolkits",
     "IPython",
     "nbformat",
     "papermill",
@@ -60,6 +62,19 @@ tifffile.imwrite(sys.argv[2], ndimage.label(image > 150)[0].astype(np.uint16))
 """
 
 
+HELP = """
+import contextlib
+import io
+from cellrepro.cli import run
+from cellrepro.commands import BY_NAME
+
+for name in BY_NAME:
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert run([*name.split(), "--help"]) == 0, name
+    print(name.replace(" ", "-"))
+"""
+
+
 def masks_of_squares(n_pixels=8):
     masks = np.zeros((64, 64), np.uint16)
     for label, corner in enumerate([(4, 4), (4, 40), (40, 4), (40, 40)], start=1):
@@ -87,8 +102,9 @@ def core(tmp_path_factory):
     search_path = os.pathsep.join([str(hidden), str(PROJECT / "src")])
 
     def run(*words):
+        begun = [] if words[0] == "-c" else ["-m", "cellrepro"]
         return subprocess.run(
-            [sys.executable, "-m", "cellrepro", *map(str, words)],
+            [sys.executable, *begun, *map(str, words)],
             cwd=folder,
             env=os.environ | {"PYTHONPATH": search_path},
             capture_output=True,
@@ -129,6 +145,13 @@ def test_what_reads_files_needs_no_lab(core, words, code, said):
     done = core(*words)
     assert (done.returncode, done.stderr if done.returncode not in (0, 1) else "") == (code, "")
     assert said in done.stdout
+
+
+def test_every_command_helps(core):
+    """The core has the whole command line, and shows the options of what needs the lab, too."""
+    helped = core("-c", HELP)
+    assert helped.returncode == 0, helped.stderr
+    assert len(helped.stdout.split()) > 30
 
 
 def test_the_package_asks_pip_for_nothing_of_the_lab():

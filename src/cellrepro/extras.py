@@ -28,6 +28,7 @@ EXTRA_OF: Mapping[str, Extra] = {
     "IPython": "notebook",
     "anywidget": "notebook",
     "ipywidgets": "notebook",
+    "matplotlib": "notebook",
     "pandas": "notebook",
     "traitlets": "notebook",
     "imagecodecs": "formats",

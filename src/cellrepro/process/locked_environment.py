@@ -22,7 +22,7 @@ IMPORTED = (  # by every training; pandas imports pyarrow
     "cellrepro.run.train",
     "cellrepro.run.worker",
     "cellrepro.grid.grid",
-    "cellrepro.show.report.build",
+    "cellrepro.show.report.page",
     "cellrepro.cli",
     "cellpose.train",
     "matplotlib.pyplot",

@@ -9,7 +9,6 @@ from cellrepro.determinism.mode_names import Mode
 from cellrepro.explanation.sensitivity import sensitivity_of
 from cellrepro.explanation.sensitivity_result import Sensitivity
 from cellrepro.run.options import SegmentationOptions
-from cellrepro.show.figures.sensitivity import setting_picture
 from cellrepro.spec import defaults
 from cellrepro.store.new_files import refuse_existing
 from cellrepro.store.whole_files import whole_file
@@ -26,6 +25,8 @@ def refuse_figures(folder: Path) -> None:
 
 def setting_figures(sensitivity: Sensitivity, folder: Path) -> dict[str, Path]:
     """Write, of each setting that changes cells, the image that it changes most."""
+    from cellrepro.show.figures.sensitivity import setting_picture
+
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
     for name, example in sensitivity.examples.items():

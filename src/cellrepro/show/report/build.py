@@ -10,37 +10,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, TypedDict
 
 from cyclopts import Parameter
 
-from cellrepro.comparison.five_steps import GRID, Step, protocol
-from cellrepro.comparison.object_changes import ObjectKind
-from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
-from cellrepro.show.pages.mask_pictures import counts_text
-from cellrepro.show.pages.page_file import PAGE_ENDINGS, PageTarget, rendered, write_page
-from cellrepro.show.pages.parts import MOST_ROWS
-from cellrepro.show.report import (
-    section_cells,
-    section_cost,
-    section_environment,
-    section_equality,
-    section_receipts,
-    section_spread,
-    section_truth,
-    section_warnings,
-    section_weights,
-    section_worst,
-)
+from cellrepro.show.pages.page_file import PAGE_ENDINGS, PageTarget, write_page
 from cellrepro.show.report.summary import (
-    PLACES,
     Chapter,
     JudgedSpec,
-    Summary,
     damaged_repeats,
     summarise,
 )
@@ -49,10 +29,7 @@ from cellrepro.stated import refuse_idle
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.new_files import refuse_existing
 from cellrepro.store.store import Store, StoreOrFolder
-from cellrepro.store.stored_run import Repeat
 from cellrepro.terminal import FileName
-
-_TEMPLATES = Path(__file__).with_name("templates")
 
 
 class ReportedSpec(TypedDict):
@@ -164,17 +141,20 @@ def write_report(
     replaces = overwrite or path.resolve() == own_page.resolve()
     if not replaces:
         refuse_existing(path, can_be_asked_for=True)
-    receipts = section_receipts.receipts_section(store)
+    # With matplotlib, which help and the core do without.
+    from cellrepro.show.report.page import report_page
+
+    folder = _runs_folder(path, store)
     try:
         summary = summarise(store, {})
-        page = _page(summary, receipts, _runs_folder(path, store))
+        page = report_page(store, summary, folder)
     except BadInput:
         # A file that has the digest of its manifest can still be another one than this says of it.
         damaged = damaged_repeats(store)
         if not damaged:
             raise
         summary = summarise(store, damaged)
-        page = _page(summary, receipts, _runs_folder(path, store))
+        page = report_page(store, summary, folder)
     target = PageTarget(
         path, overwrite=replaces, noun="report", expected="a .html file or a folder"
     )
@@ -206,69 +186,6 @@ def _named_file(path: Path) -> Path:
     return path / "index.html"
 
 
-# -- the page ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ChapterView:
-    """A chapter with its sections, for the templates."""
-
-    chapter: Chapter
-    equality: section_equality.Equality
-    spread: section_spread.Captioned | None
-    steps: Sequence[Step]
-    axes: Sequence[section_cells.AxisSection]
-    agreement: section_spread.AgreementSection | None
-    truth: section_truth.TruthSection | None
-    weights: section_weights.WeightsSection | None
-    cost: section_cost.CostSection
-
-    @classmethod
-    def of(cls, chapter: Chapter, worst: section_worst.WorstImage | None) -> ChapterView:
-        """Make the sections of a chapter; the worst image of the whole page is drawn elsewhere."""
-        equality = section_equality.Equality(chapter)
-        axes = chapter.spread.axes
-        return cls(
-            chapter=chapter,
-            equality=equality,
-            spread=section_spread.spread_figure(chapter),
-            steps=protocol(chapter.spread),
-            axes=[section_cells.axis_section(chapter, axis, worst) for axis in axes],
-            agreement=section_spread.agreement_section(chapter),
-            truth=section_truth.truth_section(chapter),
-            weights=section_weights.weights_section(chapter, equality),
-            cost=section_cost.cost_section(chapter),
-        )
-
-
-def _page(
-    summary: Summary, receipts: section_receipts.ReceiptsSection | None, folder: str | None
-) -> str:
-    axes = [(chapter, axis) for chapter in summary.chapters for axis in chapter.spread.axes]
-    worst = section_worst.worst_image(axes)
-    return rendered(
-        "report.html.j2",
-        _TEMPLATES,
-        summary=summary,
-        alone=len(summary.chapters) == 1,
-        views=[ChapterView.of(chapter, worst) for chapter in summary.chapters],
-        worst=worst,
-        receipts=receipts,
-        warnings=section_warnings.warnings_section(summary.chapters),
-        environment=section_environment.environment_section(summary.chapters),
-        rates=section_cost.rates_section(summary.chapters),
-        linked=folder is not None,
-        links_to=partial(_links_to, runs=folder),
-        kinds=tuple(ObjectKind),
-        counts_text=counts_text,
-        axis_verdict=section_spread.axis_verdict,
-        verdicts=tuple(Verdict),
-        places=PLACES,
-        grid=GRID,
-        most=MOST_ROWS,
-    )
-
-
 def _runs_folder(page: Path, store: Store) -> str | None:
     """Get the relative path from the page's folder to the store's folder ``runs``.
 
@@ -279,16 +196,6 @@ def _runs_folder(page: Path, store: Store) -> str | None:
     if not folder.is_relative_to(root):
         return None
     return "../" * len(folder.relative_to(root).parts) + "runs"
-
-
-def _links_to(repeat: Repeat, runs: str | None) -> dict[str, str]:
-    """Get the links to folder, manifest and notebook of a repeat, as far as they exist."""
-    if runs is None:
-        return {}
-    # From the folder, as the manifest may disagree: a store can be put together by hand.
-    folder = "/".join([runs, *repeat.folder.parts[-3:], ""])
-    files = {"folder": "", "manifest": "manifest.json", "notebook": "notebook.ipynb"}
-    return {word: folder + file for word, file in files.items() if (repeat.folder / file).exists()}
 
 
 # -- in plain values -----------------------------------------------------------------------

@@ -1,0 +1,101 @@
+"""The page of a report: chapters with their sections, in the order of its templates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from cellrepro.comparison.five_steps import GRID, Step, protocol
+from cellrepro.comparison.object_changes import ObjectKind
+from cellrepro.comparison.verdicts import Verdict
+from cellrepro.show.pages.mask_pictures import counts_text
+from cellrepro.show.pages.page_file import rendered
+from cellrepro.show.pages.parts import MOST_ROWS
+from cellrepro.show.report import (
+    section_cells,
+    section_cost,
+    section_environment,
+    section_equality,
+    section_receipts,
+    section_spread,
+    section_truth,
+    section_warnings,
+    section_weights,
+    section_worst,
+)
+from cellrepro.show.report.summary import PLACES, Chapter, Summary
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
+
+_TEMPLATES = Path(__file__).with_name("templates")
+
+
+@dataclass(frozen=True)
+class ChapterView:
+    """A chapter with its sections, for the templates."""
+
+    chapter: Chapter
+    equality: section_equality.Equality
+    spread: section_spread.Captioned | None
+    steps: Sequence[Step]
+    axes: Sequence[section_cells.AxisSection]
+    agreement: section_spread.AgreementSection | None
+    truth: section_truth.TruthSection | None
+    weights: section_weights.WeightsSection | None
+    cost: section_cost.CostSection
+
+    @classmethod
+    def of(cls, chapter: Chapter, worst: section_worst.WorstImage | None) -> ChapterView:
+        """Make the sections of a chapter; the worst image of the whole page is drawn elsewhere."""
+        equality = section_equality.Equality(chapter)
+        axes = chapter.spread.axes
+        return cls(
+            chapter=chapter,
+            equality=equality,
+            spread=section_spread.spread_figure(chapter),
+            steps=protocol(chapter.spread),
+            axes=[section_cells.axis_section(chapter, axis, worst) for axis in axes],
+            agreement=section_spread.agreement_section(chapter),
+            truth=section_truth.truth_section(chapter),
+            weights=section_weights.weights_section(chapter, equality),
+            cost=section_cost.cost_section(chapter),
+        )
+
+
+def report_page(store: Store, summary: Summary, folder: str | None) -> str:
+    """Make the page; the runs in it link to a folder, if it is given."""
+    axes = [(chapter, axis) for chapter in summary.chapters for axis in chapter.spread.axes]
+    worst = section_worst.worst_image(axes)
+    return rendered(
+        "report.html.j2",
+        _TEMPLATES,
+        summary=summary,
+        alone=len(summary.chapters) == 1,
+        views=[ChapterView.of(chapter, worst) for chapter in summary.chapters],
+        worst=worst,
+        receipts=section_receipts.receipts_section(store),
+        warnings=section_warnings.warnings_section(summary.chapters),
+        environment=section_environment.environment_section(summary.chapters),
+        rates=section_cost.rates_section(summary.chapters),
+        linked=folder is not None,
+        links_to=partial(_links_to, runs=folder),
+        kinds=tuple(ObjectKind),
+        counts_text=counts_text,
+        axis_verdict=section_spread.axis_verdict,
+        verdicts=tuple(Verdict),
+        places=PLACES,
+        grid=GRID,
+        most=MOST_ROWS,
+    )
+
+
+def _links_to(repeat: Repeat, runs: str | None) -> dict[str, str]:
+    """Get the links to folder, manifest and notebook of a repeat, as far as they exist."""
+    if runs is None:
+        return {}
+    # From the folder, as the manifest may disagree: a store can be put together by hand.
+    folder = "/".join([runs, *repeat.folder.parts[-3:], ""])
+    files = {"folder": "", "manifest": "manifest.json", "notebook": "notebook.ipynb"}
+    return {word: folder + file for word, file in files.items() if (repeat.folder / file).exists()}
