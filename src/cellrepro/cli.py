@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
@@ -118,9 +119,12 @@ def run(words: Sequence[str]) -> int:
     as_json = len(own) < end
     own = [_completed(word, after) for word, after in zip_longest(own, own[1:])]
     try:
-        command, bound, _ = app.parse_args(
-            [*own, *words[end:]], exit_on_error=False, print_error=False
-        )
+        try:
+            command, bound, _ = app.parse_args(
+                [*own, *words[end:]], exit_on_error=False, print_error=False
+            )
+        except ImportError as error:  # cyclopts', of a command whose own module lacks the lab
+            return carried_out(own[0], {}, work=partial(_fail, error.__cause__ or error))
         if isinstance(getattr(command, "__self__", None), App):  # --help, --version
             app.help_formatter = narrow_panels()
             command(*bound.args, **bound.kwargs)
@@ -155,6 +159,10 @@ def run(words: Sequence[str]) -> int:
         return complain(f"memory is short: {error}", NotPossibleHere.exit_code)
     except KeyboardInterrupt:
         return complain(_INTERRUPTION, _INTERRUPTED)
+
+
+def _fail(error: BaseException) -> int:
+    raise error
 
 
 def narrow_panels() -> DefaultFormatter:

@@ -20,7 +20,6 @@ EXTRA_OF: Mapping[str, Extra] = {
     "papermill": "lab",
     "pooch": "lab",
     "pyarrow": "lab",
-    "rich": "lab",
     "segment_anything": "lab",
     "torch": "lab",
     "torchvision": "lab",
