@@ -19,6 +19,7 @@ LAB = (
     "pandas",
     "pyarrow",
     "imagecodecs",
+    "zarr",
     "anywidget",
     "ipywidgets",
     "matplotlib",

@@ -31,6 +31,7 @@ EXTRA_OF: Mapping[str, Extra] = {
     "pandas": "notebook",
     "traitlets": "notebook",
     "imagecodecs": "formats",
+    "zarr": "formats",
     "bioimageio": "bioimageio",
     "dask": "cluster",
     "dask_jobqueue": "cluster",

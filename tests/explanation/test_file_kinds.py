@@ -102,9 +102,6 @@ def test_compare_says_what_it_was_given(tmp_path, invoke):
 
 
 def test_folders_and_what_the_lab_writes(tmp_path, invoke):
-    (tmp_path / "a.zarr").mkdir()
-    (tmp_path / "a.zarr" / ".zarray").write_text("{}")
-    assert describe(str(tmp_path / "a.zarr")).details["what"] == "a Zarr array or group"
     store = Store(tmp_path / "store")
     run = add_run(store, [(1.0, three())])
     assert describe(str(store.root)).details["what"] == "a store of the lab"

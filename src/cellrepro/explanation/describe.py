@@ -92,7 +92,7 @@ def _of_masks(path: Path) -> Description:
     return Description(
         kind="label image" if seg is None else "_seg.npy",
         dtype=str(masks.dtype) if seg is None else None,
-        digest=file_digest(path),
+        digest=file_digest(path) if path.is_file() else None,
         details=details,
         note="; ".join(number_remarks(masks)),
         recorded=record,

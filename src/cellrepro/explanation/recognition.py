@@ -13,7 +13,7 @@ from cellrepro.explanation.binary_kinds import (
     kind_of_archive,
 )
 from cellrepro.explanation.cellpose_call import quoted
-from cellrepro.explanation.file_kinds import CONVERT, NOT_USED, FileKind
+from cellrepro.explanation.file_kinds import NOT_USED, FileKind
 from cellrepro.explanation.text_kinds import kind_of_text
 
 _N_BYTES = 2**16  # of the beginning, enough to tell what a text is
@@ -63,8 +63,6 @@ def holds_passports(path: Path) -> bool:
 
 
 def _folder(path: Path) -> FileKind | None:
-    if any((path / name).is_file() for name in (".zarray", ".zgroup", "zarr.json", ".zattrs")):
-        return FileKind("a Zarr array or group", CONVERT)
     if (path / "ro-crate-metadata.json").is_file():
         return FileKind("a folder described as an RO-Crate", "give one file of it")
     if (path / "saved_model.pb").is_file():

@@ -13,6 +13,7 @@ import numpy as np
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.images.image_file import read_labels
+from cellrepro.images.ome_zarr import is_zarr
 from cellrepro.words import joined
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ _KINDS_IN_WORDS: Mapping[ReferenceKind, str] = {
 
 def reference_kind(path: Path) -> ReferenceKind:
     """Tell what a path refers to, by what lies there or else by its ending."""
+    if is_zarr(path):
+        return "masks"
     if path.is_dir():
         from cellrepro.store import checkpoints
 
@@ -126,7 +129,7 @@ def mask_files(folder: Path) -> dict[str, Path]:
     from cellrepro.images.folder_files import is_litter
 
     visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
-    files = [path for path in visible if path.suffix.lower() in MASK_ENDINGS]
+    files = [path for path in visible if path.suffix.lower() in MASK_ENDINGS or is_zarr(path)]
     named_as_masks = [
         path for path in files if image_name(path.stem) != path.stem.removesuffix(_OME)
     ]

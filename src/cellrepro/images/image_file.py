@@ -15,6 +15,7 @@ from cellrepro.images.decoding import SEG_ENDING, decode, decode_labels, read_by
 from cellrepro.images.image_axes import FLAT, Axes, Decoded, in_order, native
 from cellrepro.images.label_image import LARGEST_LABEL, label_image
 from cellrepro.images.label_pieces import refuse_picture
+from cellrepro.images.ome_zarr import is_zarr, read_zarr
 from cellrepro.words import some, with_verb
 
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
@@ -34,7 +35,7 @@ class Checked:
 
 def read_image(path: str | os.PathLike[str]) -> np.ndarray:
     """Read an image of one plane."""
-    return check_image(Path(path), read_bytes(Path(path))).pixels
+    return image_in(Path(path)).pixels
 
 
 def read_masks(path: str | os.PathLike[str]) -> np.ndarray:
@@ -49,13 +50,24 @@ def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
         from cellrepro.images.seg_file import read_seg
 
         return read_seg(file).masks
-    decoded = decode_labels(file, read_bytes(file))
+    decoded = read_zarr(file) if is_zarr(file) else decode_labels(file, read_bytes(file))
     return native(_labels(file, decoded, stacks=True, largest=LARGEST_LABEL))
+
+
+def image_in(path: Path, axes: Axes = FLAT) -> Checked:
+    """The image in a file, or in a folder of Zarr."""
+    if is_zarr(path):
+        return _checked_image(path, read_zarr(path), axes)
+    return check_image(path, read_bytes(path), axes)
 
 
 def check_image(file: Path, data: bytes, axes: Axes = FLAT) -> Checked:
     """The image in the bytes of a file."""
-    ordered = in_order(file, decode(file, data), axes)
+    return _checked_image(file, decode(file, data), axes)
+
+
+def _checked_image(file: Path, decoded: Decoded, axes: Axes) -> Checked:
+    ordered = in_order(file, decoded, axes)
     image = ordered.pixels
     across = image.shape[1:3] if ordered.is_stack else image.shape[:2]
     if image.dtype.kind not in "uif":

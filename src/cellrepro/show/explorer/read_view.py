@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import read_bytes
 from cellrepro.images.image_axes import Axes
-from cellrepro.images.image_file import check_image, read_labels
+from cellrepro.images.image_file import image_in, read_labels
 from cellrepro.images.label_image import label_image
 from cellrepro.images.label_pieces import refuse_picture
 from cellrepro.show.explorer.view import View
@@ -41,7 +40,7 @@ def read_pixels(image: np.ndarray | str | Path, masks_shape: tuple[int, ...]) ->
     if isinstance(image, str | Path):
         file = Path(image)
         axes = Axes(stacks=True, planes_of=masks_shape) if len(masks_shape) == 3 else Axes()
-        return check_image(file, read_bytes(file), axes).pixels
+        return image_in(file, axes).pixels
     return np.asarray(image)
 
 
