@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, cast
+
+import numpy as np
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.images.image_axes import Decoded
@@ -26,6 +28,21 @@ _UNPACKING = frozenset(
 )
 """Codecs that unpack numbers and do nothing else; ``pickle``, one of numcodecs, runs code."""
 _AXES_OF_FIRST_VERSIONS = "tczyx"  # 0.1 and 0.2 name none
+
+
+class _Axis(TypedDict):
+    name: str
+
+
+class _Level(TypedDict):
+    path: str
+
+
+class _Multiscale(TypedDict, total=False):
+    """An image at several sizes, the full one first."""
+
+    axes: list[_Axis | str]
+    datasets: list[_Level]
 
 
 def is_zarr(path: Path) -> bool:
@@ -48,7 +65,7 @@ def read_zarr(folder: Path) -> Decoded:
             return _decoded(folder, opened, "zyx"[-opened.ndim :] if opened.ndim <= 3 else "")
         level, axes = _full_size(folder, opened)
         _refuse_codecs(folder / level)
-        return _decoded(folder / level, opened[level], axes)
+        return _decoded(folder / level, cast("zarr.Array", opened[level]), axes)
     except CellreproError:
         raise
     except Exception as error:  # of damaged metadata or chunks nearly any
@@ -61,8 +78,8 @@ def read_zarr(folder: Path) -> Decoded:
 def _full_size(folder: Path, group: zarr.Group) -> tuple[str, str]:
     """The path of the largest array of an image, and its axes."""
     attributes = dict(group.attrs)
-    described = attributes.get("ome", attributes)
-    if "multiscales" not in described:
+    described = cast("Mapping[str, list[_Multiscale]]", attributes.get("ome", attributes))
+    if not described.get("multiscales"):
         arrays = sorted(name for name, _ in group.arrays())
         inside = f"it holds {joined(arrays[:8])}" if arrays else "no array lies in it"
         raise BadInput(
@@ -70,7 +87,8 @@ def _full_size(folder: Path, group: zarr.Group) -> tuple[str, str]:
             "array, or of a label image (NAME.zarr/labels/NAME)"
         )
     image = described["multiscales"][0]
-    named = [axis["name"] if isinstance(axis, Mapping) else axis for axis in image.get("axes", ())]
+    axes = image.get("axes", [])
+    named = [axis if isinstance(axis, str) else axis["name"] for axis in axes]
     level = str(image["datasets"][0]["path"])
     if ".." in Path(level).parts or Path(level).is_absolute():
         raise BadInput(f"{folder}: its image lies at {level!r}; expected a path inside of it")
@@ -88,7 +106,7 @@ def _decoded(folder: Path, array: zarr.Array, axes: str) -> Decoded:
             f"{folder}: shape {array.shape} takes {n_bytes / 1e9:.1f} GB of memory, and a "
             "comparison twice that for each side; crop it"
         )
-    pixels = array[...]
+    pixels = np.asarray(array[...])
     if len(axes) != pixels.ndim:
         raise BadInput(
             f"{folder}: shape {pixels.shape}, and its metadata name the axes {axes!r}; expected a "
@@ -116,7 +134,7 @@ def _codecs(folder: Path) -> Iterator[str]:
             yield from _named_in([metadata.get(key) for key in ("compressor", "filters", "codecs")])
 
 
-def _named_in(value: Any) -> Iterator[str]:
+def _named_in(value: object) -> Iterator[str]:
     if isinstance(value, list):
         for each in value:
             yield from _named_in(each)
