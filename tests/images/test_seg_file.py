@@ -15,8 +15,7 @@ import pytest
 
 from cellrepro.errors import BadInput
 from cellrepro.images.image_file import read_labels
-from cellrepro.images.seg_file import read_seg
-from cellrepro.images.seg_pickle import N_COLORS
+from cellrepro.images.seg_file import N_COLORS, read_seg
 from conftest import listing
 
 MASKS = np.zeros((20, 30), np.uint16)
@@ -90,6 +89,12 @@ def test_reads_what_cellpose_writes(write, masks, tmp_path, monkeypatch):
         del settings["diameter"]
     for name, value in settings.items():
         assert value == (value if name == "zdraw" else np.asarray(expected[name], object).tolist())
+
+
+def test_many_are_read_without_a_process_for_each(tmp_path, no_child):
+    path = write_seg(tmp_path / "a_seg.npy", {"masks": MASKS, "filename": "a.tif"})
+    for _ in range(99):
+        np.testing.assert_array_equal(read_seg(path).masks, MASKS)
 
 
 def write_seg(path, value, protocol=4):
