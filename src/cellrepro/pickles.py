@@ -234,12 +234,16 @@ PickleReader.dispatch = {
 class _Dictionary(dict[object, object]):
     """A dictionary whose keys are plain values, however a pickle fills it."""
 
+    __slots__ = ()
+
     def __setitem__(self, key: object, value: object) -> None:
         super().__setitem__(_plain_key(key), value)
 
 
 class _Set(set[object]):
     """A set of plain values, however a pickle fills it."""
+
+    __slots__ = ()
 
     def update(self, *several: Iterable[object]) -> None:
         for values in several:
@@ -319,10 +323,10 @@ class _NumpyType(Unfinished):
         return np.frombuffer(self._checked(content), self._order + self._code)[0].item()
 
     def array(self, content: object, sizes: tuple[int, ...], *, is_fortran: bool) -> object:
-        """Read an array in the order of bytes of this machine."""
+        """Read an array, with the lowest byte of each number first."""
         stored = np.frombuffer(self._checked(content), self._order + self._code)
-        native = stored.astype(stored.dtype.newbyteorder("="), copy=False)
-        return native.reshape(sizes, order="F" if is_fortran else "C")
+        ordered = stored.astype(stored.dtype.newbyteorder("<"), copy=False)
+        return ordered.reshape(sizes, order="F" if is_fortran else "C")
 
     def _checked(self, content: object) -> bytes:
         if self._code.startswith("O") or not isinstance(content, bytes):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.comparison.weight_tensors import NUMPY_TYPES, Bits, Tensor, became_shorter
+from cellrepro.comparison.weight_tensors import CODES, NUMPY_TYPES, Bits, Tensor, became_shorter
 from cellrepro.pickles import Refused, sizes_in
 
 STORAGE_TYPES: Mapping[str, str] = {
@@ -33,19 +33,8 @@ STORAGE_TYPES: Mapping[str, str] = {
 }
 """PyTorch's classes of stored numbers, and the types in them as safetensors spells them."""
 DTYPES: Mapping[str, str] = {
-    "torch.float64": "F64",
-    "torch.float32": "F32",
-    "torch.float16": "F16",
+    **{f"torch.{dtype.name}": code for dtype, code in CODES.items()},
     "torch.bfloat16": "BF16",
-    "torch.int64": "I64",
-    "torch.int32": "I32",
-    "torch.int16": "I16",
-    "torch.int8": "I8",
-    "torch.uint64": "U64",
-    "torch.uint32": "U32",
-    "torch.uint16": "U16",
-    "torch.uint8": "U8",
-    "torch.bool": "BOOL",
     "torch.complex64": "C64",
     "torch.complex128": "C128",
     "torch.float8_e4m3fn": "F8_E4M3",
