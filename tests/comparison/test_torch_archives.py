@@ -242,8 +242,8 @@ def filled_again(n):
 
 
 def in_many_places(n):
-    """A list of a million numbers, n times."""
-    return b"\x80\x02](" + b"K\x01" * 2**20 + b"eq\x00](" + b"h\x00" * n + b"e."
+    """A list of 260,000 numbers, n times."""
+    return b"\x80\x02](" + b"K\x01" * 2**18 + b"eq\x00](" + b"h\x00" * n + b"e."
 
 
 HOSTILE = {
