@@ -267,6 +267,11 @@ HOSTILE = {
     ),
     "filled again": (filled_again(300), [], "copies one value again and again"),
     "in many places": (in_many_places(9999), [], "nested deeper, or more"),
+    "a long name": (
+        b"\x80\x02}X" + struct.pack("<L", 2**20) + b"a" * 2**20 + b"](" + b"]" * 2**18 + b"es.",
+        [],
+        "nested deeper, or more",
+    ),
     "a generator without end": (
         b"\x80\x02(K\x03(" + b"K\x01" * 625 + b"t" + doubled(60) + b"t.",
         [],

@@ -132,17 +132,18 @@ def _leaves(
 ) -> Iterator[tuple[tuple[str, ...], object]]:
     """Every tensor, generator and plain value with the keys that lead to it.
 
-    An explicit stack, so that depth is bounded; their number is, too, as a list or an array can
-    stand in many places, in a list that does, too.
+    An explicit stack bounds their depth. Their number is bounded, too, with the lengths of names,
+    lists and arrays: each of them can stand in many places, in a list that does so itself.
     """
     waiting = [(path, value)]
     n = 0
     while waiting:
         path, value = waiting.pop()
-        n += 1
+        name = ".".join(path)
+        n += 1 + len(name) // 64
         if n > _MOST_VALUES or len(path) > _DEEPEST:
             raise Refused("its values are nested deeper, or more, than those of a training")
-        if ".".join(path) == without and path:
+        if name == without and path:
             continue
         value = of_array(value)
         if isinstance(value, Namespace):
@@ -153,9 +154,9 @@ def _leaves(
             value = tuple(map(str, value.reshape(-1).tolist())) if is_text else tensor_of(value)
         if isinstance(value, dict | list | tuple | set):
             n += len(value) // 4
-        generators = list(generators_in(".".join(path), value))
+        generators = list(generators_in(name, value))
         if generators:
-            yield from (((name,), state) for name, state in generators)
+            yield from (((of_state,), state) for of_state, state in generators)
         elif isinstance(value, dict):
             inner = [((*path, str(key)), part) for key, part in value.items()]
             waiting += reversed(inner)

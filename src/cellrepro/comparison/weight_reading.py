@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
@@ -23,7 +24,7 @@ from cellrepro.store import checkpoints
 _KEYS_OF_NETWORKS = ("model_state_dict", "state_dict", "model", "net", "network", "weights")
 """Usual keys of a network in a checkpoint, the surest first."""
 _NO_NETWORKS = ("optim", "sched", "scaler")  # in keys of what holds tensors of a different kind
-_WRAPPERS = ("module.", "_orig_mod.")  # of DataParallel and of torch.compile, before every name
+_WRAPPERS = re.compile(r"\A(module\.|_orig_mod\.)+")  # of DataParallel and of torch.compile
 
 
 class NoNetwork(ValueError):
@@ -153,9 +154,7 @@ def _saved_by_torch(path: Path) -> FileContent:
 
 def _unwrapped(name: str) -> str:
     """A tensor's name without what several GPUs put before it, as Cellpose (4.2.1.1) means to."""
-    while name.startswith(_WRAPPERS):
-        name = name.partition(".")[2]
-    return name
+    return _WRAPPERS.sub("", name)
 
 
 def _network_in(content: object) -> tuple[str, Mapping[str, Tensor]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,10 @@ _FORMAT = np.lib.format
 _HEADERS = {(1, 0): _FORMAT.read_array_header_1_0, (2, 0): _FORMAT.read_array_header_2_0}
 _LONGEST_HEADER = 2**14  # bytes
 _DEEPEST = 100
+_OVERLAP = 4
+_SMALL = 2**20
+"""One array or text can stand in several places: in all there may be four times as many bytes as in
+the file, and a million letters more."""
 _NO_SETTINGS = {"masks", "flows", "outlines", "colors", "img", "img_restore"}
 
 
@@ -124,16 +128,16 @@ def _content_of(file: Path) -> tuple[np.ndarray, dict[str, Any], tuple[np.ndarra
     masks = of_array(content.get("masks")) if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(masks, np.ndarray):
         raise Refused("no dictionary with an array `masks`")
-    n_left = iter(range(n_bytes, 0, -1))
-    settings = {
-        _text(str(name)): _plain(value, n_left)
-        for name, value in content.items()
-        if name not in _NO_SETTINGS
-    }
+    recorded = {name: value for name, value in content.items() if name not in _NO_SETTINGS}
+    settings = _Plain(_OVERLAP * n_bytes + _SMALL).dictionary(recorded)
     colors = of_array(content.get("colors"))
     if isinstance(colors, np.ndarray) and colors.ndim:
         settings[N_COLORS] = len(colors)
-    return masks.squeeze(), settings, _flows(of_array(content.get("flows")), most_bytes=4 * n_bytes)
+    return (
+        masks.squeeze(),
+        settings,
+        _flows(of_array(content.get("flows")), most_bytes=_OVERLAP * n_bytes),
+    )
 
 
 def _flows(recorded: object, *, most_bytes: int) -> tuple[np.ndarray, ...]:
@@ -144,33 +148,38 @@ def _flows(recorded: object, *, most_bytes: int) -> tuple[np.ndarray, ...]:
     return tuple(flow.copy("K") for flow in flows)
 
 
-def _plain(value: object, n_left: Iterator[int], depth: int = 0) -> Any:
-    """Convert a value for JSON; NaN, infinity and arrays of several axes become None.
+class _Plain:
+    """Converts values for JSON: at most so many, with letters of texts, as one can stand twice."""
 
-    Each value takes one of ``n_left``, as a list can hold another one twice, and that again.
-    """
-    if not next(n_left, 0):
-        raise Refused("more values than its size allows")
-    if depth > _DEEPEST:
-        raise Refused(f"values in values, more than {_DEEPEST} deep")
-    value = of_array(value)
-    if isinstance(value, np.ndarray):
-        if value.ndim > 1:
+    def __init__(self, n_left: int) -> None:
+        self._n_left = n_left
+
+    def dictionary(self, values: Mapping[object, object], depth: int = 0) -> dict[str, Any]:
+        return {self._text(str(name)): self._of(item, depth) for name, item in values.items()}
+
+    def _of(self, value: object, depth: int) -> Any:
+        """Convert a value; NaN, infinity and arrays of several axes become None."""
+        self._n_left -= 1
+        if self._n_left < 0:
+            raise Refused("more values than its size allows")
+        if depth > _DEEPEST:
+            raise Refused(f"values in values, more than {_DEEPEST} deep")
+        value = of_array(value)
+        if isinstance(value, np.ndarray):
+            value = value.tolist() if value.ndim < 2 else None
+        if isinstance(value, dict):
+            return self.dictionary(value, depth + 1)
+        if isinstance(value, list | tuple | set):
+            return [self._of(item, depth + 1) for item in value]
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, int | float):
+            return value if abs(value) <= sys.float_info.max else None
+        if value is None:
             return None
-        value = value.tolist()
-    if isinstance(value, dict):
-        return {_text(str(name)): _plain(item, n_left, depth + 1) for name, item in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_plain(item, n_left, depth + 1) for item in value]
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, int | float):
-        return value if abs(value) <= sys.float_info.max else None
-    if value is None:
-        return None
-    raise Refused(f"a value of type {type(value).__name__}")
+        raise Refused(f"a value of type {type(value).__name__}")
 
-
-def _text(text: str) -> str:
-    """Escape lone surrogates, which no file and no terminal takes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    def _text(self, text: str) -> str:
+        """Escape lone surrogates, which no file and no terminal takes."""
+        self._n_left -= len(text)
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")
