@@ -32,6 +32,7 @@ GROUND = [
     "libraries",
     "nested_values",
     "own_scripts",
+    "pickles",
     "words",
     "wrong_fields",
     "yaml_values",

@@ -16,12 +16,11 @@ import pytest
 import torch
 
 import cellrepro
-from cellrepro.comparison.pickled_arrays import StoredArray
-from cellrepro.comparison.torch_archives import content_of
-from cellrepro.comparison.torch_names import Namespace
-from cellrepro.comparison.weight_reading import open_weights
+from cellrepro.comparison.torch_archives import Namespace, content_of
+from cellrepro.comparison.weight_reading import open_file, open_weights
 from cellrepro.comparison.weight_tensors import Tensor
 from cellrepro.errors import BadInput
+from cellrepro.pickles import PickledArray
 from hostile_files import torch_zip
 
 DTYPES = (
@@ -51,7 +50,7 @@ def network():
 
 def as_torch(value):
     """What PyTorch reads in the place of what is read here."""
-    if isinstance(value, StoredArray):
+    if isinstance(value, PickledArray):
         return value.content
     if isinstance(value, Namespace):
         return value.attributes
@@ -134,12 +133,14 @@ def test_what_pytorch_reads_only_when_it_runs_code(tmp_path):
     found = as_torch(content_of(tmp_path / "own.pt"))
     kind, words, *rest = found["numpy"]
     assert [kind, *rest] == [held["numpy"][0], *held["numpy"][2:]]
-    np.testing.assert_array_equal(words.read(0, 999), held["numpy"][1])
-    assert found["dates"] == ("a", "bc")
+    np.testing.assert_array_equal(words, held["numpy"][1], strict=True)
     assert found["args"] == {"lr": 0.1, "folder": str(Path("a", "b"))}
     assert str(found["type"]) == "torch.float16"
-    assert (found["array"].dtype, found["array"].shape) == ("I16", (2, 3))
-    assert found["array"].read(1, 4).tolist() == [1, 2, 3]
+    sorted_into_parts = open_file(tmp_path / "own.pt")
+    assert sorted_into_parts.values["values"]["dates"] == ("a", "bc")
+    tensor = sorted_into_parts.tensors["tensors"]["array"]
+    assert (tensor.dtype, tensor.shape) == ("I16", (2, 3))
+    assert tensor.read(1, 4).tolist() == [1, 2, 3]
 
 
 def test_a_large_tensor_is_read_in_pieces(tmp_path):
@@ -231,20 +232,51 @@ def doubled(n):
     return b"K\x01q\x00" + b"".join(b"h%c\x86q%c" % (i, i + 1) for i in range(n))
 
 
+def filled_again(n):
+    """Arrays that are all made of the same megabyte, in the other order of bytes."""
+    text = b"\x80\x02cnumpy.core.multiarray\n_reconstruct\nq\x00"
+    text += b"cnumpy\ndtype\nX\x02\x00\x00\x00f8\x85R(K\x03X\x01\x00\x00\x00>NNNtbq\x01"
+    text += b"B" + struct.pack("<L", 2**20) + bytes(2**20) + b"q\x02](cnumpy\nndarray\nq\x03"
+    one = b"h\x00h\x03\x85R(K\x01J" + struct.pack("<L", 2**17) + b"\x85h\x01K\x00h\x02tb"
+    return text + one * n + b"e."
+
+
+def in_many_places(n):
+    """A list of 260,000 numbers, n times."""
+    return b"\x80\x02](" + b"K\x01" * 2**18 + b"eq\x00](" + b"h\x00" * n + b"e."
+
+
 HOSTILE = {
     "as a key": (b"\x80\x02}" + doubled(40) + b"K\x01s.", [], "a key that is neither number"),
     "deep": (deep(2**20), [], "nested deeper, or more"),
     "long": (b"\x80\x02" + b"N0" * 9 + b".", [], "0x30 stands at byte 3"),
-    "many steps": (b"\x80\x02" + b"]" * (2**22 + 9) + b".", [], "more than 4194304 instructions"),
+    "many steps": (b"\x80\x02" + b"]" * (2**22 + 9) + b".", [], "more than 4194304 steps"),
     "cut": (b"\x80\x02}q\x00(X\xff\xff\xff\x7fab", [], "ends too soon"),
     "empty": (b"", [], "ends too soon"),
-    "taken from nothing": (b"\x80\x02}s.", [], "takes more values than it has"),
-    "closed": (b"\x80\x02t.", [], "closes what it did not open"),
-    "memo": (b"\x80\x02j\xff\xff\xff\xff.", [], "refers to a value that it did not keep"),
+    "taken from nothing": (b"\x80\x02}s.", [], "is damaged before byte 4"),
+    "closed": (b"\x80\x02t.", [], "is damaged before byte 3"),
+    "memo": (b"\x80\x02j\xff\xff\xff\xff.", [], "Memo value not found"),
     "huge memo": (b"\x80\x02}r\xff\xff\xff\x7f.", [], "holds no state_dict"),
     "a called text": (b"\x80\x02X\x01\x00\x00\x00a)R.", [], "calls what is no function"),
     "a changed list": (b"\x80\x02]}b.", [], "changes what is finished"),
     "an odd dictionary": (b"\x80\x02}(K\x01u.", [], "is damaged before byte"),
+    "a type without end": (
+        b"\x80\x02cnumpy\ndtype\n" + doubled(60) + b"\x85R.",
+        [],
+        "an array of type a tuple",
+    ),
+    "filled again": (filled_again(300), [], "copies one value again and again"),
+    "in many places": (in_many_places(9999), [], "nested deeper, or more"),
+    "a long name": (
+        b"\x80\x02}X" + struct.pack("<L", 2**20) + b"a" * 2**20 + b"](" + b"]" * 2**18 + b"es.",
+        [],
+        "nested deeper, or more",
+    ),
+    "a generator without end": (
+        b"\x80\x02(K\x03(" + b"K\x01" * 625 + b"t" + doubled(60) + b"t.",
+        [],
+        "nested deeper, or more",
+    ),
     "other identity": (b"\x80\x02X\x01\x00\x00\x00aQ.", [], "something else than numbers"),
     "long name": (b"\x80\x02c" + b"a" * 999, [], "longer than 200 letters"),
     "copied": (
@@ -318,6 +350,7 @@ def test_hostile_archives(tmp_path):
         "elsewhere": (directory + 42, struct.pack("<L", 2**31)),
         "directory elsewhere": (end + 16, struct.pack("<L", 2**31)),
         "many": (end + 10, struct.pack("<H", 2**16 - 1)),
+        "long": (end + 12, struct.pack("<L", 2**31)),
         "flipped": (whole.index(b"weights/data.pkl") + 16 + 9, b"\xff"),
     }
     for name, (at, written) in lies.items():
@@ -325,6 +358,15 @@ def test_hostile_archives(tmp_path):
         path.write_bytes(whole[:at] + written + whole[at + len(written) :])
         with pytest.raises(BadInput, match="no weights file"):
             open_weights(path)
+    path.write_bytes(b"PK\x03\x04" + bytes(96) + whole)
+    with pytest.raises(BadInput, match="its first part is not where its list says"):
+        open_weights(path)
+    path.write_bytes(b"PK\x03\x04" + bytes(2**25) + whole[end:])
+    with path.open("r+b") as file:
+        file.seek(-10, 2)
+        file.write(struct.pack("<2L", 2**25, 4))
+    with pytest.raises(BadInput, match="its list of parts has more than"):
+        open_weights(path)
     for n in range(0, len(whole), 7):
         path.write_bytes(whole[:n])
         with pytest.raises(BadInput, match="no weights file"):

@@ -15,7 +15,7 @@ import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -228,30 +228,9 @@ def _network_file(data: bytes, folder: Path) -> None:
 
 
 def _seg_file(data: bytes, folder: Path) -> None:
-    """The half that runs in a process with limits; there any error is a refusal."""
-    from cellrepro.images import seg_pickle
+    from cellrepro.images.seg_file import read_seg
 
-    path = _written(data, folder, "a_seg.npy")
-    with path.open("rb") as stream, _little_memory(), contextlib.suppress(Exception):
-        seg_pickle.take_apart(stream)
-
-
-@contextlib.contextmanager
-def _little_memory() -> Iterator[None]:
-    """Half a gigabyte more than this process has, as that process is held to, where one can ask."""
-    status = Path("/proc/self/statm")
-    if not status.exists():
-        yield
-        return
-    import resource
-
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    n_bytes = int(status.read_text().split()[0]) * resource.getpagesize() + 2**29
-    resource.setrlimit(resource.RLIMIT_AS, (n_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert str(read_seg(_written(data, folder, "a_seg.npy")))
 
 
 def _labels(data: bytes, folder: Path, *, ending: str) -> None:

@@ -1,7 +1,6 @@
 """Any field of a ``_seg.npy`` may hold anything: it is read or refused, and no command breaks."""
 
 import contextlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +8,6 @@ import pytest
 from cellrepro.errors import BadInput
 from cellrepro.explanation.compare_files import compare
 from cellrepro.explanation.describe import describe
-from cellrepro.images import seg_file
-from cellrepro.images.seg_pickle import take_apart
-from cellrepro.images.within_limits import Refused
 from hostile_images import good_tiff
 from stores import squares
 
@@ -56,20 +52,6 @@ VALUES = {
 }
 
 
-@pytest.fixture
-def taken_apart_here(monkeypatch):
-    """No process for each of some hundred files; whatever is raised there is a refusal."""
-
-    def here(_script, path, *, limits):
-        with Path(path).open("rb") as stream:
-            try:
-                return take_apart(stream)
-            except (Refused, Exception) as error:
-                raise Refused(str(error)) from error
-
-    monkeypatch.setattr(seg_file, "arrays_of", here)
-
-
 def write(path, fields):
     kept = {name: value for name, value in fields.items() if value is not LEFT_OUT}
     np.save(path, kept, allow_pickle=True)
@@ -77,7 +59,7 @@ def write(path, fields):
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-def test_every_command_reads_or_refuses(value, tmp_path, invoke, taken_apart_here):
+def test_every_command_reads_or_refuses(value, tmp_path, invoke):
     image = tmp_path / "cells.tif"
     pixels = np.arange(MASKS.size, dtype=np.uint16).reshape(MASKS.shape)
     image.write_bytes(good_tiff(pixels))

@@ -92,25 +92,6 @@ def a_download_is_not_checked_again(verify):
 
 
 @breaks(
-    "cellrepro.images.within_limits:answer_with",
-    "A _seg.npy of a stranger executes nothing.",
-    tests=[
-        "tests/images/test_seg_file.py::test_a_hostile_pickle_is_refused_by_name_and_leaves_no_trace"
-    ],
-)
-def a_pickle_may_name_anything(answer_with):
-    import pickle
-
-    def answer(make):
-        unpickler = make.__globals__.get("_Unpickler")
-        if unpickler is not None:
-            unpickler.find_class = pickle.Unpickler.find_class
-        return answer_with(make)
-
-    return answer
-
-
-@breaks(
     "cellrepro.images.integer_images:NOISE_SPREAD",
     "A synthetic image has the same bytes everywhere.",
     tests=["tests/images/test_nuclei.py::test_the_default_set_is_pinned"],

@@ -5,6 +5,7 @@ import io
 import os
 import pickle
 import struct
+import subprocess
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +16,7 @@ import pytest
 
 from cellrepro.errors import BadInput
 from cellrepro.images.image_file import read_labels
-from cellrepro.images.seg_file import read_seg
-from cellrepro.images.seg_pickle import N_COLORS
+from cellrepro.images.seg_file import N_COLORS, read_seg
 from conftest import listing
 
 MASKS = np.zeros((20, 30), np.uint16)
@@ -90,6 +90,13 @@ def test_reads_what_cellpose_writes(write, masks, tmp_path, monkeypatch):
         del settings["diameter"]
     for name, value in settings.items():
         assert value == (value if name == "zdraw" else np.asarray(expected[name], object).tolist())
+
+
+def test_many_are_read_without_a_process_for_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", None)
+    path = write_seg(tmp_path / "a_seg.npy", {"masks": MASKS, "filename": "a.tif"})
+    for _ in range(99):
+        np.testing.assert_array_equal(read_seg(path).masks, MASKS)
 
 
 def write_seg(path, value, protocol=4):
@@ -219,6 +226,7 @@ BROKEN = {
     "length": b"\x80\x05\x96" + struct.pack("<Q", 10**11) + b"abc.",  # a bytearray of 100 GB
     "memo": b"\x80\x04]r\xff\xff\xff\x7f.",  # remembered as number 2**31
     "swelling": pickle.dumps({"masks": MASKS, "filename": swelling()}),
+    "text again": pickle.dumps({"masks": MASKS, "filename": ["a" * 2**20] * 2**18}),
     "function": b"\x80\x02cnumpy\ndtype\n}b.",  # another state of a function
     "list": pickle.dumps([1, 2]),
     "no array": pickle.dumps({"masks": [1, 2]}),

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+import numpy as np
+
 from cellrepro.comparison.generator_reading import GeneratorState, generators_in
-from cellrepro.comparison.pickle_reading import Refused
-from cellrepro.comparison.pickled_arrays import StoredArray
-from cellrepro.comparison.torch_names import Namespace
-from cellrepro.comparison.weight_tensors import Network, Tensor
+from cellrepro.comparison.torch_archives import Namespace
+from cellrepro.comparison.weight_tensors import Network, Tensor, tensor_of
+from cellrepro.pickles import Refused, is_plain, of_array
 
 StatePart = Literal["optimizer", "scheduler", "step", "seed", "tensors", "values"]
 """What lies beside a network: settings and tensors of the optimizer; those of what changes its
@@ -131,39 +132,41 @@ def _leaves(
 ) -> Iterator[tuple[tuple[str, ...], object]]:
     """Every tensor, generator and plain value with the keys that lead to it.
 
-    An explicit stack, so that depth is bounded; their number is, too, as a list can hold another
-    one twice, and that again.
+    An explicit stack bounds their depth. Their number is bounded, too, with the lengths of names,
+    lists and arrays: each of them can stand in many places, in a list that does so itself.
     """
     waiting = [(path, value)]
     n = 0
     while waiting:
         path, value = waiting.pop()
-        n += 1
+        name = ".".join(path)
+        n += 1 + len(name) // 64
         if n > _MOST_VALUES or len(path) > _DEEPEST:
             raise Refused("its values are nested deeper, or more, than those of a training")
-        if ".".join(path) == without and path:
+        if name == without and path:
             continue
-        if isinstance(value, StoredArray):
-            value = value.content
+        value = of_array(value)
         if isinstance(value, Namespace):
             value = value.attributes
-        generators = list(generators_in(".".join(path), value))
+        if isinstance(value, np.ndarray):
+            n += value.nbytes // 2**9
+            is_text = value.dtype.kind in "US"
+            value = tuple(map(str, value.reshape(-1).tolist())) if is_text else tensor_of(value)
+        if isinstance(value, dict | list | tuple | set):
+            n += len(value) // 4
+        generators = list(generators_in(name, value))
         if generators:
-            yield from (((name,), state) for name, state in generators)
+            yield from (((of_state,), state) for of_state, state in generators)
         elif isinstance(value, dict):
             inner = [((*path, str(key)), part) for key, part in value.items()]
             waiting += reversed(inner)
-        elif isinstance(value, list | tuple) and not all(map(_is_plain, value)):
+        elif isinstance(value, list | tuple) and not all(map(is_plain, value)):
             waiting += reversed([((*path, str(i)), part) for i, part in enumerate(value)])
         elif isinstance(value, list | tuple):
             yield path, tuple(value)
         elif isinstance(value, set):
             yield path, tuple(sorted(value, key=repr))
-        elif isinstance(value, Tensor) or _is_plain(value):
+        elif isinstance(value, Tensor) or is_plain(value):
             yield path, value
         else:  # PyTorch's names of types, for example
             yield path, str(value)
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | complex | str | bytes)

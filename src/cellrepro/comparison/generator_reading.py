@@ -7,16 +7,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from cellrepro.comparison.mersenne_twister import N_WORDS, TwisterState, twister
-from cellrepro.comparison.pickled_arrays import StoredArray
 from cellrepro.comparison.weight_tensors import Tensor
 from cellrepro.determinism.generator_states import ENTRY, parsed_states
 from cellrepro.errors import BadInput
+from cellrepro.pickles import is_plain, of_array
 
 GeneratorKind = Literal["Python", "NumPy", "PyTorch", "CUDA", "MPS"]
 _PYTORCH_BYTES = 5056  # of the state on the processor (2.0 to 2.15), see `_of_pytorch`
 _CUDA_BYTES = 16  # seed and offset of Philox
 _MPS_BYTES = 44
+_MOST_PARTS = 8  # of the state of a bit generator of NumPy's
 _WORDS_OF_GENERATORS = ("rng", "random", "generator", "cuda", "mps", "seed")
 
 
@@ -84,7 +87,7 @@ def _of_python(value: object) -> GeneratorState | None:
     if not isinstance(words, list | tuple) or len(words) != N_WORDS + 1:
         return None
     *stream, position = words
-    if not isinstance(position, int):
+    if not isinstance(position, int) or not is_plain(value[2]):
         return None
     state = twister(stream, position)
     return GeneratorState("Python", None, tuple(stream), position, repr(value[2]), state)
@@ -94,28 +97,33 @@ def _of_numpy(value: object) -> GeneratorState | None:
     """Read ``numpy.random.get_state``, a tuple or a dictionary, or a bit generator's state."""
     if isinstance(value, list | tuple) and len(value) == 5 and value[0] == "MT19937":
         words = _words(value[1])
-        if words is not None and isinstance(value[2], int):
+        if words is not None and isinstance(value[2], int) and all(map(is_plain, value[3:])):
             state = twister(words, value[2])
             return GeneratorState("NumPy", None, words, value[2], repr(value[3:]), state)
     if not isinstance(value, Mapping) or not isinstance(value.get("bit_generator"), str):
         return None
     state = value.get("state")
-    kept = repr([value.get(key) for key in ("has_gauss", "gauss", "has_uint32", "uinteger")])
-    if isinstance(state, Mapping) and isinstance(state.get("pos"), int):
-        words = _words(state.get("key"))
-        if words is not None:
-            position = state["pos"]
-            where = twister(words, position)
-            return GeneratorState("NumPy", None, words, position, kept, where)
-    return GeneratorState("NumPy", None, (value["bit_generator"], repr(state)), None, kept)
+    kept = [value.get(key) for key in ("has_gauss", "gauss", "has_uint32", "uinteger")]
+    if not isinstance(state, Mapping) or len(state) > _MOST_PARTS or not all(map(is_plain, kept)):
+        return None
+    position = state.get("pos")
+    words = _words(state.get("key"))
+    if isinstance(position, int) and words is not None:
+        where = twister(words, position)
+        return GeneratorState("NumPy", None, words, position, repr(kept), where)
+    parts = {str(name): part if is_plain(part) else _words(part) for name, part in state.items()}
+    return GeneratorState("NumPy", None, (value["bit_generator"], repr(parts)), None, repr(kept))
 
 
 def _words(value: object) -> tuple[object, ...] | None:
-    if isinstance(value, StoredArray):
-        value = value.content
+    value = of_array(value)
     if isinstance(value, Tensor) and value.n == N_WORDS:
         return tuple(value.read(0, N_WORDS).tolist())
-    return tuple(value) if isinstance(value, list | tuple) else None
+    if isinstance(value, np.ndarray) and value.size <= N_WORDS:
+        value = value.reshape(-1).tolist()
+    if not isinstance(value, list | tuple) or len(value) > N_WORDS:
+        return None
+    return tuple(value) if all(map(is_plain, value)) else None
 
 
 def _of_tensor(name: str, value: object) -> GeneratorState | None:
@@ -129,7 +137,9 @@ def _of_tensor(name: str, value: object) -> GeneratorState | None:
 
 
 def _as_bytes(numbers: object) -> bytes:
-    return bytes(numbers) if isinstance(numbers, list | tuple) else b""
+    if not isinstance(numbers, list | tuple) or len(numbers) > _PYTORCH_BYTES:
+        return b""
+    return bytes(numbers)
 
 
 def _of_bytes(state: bytes) -> GeneratorState | None:

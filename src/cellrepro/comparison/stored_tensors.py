@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.comparison.pickle_reading import Refused
-from cellrepro.comparison.weight_tensors import NUMPY_TYPES, Bits, became_shorter
+from cellrepro.comparison.weight_tensors import CODES, NUMPY_TYPES, Bits, Tensor, became_shorter
+from cellrepro.pickles import Refused, sizes_in
 
 STORAGE_TYPES: Mapping[str, str] = {
     "DoubleStorage": "F64",
@@ -28,64 +28,38 @@ STORAGE_TYPES: Mapping[str, str] = {
     "BoolStorage": "BOOL",
     "ComplexFloatStorage": "C64",
     "ComplexDoubleStorage": "C128",
+    "storage.UntypedStorage": "U8",
+    "UntypedStorage": "U8",
 }
 """PyTorch's classes of stored numbers, and the types in them as safetensors spells them."""
 DTYPES: Mapping[str, str] = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint64": "U64",
-    "uint32": "U32",
-    "uint16": "U16",
-    "uint8": "U8",
-    "bool": "BOOL",
-    "complex64": "C64",
-    "complex128": "C128",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
+    **{f"torch.{dtype.name}": code for dtype, code in CODES.items()},
+    "torch.bfloat16": "BF16",
+    "torch.complex64": "C64",
+    "torch.complex128": "C128",
+    "torch.float8_e4m3fn": "F8_E4M3",
+    "torch.float8_e5m2": "F8_E5M2",
 }
-_WIDTHS = {"C64": 8, "C128": 16, "F8_E4M3": 1, "F8_E5M2": 1}
-"""Bytes a number, of the types that may stand in a file and cannot be compared."""
-_MOST_AXES = 64
-_LARGEST = 2**62
-
-
-def width_of(dtype: str) -> int:
-    """Bytes of a number of a type, as safetensors spells it."""
-    return _WIDTHS.get(dtype) or np.dtype(NUMPY_TYPES[dtype]).itemsize
-
-
-@dataclass(frozen=True)
-class StorageType:
-    """A class of stored numbers; of the untyped one each tensor says how it reads the bytes."""
-
-    dtype: str | None
+"""PyTorch's names of types, and the same as safetensors spells them."""
+_WIDTHS = {"C64": 8, "C128": 16, "F8_E4M3": 1, "F8_E5M2": 1} | {
+    code: np.dtype(name).itemsize for code, name in NUMPY_TYPES.items()
+}
+"""Bytes a number; the first four may stand in a file and cannot be compared."""
 
 
 @dataclass
 class Numbers:
     """Numbers in a file that one or several tensors show."""
 
-    dtype: str | None
-    """None for bytes, which each tensor reads as it says."""
+    dtype: str
     n_bytes: int
     start: int = -1
     """Their first byte in the file; known once the file was read to its end."""
 
-
-@dataclass(frozen=True)
-class TypeName:
-    """PyTorch's name of a type of numbers."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"torch.{self.name}"
+    @property
+    def width(self) -> int:
+        """Bytes of one of them."""
+        return _WIDTHS[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -99,9 +73,25 @@ class View:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
+    @property
+    def tensor(self) -> Tensor:
+        """The tensor, of which nothing is read yet."""
+        return Tensor(self.dtype, self.shape, self.read)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the numbers that it shows, each as often as it shows it."""
+        return math.prod(self.shape) * _WIDTHS[self.dtype]
+
+    @property
+    def reaches_beyond(self) -> bool:
+        """Whether it shows what does not belong to its numbers."""
+        end = (self.offset + self._n_spanned) * _WIDTHS[self.dtype]
+        return 0 not in self.shape and end > self.numbers.n_bytes
+
     def read(self, start: int, stop: int) -> Bits:
         """Give the bits of the parameters from start to stop, in the order of the axes."""
-        width = width_of(self.dtype)
+        width = _WIDTHS[self.dtype]
         n_asked = max(min(stop, math.prod(self.shape)) - start, 0)
         first = self.numbers.start + self.offset * width
         if self._is_in_order or not n_asked:
@@ -129,19 +119,13 @@ class View:
 
     @property
     def _is_in_order(self) -> bool:
-        expected = [math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
-        steps = zip(self.shape, self.strides, expected, strict=True)
-        return all(stride == wanted for length, stride, wanted in steps if length > 1)
+        steps = zip(self.shape, self.strides, strides_in_order(self.shape), strict=True)
+        return all(step == expected for size, step, expected in steps if size > 1)
 
 
-def sizes_in(value: object) -> tuple[int, ...]:
-    """Whole numbers from 0, as shapes and strides have them."""
-    if not isinstance(value, tuple | list) or len(value) > _MOST_AXES:
-        raise Refused("a tensor in it has no shape")
-    for size in value:
-        if type(size) is not int or not 0 <= size < _LARGEST:
-            raise Refused(f"a tensor in it has the size {ascii(size)[:40]} along an axis")
-    return tuple(value)
+def strides_in_order(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Give the strides of numbers that lie in the order of the axes."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def stored_numbers(identity: object, *, has_view: bool) -> tuple[str, Numbers]:
@@ -149,12 +133,37 @@ def stored_numbers(identity: object, *, has_view: bool) -> tuple[str, Numbers]:
     n_fields = 6 if has_view else 5
     if type(identity) is not tuple or len(identity) != n_fields or identity[0] != "storage":
         raise Refused("its pickle refers to something else than numbers")
-    _, storage, key, device, n, *view = identity
-    if not isinstance(storage, StorageType) or not isinstance(key, str):
+    _, dtype, key, device, n, *view = identity
+    if not isinstance(dtype, str) or dtype not in _WIDTHS or not isinstance(key, str):
         raise Refused("numbers in it are of an unknown type")
     if device == "meta":
         raise Refused("a tensor in it has a shape and no numbers (device meta)")
     if any(part is not None for part in view):
         raise Refused("numbers in it are a part of others, as PyTorch wrote them before 0.4")
     (n_numbers,) = sizes_in([n])
-    return key, Numbers(storage.dtype, n_numbers * width_of(storage.dtype or "U8"))
+    return key, Numbers(dtype, n_numbers * _WIDTHS[dtype])
+
+
+def stored_tensor(
+    path: Path,
+    numbers: object,
+    offset: object,
+    shape: object,
+    strides: object,
+    *,
+    dtype: str | None = None,
+) -> View:
+    """Check the view of a tensor over some numbers; without a dtype it shows them in their own."""
+    if not isinstance(numbers, Numbers):
+        raise Refused("a tensor in it has no numbers")
+    (first,) = sizes_in([offset])
+    sizes = sizes_in(shape)
+    steps = sizes_in(strides)
+    if len(sizes) != len(steps):
+        raise Refused("a tensor in it has another number of strides than of axes")
+    view = View(path, numbers, dtype or numbers.dtype, first, sizes, steps)
+    if view.reaches_beyond:
+        raise Refused(
+            f"a tensor of the shape {sizes} in it reaches beyond its {numbers.n_bytes} bytes"
+        )
+    return view

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickletools
 import re
-import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.digests.torch_files import PICKLE, ZIP
+from cellrepro.digests.torch_files import LOCAL_HEADER, format_of, read_archive
 from cellrepro.results import derived
 from cellrepro.store import checkpoints
 from cellrepro.words import amount
@@ -163,36 +162,31 @@ def _parts_of(path: Path) -> dict[str, list[_Bytes]]:
     """Every byte of a file once: the pieces of each part, in their order."""
     content = np.memmap(path, np.uint8, "r")
     cutter = _Cutter(content)
-    beginning = content[: len(PICKLE)].tobytes()
-    if beginning == PICKLE:
+    saved_by_torch = format_of(path)
+    if saved_by_torch == "pickles":
         cutter.cut_rest("content")
-    elif beginning.startswith(ZIP):
+    elif saved_by_torch == "archive":
         _cut_archive(cutter, path)
     else:  # safetensors
-        cutter.cut("header", 8 + int.from_bytes(beginning, "little"))
+        cutter.cut("header", 8 + int.from_bytes(content[:8].tobytes(), "little"))
         cutter.cut_rest(_TENSORS)
     return cutter.pieces
 
 
 def _cut_archive(cutter: _Cutter, path: Path) -> None:
-    """Cut an archive of `torch.save`, which is a ZIP file.
-
-    The offsets are those of PKWARE's APPNOTE 6.3.10, sections 4.3.7 and 4.3.12.
-    """
-    with zipfile.ZipFile(path) as archive:
-        entries = archive.infolist()
-        directory = archive.start_dir
-    for entry in sorted(entries, key=lambda entry: entry.header_offset):
-        cutter.cut_up_to(_DIRECTORY, entry.header_offset)  # what follows the entry before
-        n_name, n_padding = cutter.numbers(26, 30)
-        cutter.cut(_DIRECTORY, 30)
-        cutter.cut(_NAMES, n_name)
-        cutter.cut(_PADDING, n_padding)
-        name = entry.filename.partition("/")[2]
-        is_tensor = re.fullmatch(r"data/\d+", name) is not None
-        cutter.cut(_TENSORS if is_tensor else name, entry.compress_size)
+    """Cut an archive of `torch.save`, which is a ZIP file."""
+    parts, directory = read_archive(path)
+    for name, part in parts.items():
+        name_in_folder = name.partition("/")[2]
+        is_tensor = re.fullmatch(r"data/\d+", name_in_folder) is not None
+        cutter.cut_up_to(
+            _DIRECTORY, part.header + LOCAL_HEADER
+        )  # what follows the part before, too
+        cutter.cut(_NAMES, part.n_name)
+        cutter.cut_up_to(_PADDING, part.start)
+        cutter.cut(_TENSORS if is_tensor else name_in_folder, part.size)
     cutter.cut_up_to(_DIRECTORY, directory)
-    for _ in entries:
+    for _ in parts:  # PKWARE's APPNOTE 6.3.10, section 4.3.12
         n_name, n_extra, n_comment = cutter.numbers(28, 34)
         cutter.cut(_DIRECTORY, 46)
         cutter.cut(_NAMES, n_name)

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TypeGuard
 
-import numpy as np
-
 from cellrepro.comparison.file_content import FileContent, content_beside, is_optimizer
-from cellrepro.comparison.pickle_reading import HoldsCode, Refused
-from cellrepro.comparison.torch_archives import NotStored, content_of
-from cellrepro.comparison.weight_tensors import NUMPY_TYPES, Bits, Tensor, became_shorter
+from cellrepro.comparison.stored_tensors import Numbers, View, strides_in_order
+from cellrepro.comparison.torch_archives import content_of
+from cellrepro.comparison.weight_tensors import NUMPY_TYPES, Tensor
 from cellrepro.determinism.generator_states import ENTRY
 from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput
 from cellrepro.nested_values import each_once
+from cellrepro.pickles import Refused, UnknownName
 from cellrepro.store import checkpoints
 
 _KEYS_OF_NETWORKS = ("model_state_dict", "state_dict", "model", "net", "network", "weights")
 """Usual keys of a network in a checkpoint, the surest first."""
 _NO_NETWORKS = ("optim", "sched", "scaler")  # in keys of what holds tensors of a different kind
-_WRAPPERS = ("module.", "_orig_mod.")  # of DataParallel and of torch.compile, before every name
+_WRAPPERS = re.compile(r"\A(module\.|_orig_mod\.)+")  # of DataParallel and of torch.compile
 
 
 class NoNetwork(ValueError):
@@ -51,14 +49,14 @@ def open_file(path: str | Path) -> FileContent:
         content = _content(path)
     except BadInput:
         raise
-    except HoldsCode as error:
+    except UnknownName as error:
         raise BadInput(
             f"{path} is no weights file that can be read ({error}); save what is to be read as "
             "tensors, of a network torch.save(network.state_dict(), 'weights.pt')"
         ) from error
     except Exception as error:  # what a file that is something else ends in can be nearly any
         problem = str(error).partition("\n")[0]
-        if not isinstance(error, Refused | NotStored):
+        if not isinstance(error, Refused):
             problem = f"{type(error).__name__}: {problem}"
         raise _cannot_be_read(path, problem) from error
     of_parts = content.tensors.values()
@@ -131,20 +129,11 @@ def _open_safetensors(path: Path) -> dict[str, Tensor]:
     tensors = {}
     for name, entry in header.items():
         shape = tuple(entry["shape"])
-        offset = 8 + n_header + entry["data_offsets"][0]
-        read = partial(_read_from_file, path, entry["dtype"], math.prod(shape), offset)
-        tensors[name] = Tensor(dtype=entry["dtype"], shape=shape, read=read)
+        start, end = (8 + n_header + offset for offset in entry["data_offsets"])
+        numbers = Numbers(entry["dtype"], end - start, start)
+        view = View(path, numbers, entry["dtype"], 0, shape, strides_in_order(shape))
+        tensors[name] = view.tensor
     return tensors
-
-
-def _read_from_file(path: Path, dtype: str, n: int, offset: int, start: int, stop: int) -> Bits:
-    """Parameters start to stop of a tensor of n that begins at a byte of a file."""
-    width = np.dtype(NUMPY_TYPES[dtype]).itemsize
-    n_asked = min(stop, n) - start
-    bits = np.fromfile(path, f"<u{width}", count=n_asked, offset=offset + start * width)
-    if len(bits) < n_asked:
-        raise became_shorter(path)
-    return bits
 
 
 # -- PyTorch ---------------------------------------------------------------------------------
@@ -165,9 +154,7 @@ def _saved_by_torch(path: Path) -> FileContent:
 
 def _unwrapped(name: str) -> str:
     """A tensor's name without what several GPUs put before it, as Cellpose (4.2.1.1) means to."""
-    while name.startswith(_WRAPPERS):
-        name = name.partition(".")[2]
-    return name
+    return _WRAPPERS.sub("", name)
 
 
 def _network_in(content: object) -> tuple[str, Mapping[str, Tensor]]:

@@ -35,6 +35,10 @@ NUMPY_TYPES = {
 }
 """Types as safetensors spells them (little-endian), and as NumPy reads them. NumPy has no bfloat16:
 its 16 bits are the upper half of a float32, see `values`."""
+CODES = {np.dtype(bool): "BOOL"} | {
+    np.dtype(name): code for code, name in NUMPY_TYPES.items() if code not in ("BF16", "BOOL")
+}
+"""The types that NumPy has itself, as safetensors spells them."""
 
 _DEEPEST_PREFIX = 4  # parts of a prefix that a wrapper put before all names
 _LEAST_SHARE = 0.5  # of the names of the smaller network that are in both without prefixes
@@ -65,6 +69,15 @@ class Tensor:
     def is_real(self) -> bool:
         """Whether its parameters are no integers."""
         return self.dtype.startswith(("F", "BF"))
+
+
+def tensor_of(array: np.ndarray) -> Tensor:
+    """Take an array of numbers as a tensor."""
+
+    def read(start: int, stop: int) -> Bits:
+        return array.reshape(-1)[start:stop].view(f"<u{array.itemsize}")
+
+    return Tensor(CODES[array.dtype], array.shape, read)
 
 
 Network = Mapping[str, Tensor]

@@ -33,7 +33,7 @@ from cellrepro.explanation.recorded_settings import (
     RecordedSettings,
     of_file,
 )
-from cellrepro.images.seg_pickle import N_COLORS
+from cellrepro.images.seg_file import N_COLORS
 from cellrepro.spec.segmentation_settings import CHANNELS, NAMES
 from cellrepro.words import amount, joined
 

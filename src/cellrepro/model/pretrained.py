@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import http.client
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.digests.torch_files import is_saved_by_torch
+from cellrepro.digests.torch_files import format_of, is_saved_by_torch
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model.cellpose_generation import generation_of, installed_version
 from cellrepro.words import some
@@ -100,7 +99,7 @@ def _refuse_incomplete(network: CellposeNetwork, path: str, asked_for: str) -> N
     """Refuse weights that lack a parameter: Cellpose leaves it at random (4.2.1.1, ``vit.py``)."""
     import torch
 
-    is_mapped = zipfile.is_zipfile(path)  # PyTorch maps no file in its format before 1.6
+    is_mapped = format_of(Path(path)) == "archive"  # PyTorch maps no file in its format before 1.6
     parameters = torch.load(path, map_location="cpu", mmap=is_mapped, weights_only=True)
     names = {name.removeprefix("module.") for name in parameters}
     missing = [name for name in network.state_dict() if name not in names | NOT_DRAWN]
