@@ -639,7 +639,7 @@ def test_a_killed_export_leaves_no_half_file(store, file):
     dying = (
         "import os, sys\n"
         "from cellrepro.exchange.archive import writing\n"
-        "writing.tail = lambda entries: os.kill(os.getpid(), 9)\n"
+        "writing.file_digest = lambda path: os.kill(os.getpid(), 9)\n"
         "from cellrepro.exchange.export import export_runs\n"
         "export_runs(sys.argv[1], sys.argv[2], store=sys.argv[3], quiet=True)\n"
     )

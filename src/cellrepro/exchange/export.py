@@ -11,8 +11,7 @@ from pathlib import Path
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.contents import MOST_CRATE_BYTES, MOST_PASSPORT_BYTES
-from cellrepro.exchange.archive.entry_names import CRATE_FILE, PASSPORTS_FILE
-from cellrepro.exchange.archive.form import EXPORT_ENDING
+from cellrepro.exchange.archive.entry_names import CRATE_FILE, EXPORT_ENDING, PASSPORTS_FILE
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
 from cellrepro.exchange.bundle import bundle_to_hand_on, parse_bundle
 from cellrepro.exchange.crate import CratePart, crate_json

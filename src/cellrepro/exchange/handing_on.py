@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.archive.form import EXPORT_ENDING
+from cellrepro.exchange.archive.entry_names import EXPORT_ENDING
 from cellrepro.exchange.bioimageio.measured_elsewhere import measure_bioimageio
 from cellrepro.exchange.bioimageio.measured_file import MEASUREMENTS_ENDING
 from cellrepro.exchange.bioimageio.measuring import USUAL_REPEATS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.exchange.archive.form import EXPORT_ENDING
+from cellrepro.exchange.archive.entry_names import EXPORT_ENDING
 from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.bundle import BUNDLE_ENDING, read_bundle
 from cellrepro.exchange.bundle_check import check_bundle

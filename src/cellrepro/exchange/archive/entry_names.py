@@ -12,6 +12,8 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.strict_json import cut
 from cellrepro.store.seal import SUMS
 
+EXPORT_ENDING = ".zip"
+"""Ending of an exported file; ``NAME.cellrepro.zip`` tells it from other zip files."""
 PASSPORTS_FILE = "passports.intoto.jsonl"
 CRATE_FILE = "ro-crate-metadata.json"
 """Describes the archive to other programs."""
