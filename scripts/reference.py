@@ -72,7 +72,7 @@ RECORDS: Mapping[str, Record] = {
     "Cell": Record("cellrepro.explanation.baseline_comparison", "A cell of a baseline"),
     "StoreCheck": Record("cellrepro.exchange.store_check", "fsck"),
     "Problem": Record("cellrepro.exchange.problem", "A problem"),
-    "Repair": Record("cellrepro.exchange.store_repair", "A repair"),
+    "Repair": Record("cellrepro.exchange.store_check", "A repair"),
     "BatchDependent": Record(
         "cellrepro.trace.batch_invariance", "An operation that depends on the batch"
     ),

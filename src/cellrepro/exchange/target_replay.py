@@ -18,7 +18,7 @@ from cellrepro.exchange.receipt import receipt_statement
 from cellrepro.exchange.replay import Replay, replay
 from cellrepro.exchange.replay_request import ReplayRequest
 from cellrepro.exchange.signed.signer import Signer
-from cellrepro.exchange.target_findings import Checking
+from cellrepro.exchange.target_check import Checking
 from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.store import Store
