@@ -22,8 +22,7 @@ from cellrepro.exchange.kept_passports import keep_attestations, kept_path
 from cellrepro.exchange.model_statement import CELLPOSE_FILE, model_statement
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import Receipt, receipt_statement
-from cellrepro.exchange.signed.agent import AGENT_VARIABLE
-from cellrepro.exchange.signed.signer import find_signer
+from cellrepro.exchange.signed.signer import AGENT_VARIABLE, find_signer
 from cellrepro.exchange.statement import Builder, ResourceDescriptor, canonical_json
 from cellrepro.exchange.verification import verify
 from cellrepro.store.manifest import Manifest
