@@ -108,7 +108,6 @@ RECORDS: Mapping[str, Record] = {
     "GeneratorPair": Record("cellrepro.comparison.generator_pairs", "A generator in two files"),
     "ExportedPassports": Record("cellrepro.exchange.passport_export", "export"),
     "ExportedModel": Record("cellrepro.exchange.cellpose_file", "export"),
-    "ModelPassport": Record("cellrepro.exchange.model_passport", "export"),
     "VerifiedModel": Record("cellrepro.exchange.verified", "A file with a network"),
     "Exported": Record("cellrepro.exchange.export", "export"),
     "BioimageioPackage": Record("cellrepro.exchange.bioimageio.package", "export"),
@@ -119,7 +118,6 @@ RECORDS: Mapping[str, Record] = {
     "HiddenObjects": Record(
         "cellrepro.exchange.bioimageio.tolerance", "What a tolerance could hide"
     ),
-    "MeasuredElsewhere": Record("cellrepro.exchange.bioimageio.measured_elsewhere", "export"),
     "CopiedFiles": Record("cellrepro.grid.packaged_files", "notebooks"),
     "Demo": Record("cellrepro.demo", "demo"),
     "KnownData": Record("cellrepro.images.public_sets", "data without a name"),

@@ -78,7 +78,7 @@ def test_files_are_written_through_the_one_function():
 # -- nothing of a user's is overwritten --------------------------------------------------------
 
 FILES = ["mine.html", "mine.cellrepro.zip", "mine.bioimageio.zip", "mine.intoto.jsonl"]
-FILES += ["mine.pth", "mine.measured.safetensors"]
+FILES += ["mine.pth"]
 FOLDER = ["index.html", "cell_masks.tif", "cell_masks.json", "diameter.png", "pyvenv.cfg"]
 FOLDER += ["notebooks/00_setup.ipynb", "synthetic/train/synth_000.tif"]
 VALUES = [*FILES, "folder", "images"]

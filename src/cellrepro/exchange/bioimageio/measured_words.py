@@ -107,22 +107,11 @@ def default_text(measured: MeasuredTolerance) -> str:
     return f"What counts where a package says nothing (0.001, 0.001, 100 per million) {holds}."
 
 
-def not_measured_text(not_possible: Mapping[str, str]) -> str:
-    """The profiles that this machine lacks; empty if it has all."""
-    if not not_possible:
-        return ""
-    return f"Not to be had where the package was made: {joined(list(not_possible))}."
-
-
-def measure_there(not_possible: Mapping[str, str]) -> list[str]:
-    """How to measure the profiles that this machine lacks, in a line; none if it has all."""
+def not_measured(not_possible: Mapping[str, str]) -> list[str]:
+    """The profiles that this machine lacks, in a sentence; none if it has all."""
     if not not_possible:
         return []
-    names = ", ".join(not_possible)
-    return [
-        f"not to be had on this machine: {names}; measure there with `cellrepro export RUN "
-        "NAME.measured.safetensors --bioimageio`, and give the file with --measured"
-    ]
+    return [f"Not to be had where the package was made: {joined(list(not_possible))}."]
 
 
 def place_lines(places: Sequence[Place]) -> list[str]:

@@ -16,8 +16,7 @@ from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bioimageio import measured_words
 from cellrepro.exchange.bioimageio.credits import Credits
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place
-from cellrepro.exchange.bioimageio.packaged_run import PackagedRun
-from cellrepro.exchange.bioimageio.packaged_weights import NETWORK_FILE
+from cellrepro.exchange.bioimageio.packaged_run import NETWORK_FILE, PackagedRun
 from cellrepro.exchange.bioimageio.readme import ReadmeFacts, readme_text
 from cellrepro.exchange.bioimageio.resource_description import (
     COVER,
@@ -86,12 +85,10 @@ class Package:
     def _readme_facts(self) -> ReadmeFacts:
         return ReadmeFacts(
             name=self.title,
-            repeat=self.subject.repeat,
-            tile=self.subject.tile,
-            scaling=self.subject.scaling,
+            subject=self.subject,
             measured=self.judged,
             verdict=self._judgement.sentence(),
-            not_measured=measured_words.not_measured_text(self.not_possible),
+            not_possible=self.not_possible,
             passport=self._attestations[0].digest,
         )
 
