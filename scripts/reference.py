@@ -151,7 +151,7 @@ RECORDS: Mapping[str, Record] = {
     "TensorComparison": Record("cellrepro.comparison.weight_comparison", "A tensor"),
     "Tiled": Record("cellrepro.explanation.tile_dependence", "An image with its tiles"),
     "TileDependence": Record("cellrepro.explanation.tile_dependence", "tiles"),
-    "TrackedRun": Record("cellrepro.exchange.mlflow_experiment", "A run of a tracker"),
+    "TrackedRun": Record("cellrepro.exchange.tracking", "A run of a tracker"),
     "Tracking": Record("cellrepro.exchange.tracking", "track"),
     "TrainingAudit": Record("cellrepro.audits.training", "audit"),
     "Variant": Record("cellrepro.explanation.sensitivity_result", "A setting that was varied"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.errors import BadInput, no_such_file
+from cellrepro.extras import absent, needs
 
 ED25519 = "ssh-ed25519"
 """OpenSSH's name of the only kind of key that is supported here."""
@@ -60,6 +61,7 @@ class PublicKey:
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
         """Whether the private key of this one made a signature over a message."""
+        refuse_without_cryptography()
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -68,6 +70,13 @@ class PublicKey:
         except InvalidSignature:
             return False
         return True
+
+
+def refuse_without_cryptography() -> None:
+    """Refuse where the library that makes and checks signatures is not installed."""
+    missing = absent(["cryptography"])
+    if missing:
+        raise needs(missing, what="signing, or checking a signature,")
 
 
 def read_public_key(path: Path) -> PublicKey:

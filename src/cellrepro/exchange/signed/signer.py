@@ -13,6 +13,7 @@ from cellrepro.exchange.signed.keys import (
     PublicKey,
     not_ed25519,
     read_public_key,
+    refuse_without_cryptography,
     small_text,
 )
 
@@ -130,6 +131,7 @@ def _public_half(path: Path) -> PublicKey:
 
 def _file_signer(path: Path) -> KeyFileSigner | None:
     """The signer with the private key in a file; None if that has a passphrase."""
+    refuse_without_cryptography()
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
