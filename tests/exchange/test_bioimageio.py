@@ -562,7 +562,7 @@ def test_equal_runs_give_equal_packages(exported):
     assert passport["predicateType"] == "https://slsa.dev/provenance/v1"
     assert described["timestamp"] == "2026-11-01T12:00:00+00:00"
     assert "measured" in described["config"]["cellrepro"]["tolerance"]
-    assert "2 measurements, each in a process of its own, on 1 machine" in str(first)
+    assert "2 measurements, each in a process of its own, on one machine" in str(first)
 
 
 IN_CORE = """

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cellrepro.exchange.current_passports import attestations_of
 from cellrepro.exchange.folder_check import NOT_OURS
-from cellrepro.exchange.kept_passports import keep_attestations
+from cellrepro.exchange.kept_passports import attestations_of, keep_attestations
 from cellrepro.exchange.passport_export import export_passports
 from cellrepro.exchange.store_check import check_store
 from cellrepro.store.manifest import Manifest

@@ -15,7 +15,7 @@ from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import BUNDLE_ENDING, bundle_text
 from cellrepro.exchange.cellpose_check import STEPS, CellposeCheck, written_and_checked
-from cellrepro.exchange.current_passports import passports_of
+from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.model_statement import (
     TENSORS_DIGEST,
     model_statement,

@@ -9,9 +9,8 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_of, bundle_text, read_bundle
-from cellrepro.exchange.current_passports import current_of
 from cellrepro.exchange.importing import import_runs
-from cellrepro.exchange.kept_passports import keep_attestations
+from cellrepro.exchange.kept_passports import current_of, keep_attestations
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.plan_again import RecordedRun, images_for, refuse_at_once
 from cellrepro.exchange.receipt import receipt_statement

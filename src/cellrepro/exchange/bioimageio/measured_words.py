@@ -24,23 +24,21 @@ def tolerance_text(tolerance: Tolerance) -> str:
     return f"{relative}, absolute {tolerance.absolute_tolerance:.2g}, {share}"
 
 
-def machines_text(measured: MeasuredTolerance) -> str:
-    """On which machines a tolerance was measured, as the end of a sentence."""
-    by_machine: dict[tuple[str, str], list[Place]] = {}
+def machine_text(measured: MeasuredTolerance) -> str:
+    """On what a tolerance was measured, as the end of a sentence."""
+    by_device: dict[str, list[Place]] = {}
     for place in measured.places:
-        machine = place.circumstances.machine
-        by_machine.setdefault((machine.identity, _device_text(place)), []).append(place)
+        by_device.setdefault(_device_text(place), []).append(place)
     described = [
-        f"{places[0].circumstances.machine.label} ({device}; profiles "
-        f"{joined([_profile_text(place) for place in places])})"
-        for (_, device), places in by_machine.items()
+        f"{device}; profiles {joined([_profile_text(place) for place in places])}"
+        for device, places in by_device.items()
     ]
-    n_machines = len({identity for identity, _ in by_machine})
     has_gpu = any(place.circumstances.machine.cuda for place in measured.places)
     without = "" if has_gpu else "; no NVIDIA GPU was among them"
     return (
         f"taken from {amount(measured.n_outputs, 'measurement')}, each in a process of its own, on "
-        f"{amount(n_machines, 'machine')}: {'; '.join(described)}{without}"
+        f"one machine, {measured.places[0].circumstances.machine.label} "
+        f"({'; '.join(described)}){without}"
     )
 
 

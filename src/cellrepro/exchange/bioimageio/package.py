@@ -76,10 +76,10 @@ class BioimageioPackage(Result):
         return self._judged.hidden
 
     def sentence(self) -> str:
-        """Say the tolerance, on which machines it was measured, and what it could hide."""
+        """Say the tolerance, on what it was measured, and what it could hide."""
         return (
             f"{self.file.name}: {measured_words.tolerance_text(self.tolerance)}; "
-            f"{measured_words.machines_text(self._judged)}. "
+            f"{measured_words.machine_text(self._judged)}. "
             f"{measured_words.hiding_text(self.hidden)}"
         )
 
@@ -91,7 +91,7 @@ class BioimageioPackage(Result):
         """Give the tolerance with all that it rests on, and what is missing."""
         (run,) = self.runs
         judged = self._judged
-        machines = measured_words.machines_text(judged)
+        machines = measured_words.machine_text(judged)
         return [
             f"{self.file}: network of {run}",
             f"tolerance: {measured_words.tolerance_text(self.tolerance)}",

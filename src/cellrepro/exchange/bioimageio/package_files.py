@@ -35,7 +35,7 @@ from cellrepro.exchange.bioimageio.resource_description import (
 )
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.cellpose_check import write_torch_file
-from cellrepro.exchange.current_passports import attestations_of
+from cellrepro.exchange.kept_passports import attestations_of
 from cellrepro.results import json_names, plain
 from cellrepro.store.store import Store
 
@@ -113,7 +113,7 @@ class Package:
         return (
             f"Cellpose network of the run {self.subject.repeat.spec.key} of cellrepro. Its "
             "reproducibility tolerance was "
-            f"{measured_words.machines_text(self.judged)}"
+            f"{measured_words.machine_text(self.judged)}"
         )[:1024]
 
     def _own_words(self) -> dict[str, object]:
@@ -139,7 +139,7 @@ class Package:
                 "x": self.subject.tile.x,
             },
             "tolerance": {
-                "sentence": measured_words.machines_text(judged),
+                "sentence": measured_words.machine_text(judged),
                 "largest_difference": judged.difference,
                 "factor": judged.factor,
                 "factor_needed": judged.factor_needed,

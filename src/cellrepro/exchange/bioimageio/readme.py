@@ -92,6 +92,6 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escape Markdown and HTML, since names may come from other machines."""
+    """Escape Markdown and HTML, which a name may hold."""
     one_line = " ".join(text.split())
     return re.sub(r"([\\`*_{}\[\]|])", r"\\\1", escape(one_line, quote=False))
