@@ -24,7 +24,6 @@ from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.bioimageio.credits import Author, Citation, Credits
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place
 from cellrepro.exchange.bioimageio.measuring import (
-    Circumstances,
     MeasuredOutput,
     PackagedTest,
     measure,
@@ -431,9 +430,9 @@ def test_what_the_specification_refuses_is_refused(files, changes, message):
 SHAPE = (1, 3, 4, 4)
 
 
-def measured(value=1.0, *, profile="cuda", repeat=0, **machine):
-    circumstances = Circumstances(made_up_machine(**machine), profile, repeat, threads=2)
-    return MeasuredOutput(circumstances, np.full(SHAPE, value, np.float32))
+def measured(value=1.0, *, profile="cuda", **machine):
+    output = np.full(SHAPE, value, np.float32)
+    return MeasuredOutput(made_up_machine(**machine), profile, threads=2, output=output)
 
 
 def judged_tolerance(outputs, far):
@@ -494,7 +493,7 @@ def test_the_documentation_says_how_the_run_was_made(store, settings, expected):
 
 
 def test_a_package_says_its_tolerance_and_on_what_it_rests():
-    outputs = (measured(profile="cpu"), measured(profile="cpu", repeat=1))
+    outputs = (measured(profile="cpu"), measured(profile="cpu"))
     judged = judged_tolerance(outputs, measured(1.5, label="kyoto", cuda="13.0"))
     package = BioimageioPackage(
         file=Path("a.bioimageio.zip"),

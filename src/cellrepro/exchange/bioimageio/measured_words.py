@@ -33,26 +33,25 @@ def machine_text(measured: MeasuredTolerance) -> str:
         f"{device}; profiles {joined([_profile_text(place) for place in places])}"
         for device, places in by_device.items()
     ]
-    has_gpu = any(place.circumstances.machine.cuda for place in measured.places)
+    has_gpu = any(place.outputs[0].machine.cuda for place in measured.places)
     without = "" if has_gpu else "; no NVIDIA GPU was among them"
     return (
         f"taken from {amount(measured.n_outputs, 'measurement')}, each in a process of its own, on "
-        f"one machine, {measured.places[0].circumstances.machine.label} "
+        f"one machine, {measured.places[0].outputs[0].machine.label} "
         f"({'; '.join(described)}){without}"
     )
 
 
 def _device_text(place: Place) -> str:
     """A device and its version of PyTorch."""
-    machine = place.circumstances.machine
+    machine = place.outputs[0].machine
     cuda = "" if machine.cuda is None else f", CUDA {machine.cuda}"
     return f"{machine.device}, PyTorch {machine.versions.get('torch', 'unknown')}{cuda}"
 
 
 def _profile_text(place: Place) -> str:
-    circumstances = place.circumstances
-    threads = {measured.circumstances.threads for measured in place.outputs}
-    return f"{circumstances.profile} with {amount(max(threads), 'thread')}"
+    threads = max(measured.threads for measured in place.outputs)
+    return f"{place.profile} with {amount(threads, 'thread')}"
 
 
 def hiding_text(hidden: HiddenObjects) -> str:

@@ -80,7 +80,7 @@ class Package:
     @property
     def _versions(self) -> Mapping[str, str]:
         """Versions of the libraries that computed the test output."""
-        return self.judged.places[0].circumstances.machine.versions
+        return self.judged.places[0].outputs[0].machine.versions
 
     def _readme_facts(self) -> ReadmeFacts:
         return ReadmeFacts(
@@ -153,7 +153,7 @@ class Package:
 
 
 def _place_record(place: Place) -> dict[str, object]:
-    machine = place.circumstances.machine
+    machine = place.outputs[0].machine
     shown = {name: plain(getattr(place, name)) for name in json_names(Place)}
     return {**shown, "cuda": machine.cuda, "versions": dict(machine.versions)}
 
