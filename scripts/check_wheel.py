@@ -80,9 +80,9 @@ USES = (
     Use(("wrap", "data", "--", "PYTHON", "segment.py", "{image}", "{masks}"), 0, "identical"),
     Use(("list",), 0, "data"),
     Use(("fsck",), 0, "whole"),
-    Use(("export", "--where", "data=data", "sent.cellrepro.zip"), 0, "sent.cellrepro.zip"),
-    Use(("import", "sent.cellrepro.zip", "--store", "elsewhere"), 0, "elsewhere"),
-    Use(("verify", "sent.cellrepro.zip"), 0, "identical"),
+    Use(("export", "--where", "data=data", "sent.intoto.jsonl"), 0, "sent.intoto.jsonl"),
+    Use(("import", "sent.intoto.jsonl", "--store", "elsewhere"), 0, "elsewhere"),
+    Use(("verify", "sent.intoto.jsonl"), 0, "identical"),
 )
 
 

@@ -72,7 +72,7 @@ RECORDS: Mapping[str, Record] = {
     "Cell": Record("cellrepro.explanation.baseline_comparison", "A cell of a baseline"),
     "StoreCheck": Record("cellrepro.exchange.store_check", "fsck"),
     "Problem": Record("cellrepro.exchange.problem", "A problem"),
-    "Repair": Record("cellrepro.exchange.store_repair", "A repair"),
+    "Repair": Record("cellrepro.exchange.store_check", "A repair"),
     "BatchDependent": Record(
         "cellrepro.trace.batch_invariance", "An operation that depends on the batch"
     ),
@@ -108,7 +108,6 @@ RECORDS: Mapping[str, Record] = {
     "GeneratorPair": Record("cellrepro.comparison.generator_pairs", "A generator in two files"),
     "ExportedPassports": Record("cellrepro.exchange.passport_export", "export"),
     "ExportedModel": Record("cellrepro.exchange.cellpose_file", "export"),
-    "ModelPassport": Record("cellrepro.exchange.model_passport", "export"),
     "VerifiedModel": Record("cellrepro.exchange.verified", "A file with a network"),
     "Exported": Record("cellrepro.exchange.export", "export"),
     "BioimageioPackage": Record("cellrepro.exchange.bioimageio.package", "export"),
@@ -119,7 +118,6 @@ RECORDS: Mapping[str, Record] = {
     "HiddenObjects": Record(
         "cellrepro.exchange.bioimageio.tolerance", "What a tolerance could hide"
     ),
-    "MeasuredElsewhere": Record("cellrepro.exchange.bioimageio.measured_elsewhere", "export"),
     "CopiedFiles": Record("cellrepro.grid.packaged_files", "notebooks"),
     "Demo": Record("cellrepro.demo", "demo"),
     "KnownData": Record("cellrepro.images.public_sets", "data without a name"),
@@ -153,7 +151,7 @@ RECORDS: Mapping[str, Record] = {
     "TensorComparison": Record("cellrepro.comparison.weight_comparison", "A tensor"),
     "Tiled": Record("cellrepro.explanation.tile_dependence", "An image with its tiles"),
     "TileDependence": Record("cellrepro.explanation.tile_dependence", "tiles"),
-    "TrackedRun": Record("cellrepro.exchange.mlflow_experiment", "A run of a tracker"),
+    "TrackedRun": Record("cellrepro.exchange.tracking", "A run of a tracker"),
     "Tracking": Record("cellrepro.exchange.tracking", "track"),
     "TrainingAudit": Record("cellrepro.audits.training", "audit"),
     "Variant": Record("cellrepro.explanation.sensitivity_result", "A setting that was varied"),

@@ -32,8 +32,8 @@ IN_FOLDERS_OF_THE_LAB = {
     # Rooms that are given a folder of the store or for temporary files to write in.
     *("store", "run", "process", "model"),
     # Files of a temporary folder, or of the store.
-    *("divergence/step_again.py", "exchange/bioimageio", "exchange/export_check.py"),
-    *("exchange/importing.py", "exchange/store_repair.py", "exchange/cellpose_check.py"),
+    *("divergence/step_again.py", "exchange/bioimageio"),
+    *("exchange/importing.py", "exchange/cellpose_check.py"),
     *(
         "grid/dask_worker.py",
         "grid/repeat_by_notebook.py",
@@ -78,7 +78,7 @@ def test_files_are_written_through_the_one_function():
 # -- nothing of a user's is overwritten --------------------------------------------------------
 
 FILES = ["mine.html", "mine.cellrepro.zip", "mine.bioimageio.zip", "mine.intoto.jsonl"]
-FILES += ["mine.pth", "mine.measured.safetensors"]
+FILES += ["mine.pth"]
 FOLDER = ["index.html", "cell_masks.tif", "cell_masks.json", "diameter.png", "pyvenv.cfg"]
 FOLDER += ["notebooks/00_setup.ipynb", "synthetic/train/synth_000.tif"]
 VALUES = [*FILES, "folder", "images"]

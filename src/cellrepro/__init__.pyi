@@ -70,7 +70,6 @@ from .exchange.bundle import read_bundle as read_bundle
 from .exchange.passport_export import export_passports as export_passports
 from .exchange.passport_import import import_passports as import_passports
 from .exchange.cellpose_file import export_cellpose_file as export_cellpose_file
-from .exchange.model_passport import export_model_passport as export_model_passport
 from .exchange.export import export_runs as export_runs
 from .exchange.importing import import_runs as import_runs
 from .exchange.store_check import check_store as check_store
@@ -78,7 +77,6 @@ from .exchange.verification import verify as verify
 
 # How do I hand it on?
 from .exchange.bioimageio.package import export_bioimageio as export_bioimageio
-from .exchange.bioimageio.measured_elsewhere import measure_bioimageio as measure_bioimageio
 from .exchange.tracking import track as track
 
 # What these work on.

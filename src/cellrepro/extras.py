@@ -10,7 +10,7 @@ from cellrepro.errors import NotPossibleHere
 from cellrepro.libraries import has_library
 from cellrepro.words import joined
 
-Extra = Literal["lab", "notebook", "formats", "cluster", "mlflow", "bioimageio"]
+Extra = Literal["lab", "notebook", "formats", "exchange", "cluster", "mlflow", "bioimageio"]
 
 EXTRA_OF: Mapping[str, Extra] = {
     "cellpose": "lab",
@@ -33,6 +33,8 @@ EXTRA_OF: Mapping[str, Extra] = {
     "imagecodecs": "formats",
     "zarr": "formats",
     "bioimageio": "bioimageio",
+    "cryptography": "exchange",
+    "rocrate": "exchange",
     "dask": "cluster",
     "dask_jobqueue": "cluster",
     "distributed": "cluster",
@@ -40,10 +42,12 @@ EXTRA_OF: Mapping[str, Extra] = {
 }
 """The modules that the core does without, and the extra of ``pyproject.toml`` that brings each."""
 
-IN_THE_LAB: frozenset[Extra] = frozenset({"lab", "notebook", "formats", "cluster"})
+IN_THE_LAB: frozenset[Extra] = frozenset({"lab", "notebook", "formats", "exchange", "cluster"})
 """Extras in an environment that ``cellrepro setup`` made."""
 
-_BESIDE_THE_LAB: frozenset[Extra] = frozenset({"notebook", "formats", "mlflow", "bioimageio"})
+_BESIDE_THE_LAB: frozenset[Extra] = frozenset(
+    {"notebook", "formats", "exchange", "mlflow", "bioimageio"}
+)
 """Extras that pip can add to any environment; the others may conflict with what is installed."""
 
 _OLDEST_CELLPOSE = (3, 1)

@@ -1,5 +1,6 @@
 """The form of an exported file: read by every zip program, and no other bytes are accepted."""
 
+import hashlib
 import random
 import shutil
 import struct
@@ -12,9 +13,10 @@ import pytest
 
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.entry_names import EntryName, refuse_twins
-from cellrepro.exchange.archive.form import Entry, local_header, offsets, tail
 from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
+from cellrepro.store.seal import seal_text
+from zip_form import Entry, local_header, offsets, tail
 
 KEY = "0123456789abcdef"
 REPEAT = f"runs/{KEY}/laptop-00c0ffee/0"
@@ -54,6 +56,12 @@ def test_order_and_time_do_not_enter(exported, tmp_path):
     assert again.read_bytes() == exported.read_bytes()
 
 
+def test_an_export_has_the_bytes_that_earlier_versions_wrote(exported):
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in CONTENTS.items()}
+    files = {"SHA256SUMS": seal_text(digests).encode(), **CONTENTS}
+    assert exported.read_bytes() == handmade(sorted(files.items()))
+
+
 def test_every_other_program_reads_it(exported, tmp_path):
     with zipfile.ZipFile(exported) as archive:
         assert archive.testzip() is None
@@ -81,6 +89,16 @@ def test_a_flipped_bit_is_refused_wherever_it_stands(exported):
             continue
         accepted.append(place)
     assert accepted == []
+
+
+def test_large_files_as_python_writes_them(tmp_path, monkeypatch):
+    """With the fields of ZIP64 at every number, as if all were large; each bit of them counts."""
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 8)
+    path = tmp_path / "large.cellrepro.zip"
+    write(path)
+    assert path.read_bytes().count(b"PK\x06\x07") == 1
+    assert read_whole(path) == CONTENTS
+    test_a_flipped_bit_is_refused_wherever_it_stands(path)
 
 
 def test_every_cut_and_every_addition_is_refused(exported):
@@ -167,18 +185,19 @@ def test_numbers_that_lie_take_no_memory(tmp_path):
     path = tmp_path / "hostile.zip"
     huge = Entry("SHA256SUMS", 2**63, 0)
     path.write_bytes(local_header(huge) + tail([huge]))
-    with pytest.raises(BadInput, match="not where its end says"):
+    with pytest.raises(BadInput, match=r"cannot be read|not as it was"):
         read_whole(path)
     end = struct.pack("<4s4H2IH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
     path.write_bytes(bytes(200) + end)
-    with pytest.raises(BadInput, match="end is not that of a large zip"):
+    with pytest.raises(BadInput, match="not where its end says"):
         read_whole(path)
 
 
-def test_large_files_have_the_form_of_zip64(tmp_path):
-    """A sparse file of more than 4 GiB, whose skeleton Python's own reader takes apart."""
+@pytest.mark.parametrize("size", [2**31 + 7, 2**32 + 7], ids=["2 GiB", "4 GiB"])
+def test_large_files_of_earlier_versions_are_read(tmp_path, size):
+    """A sparse file, whose skeleton Python's own reader takes apart."""
     entries = [
-        Entry(f"{REPEAT}/manifest.json", 2**32 + 7, 1),
+        Entry(f"{REPEAT}/manifest.json", size, 1),
         Entry(f"{REPEAT}/masks/b.tif", 5, 2),
     ]
     path = tmp_path / "large.zip"

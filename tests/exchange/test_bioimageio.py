@@ -2,7 +2,6 @@
 
 import json
 import os
-import struct
 import subprocess
 import sys
 import warnings
@@ -15,7 +14,6 @@ import pytest
 import torch
 import yaml
 from made_up_records import made_up_machine, made_up_manifest, mask_record
-from safetensors import safe_open
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
@@ -23,24 +21,24 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.exchange.bioimageio import packaged_weights
 from cellrepro.exchange.bioimageio.credits import Author, Citation, Credits
-from cellrepro.exchange.bioimageio.input_tile import InputTile, Scaling, choose_tile
-from cellrepro.exchange.bioimageio.measured_elsewhere import measure_bioimageio
-from cellrepro.exchange.bioimageio.measured_file import (
-    MeasuredSubject,
-    read_measured,
-    write_measured,
-)
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place
 from cellrepro.exchange.bioimageio.measuring import (
-    Circumstances,
     MeasuredOutput,
     PackagedTest,
     measure,
     usual_profiles,
 )
 from cellrepro.exchange.bioimageio.package import BioimageioPackage, export_bioimageio
+from cellrepro.exchange.bioimageio.packaged_run import (
+    InputTile,
+    PackagedRun,
+    PackagedWeights,
+    Scaling,
+    choose_tile,
+    packaged_weights,
+)
+from cellrepro.exchange.bioimageio.readme import ReadmeFacts, readme_text
 from cellrepro.exchange.bioimageio.resource_description import (
     COVER,
     DESCRIPTION,
@@ -176,7 +174,7 @@ def test_the_packaged_class_computes_what_cellpose_does(tmp_path):
 
     network = seeded_network("tiny", seed=3).eval()
     save_weights(network, tmp_path / "w.safetensors", architecture="tiny")
-    weights = packaged_weights.PackagedWeights(tmp_path / "w.safetensors", "tiny", 0)
+    weights = PackagedWeights(tmp_path / "w.safetensors", "tiny", 0)
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     with generators_kept():
         packaged = packaged_network(patch=weights.sizes.patch, encoder=weights.sizes.encoder)
@@ -196,7 +194,7 @@ def test_the_packaged_class_has_the_parameters_of_each_network(architecture):
     """Cellpose's own is SAM's ViT-L, which needs no sizes; nothing is computed."""
     from cellrepro.model.packaged_network import packaged_network
 
-    sizes = packaged_weights.PackagedWeights(Path("w"), architecture, 0).sizes
+    sizes = PackagedWeights(Path("w"), architecture, 0).sizes
     with generators_kept(), torch.device("meta"):
         packaged = packaged_network(**sizes.arguments()).state_dict()
     expected = parameter_shapes("vit-l" if architecture == "cellpose" else architecture)
@@ -206,7 +204,7 @@ def test_the_packaged_class_has_the_parameters_of_each_network(architecture):
 
 def test_weights_are_the_same_bytes_twice(tmp_path):
     save_weights(seeded_network("tiny", seed=3), tmp_path / "w.safetensors", architecture="tiny")
-    weights = packaged_weights.PackagedWeights(tmp_path / "w.safetensors", "tiny", 0)
+    weights = PackagedWeights(tmp_path / "w.safetensors", "tiny", 0)
     for name in ("a.pt", "another_name.pt"):
         write_torch_file(weights.file, tmp_path / name)
     assert file_digest(tmp_path / "a.pt") == file_digest(tmp_path / "another_name.pt")
@@ -234,7 +232,7 @@ def test_networks_of_other_kinds_are_refused(store, names, message):
     (repeat.folder / "manifest.json").chmod(0o644)
     (repeat.folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BadInput, match=message):
-        packaged_weights.packaged_weights(store.find(repeat.spec.key), store, Path())
+        packaged_weights(store.find(repeat.spec.key), store, Path())
 
 
 # -- what is given -------------------------------------------------------------------------
@@ -298,10 +296,7 @@ def test_wrong_input_is_refused_before_anything_is_measured(
     ("words", "message"),
     [
         (["a", "x.intoto.jsonl", "--author", "Ada"], "--author would do nothing but for NAME"),
-        (
-            ["a", "x.measured.safetensors", "--cite", "10.1234/x"],
-            "--cite would do nothing in a file of measurements",
-        ),
+        (["a", "x.bioimageio.zip", "--weights"], "--weights would do nothing in a package"),
         (["a", "b", "x.bioimageio.zip"], "holds the network of one run, and 2 were named"),
         (["a", "x.tar", "--bioimageio", "--author", "Ada"], "is to hold a package"),
     ],
@@ -317,7 +312,7 @@ def test_wrong_words_of_the_command_line(words, message, tmp_path, monkeypatch, 
 def test_a_run_of_another_program_is_refused(store, tmp_path):
     repeat = add_network(store, task="wrap", program=("segment",), model="program")
     with pytest.raises(BadInput, match="a run of another program, of whose network nothing"):
-        measure_bioimageio(repeat.spec.key, tmp_path / "a.measured.safetensors", store=store.root)
+        export_bioimageio(repeat.spec.key, tmp_path / "a.bioimageio.zip", store=store.root)
 
 
 def test_packages_are_measured_in_float32_and_the_reference_comes_first():
@@ -430,137 +425,20 @@ def test_what_the_specification_refuses_is_refused(files, changes, message):
         refuse_invalid(describe_package(content(**changes), files), files)
 
 
-# -- measured elsewhere --------------------------------------------------------------------
+# -- what is said of a package -------------------------------------------------------------
 
-IDENTITY = MeasuredSubject("a" * 64, "b" * 64)
 SHAPE = (1, 3, 4, 4)
 
 
-def measured(value=1.0, *, profile="cuda", repeat=0, **machine):
-    circumstances = Circumstances(made_up_machine(**machine), profile, repeat, threads=2)
-    return MeasuredOutput(circumstances, np.full(SHAPE, value, np.float32))
+def measured(value=1.0, *, profile="cuda", **machine):
+    output = np.full(SHAPE, value, np.float32)
+    return MeasuredOutput(made_up_machine(**machine), profile, threads=2, output=output)
 
 
-def test_measurements_are_read_as_they_were_written(tmp_path):
-    path = tmp_path / "kyoto.measured.safetensors"
-    outputs = (measured(), measured(repeat=1), measured(1.5, label="kyoto", cuda="13.0"))
-    write_measured(path, outputs, IDENTITY)
-    read = read_measured(path, IDENTITY, shape=SHAPE)
-    assert [item.circumstances for item in read] == [item.circumstances for item in outputs]
-    assert [float(item.output.max()) for item in read] == [1.0, 1.0, 1.5]
-    with safe_open(path, framework="numpy") as file:
-        assert len(file.keys()) == 2  # equal outputs once
-    before = path.read_bytes()
-    path.unlink()
-    write_measured(path, outputs, IDENTITY)
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("identity", "shape", "message"),
-    [
-        (MeasuredSubject("c" * 64, "b" * 64), SHAPE, "measured with another network"),
-        (MeasuredSubject("a" * 64, "c" * 64), SHAPE, "another test input .* same --image"),
-        (IDENTITY, (1, 3, 8, 8), "is not there as expected"),
-    ],
-    ids=["network", "input", "shape"],
-)
-def test_measurements_of_something_else_are_refused(tmp_path, identity, shape, message):
-    path = tmp_path / "kyoto.measured.safetensors"
-    write_measured(path, [measured()], IDENTITY)
-    with pytest.raises(BadInput, match=message):
-        read_measured(path, identity, shape=shape)
-
-
-def _changed(path, change):
-    """The same file with a header in which the text of the record is another one."""
-    content = path.read_bytes()
-    (n_bytes,) = struct.unpack("<Q", content[:8])
-    header = json.loads(content[8 : 8 + n_bytes])
-    header["__metadata__"]["cellrepro"] = change(header["__metadata__"]["cellrepro"])
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + n_bytes :])
-
-
-def _field(**changes):
-    def change(text):
-        record = json.loads(text)
-        record["measured"][0].update(changes)
-        return json.dumps(record)
-
-    return change
-
-
-def _machine(**changes):
-    def change(text):
-        record = json.loads(text)
-        record["measured"][0]["machine"].update(changes)
-        return json.dumps(record)
-
-    return change
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: "",
-        lambda text: "[" * 100_000,
-        lambda text: text.replace('"format":', '"format":"x","format":', 1),
-        lambda text: text.replace("bioimageio-measured", "another"),
-        lambda text: text.replace('"threads":2', '"threads":NaN'),
-        lambda text: text.replace('"threads":2', '"threads":' + "9" * 5000),
-        lambda text: text[:-2],
-        lambda text: json.dumps({**json.loads(text), "more": 1}),
-        lambda text: json.dumps({**json.loads(text), "measured": []}),
-        lambda text: json.dumps({**json.loads(text), "measured": {}}),
-        _field(output="f" * 64),
-        _field(output="../../etc/passwd"),
-        _field(profile="<script>"),
-        _field(profile="x" * 201),
-        _field(threads=-1),
-        _field(repeat=2**40),
-        _machine(label="a\n# heading"),
-        _machine(device="\x1b[2J"),
-        _machine(versions={"torch": "x" * 300}),
-    ],
-)
-def test_a_hostile_file_of_measurements_is_refused(tmp_path, change):
-    path = tmp_path / "kyoto.measured.safetensors"
-    write_measured(path, [measured()], IDENTITY)
-    _changed(path, change)
-    with pytest.raises(BadInput, match="kyoto"):
-        read_measured(path, IDENTITY, shape=SHAPE)
-
-
-@pytest.mark.parametrize("content", [b"", b"\x80\x04.", b"\xff" * 64, b"\x10" + b"\0" * 7 + b"{}"])
-def test_what_is_no_safetensors_is_refused(tmp_path, content):
-    path = tmp_path / "kyoto.measured.safetensors"
-    path.write_bytes(content)
-    with pytest.raises(BadInput, match="holds no measurements of a package"):
-        read_measured(path, IDENTITY, shape=SHAPE)
-    with pytest.raises(BadInput, match="no such file; expected a file of measurements"):
-        read_measured(tmp_path / "other", IDENTITY, shape=SHAPE)
-
-
-def test_a_changed_number_in_a_file_of_measurements_is_noticed(tmp_path):
-    path = tmp_path / "kyoto.measured.safetensors"
-    write_measured(path, [measured()], IDENTITY)
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(BadInput, match="has been changed"):
-        read_measured(path, IDENTITY, shape=SHAPE)
-
-
-# -- what is said of a package -------------------------------------------------------------
-
-
-def test_a_package_says_its_tolerance_and_on_what_it_rests():
-    outputs = (measured(profile="cpu"), measured(profile="cpu", repeat=1))
-    far = measured(1.5, label="kyoto", cuda="13.0")
+def judged_tolerance(outputs, far):
     masks = np.zeros((4, 4), np.uint32)
     masks[1:3, 1:3] = 1
-    judged = MeasuredTolerance(
+    return MeasuredTolerance(
         tolerance=Tolerance(0.002, 0.003, 0),
         factor=10.0,
         difference=2e-4,
@@ -574,6 +452,49 @@ def test_a_package_says_its_tolerance_and_on_what_it_rests():
         hidden=HiddenObjects(0, 3, 0, smallest_object=12),
         default_holds=False,
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, "Cellpose itself takes the percentiles of the whole image.\n\nMasks of one tile"),
+        ({"normalize": {"normalize": False}}, "Intensities are taken as they are.\n\nMasks of"),
+        ({"flow_threshold": 0.5}, "resize_and_compute_masks(flows, logit, flow_threshold=0.5)\n"),
+        ({"diameter": 60.0}, "whole images through Cellpose with `diameter=60.0`.\n\nThe file"),
+    ],
+    ids=["usual", "not scaled", "after the network", "before it"],
+)
+def test_the_documentation_says_how_the_run_was_made(store, settings, expected):
+    """Names of machines are texts in it, not Markdown or HTML."""
+    repeat = add_network(store, settings=settings)
+    subject = PackagedRun(
+        repeat=repeat,
+        weights=PackagedWeights(repeat.weights, "tiny", 84),
+        tile=choose_tile(repeat, store),
+        scaling=Scaling.of(repeat.spec.settings.normalize),
+    )
+    outputs = (measured(profile="cpu", label="<kyoto>|x"),)
+    text = readme_text(
+        ReadmeFacts(
+            name="Cells",
+            subject=subject,
+            measured=judged_tolerance(outputs, measured(1.5, cuda="13.0")),
+            verdict="a *verdict*",
+            not_possible={"mps": "no such device"},
+            passport="e" * 64,
+        )
+    )
+    assert expected in text
+    assert "<kyoto>" not in text
+    assert "&lt;kyoto&gt;\\|x" in text
+    assert "a \\*verdict\\*" in text
+    assert text.endswith("Not to be had where the package was made: mps.\n")
+    assert "\n\n\n" not in text
+
+
+def test_a_package_says_its_tolerance_and_on_what_it_rests():
+    outputs = (measured(profile="cpu"), measured(profile="cpu"))
+    judged = judged_tolerance(outputs, measured(1.5, label="kyoto", cuda="13.0"))
     package = BioimageioPackage(
         file=Path("a.bioimageio.zip"),
         digest="d" * 64,
@@ -606,7 +527,7 @@ def test_a_package_says_its_tolerance_and_on_what_it_rests():
     assert text.startswith("a.bioimageio.zip: network of k/m/0\ntolerance: relative 0.002,")
     assert ": largest difference 2.0e-04, masks identical\n" in text
     assert "Cellpose makes the same 1 object, in every pixel and number\n" in text
-    assert "not to be had on this machine: mps; measure there with" in text
+    assert "\nNot to be had where the package was made: mps.\n" in text
     assert text.endswith("\nno licence was given\n")
 
 
@@ -615,7 +536,7 @@ def test_a_package_says_its_tolerance_and_on_what_it_rests():
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Two exports of one run, and one with measurements of a machine that is far off."""
+    """Two exports of one run."""
     folder = tmp_path_factory.mktemp("exported")
     store = Store(folder / "store")
     key = add_network(store).spec.key
@@ -625,26 +546,12 @@ def exported(tmp_path_factory):
         export_bioimageio(key, folder / f"{name}.bioimageio.zip", profiles=profiles, **options)
         for name in ("first", "second")
     ]
-    path = folder / "far.measured.safetensors"
-    measure_bioimageio(key, path, profiles=["cpu"], repeats=1, store=store.root, quiet=True)
-    with safe_open(path, framework="numpy") as file:
-        record = json.loads(file.metadata()["cellrepro"])
-        (output,) = (file.get_tensor(name) for name in file.keys())  # noqa: SIM118
-    far = MeasuredOutput(
-        Circumstances(made_up_machine("<kyoto>|x", cuda="13.0"), "cuda", 0, 2),
-        output + np.float32(1e-4),
-    )
-    path.unlink()
-    write_measured(path, [far], MeasuredSubject(record["network"], record["test_input"]))
-    wider = export_bioimageio(
-        key, folder / "wider.bioimageio.zip", profiles=["cpu"], measured=[path], **options
-    )
-    return packages[0], packages[1], wider
+    return packages
 
 
 @pytest.mark.slow
 def test_equal_runs_give_equal_packages(exported):
-    first, second, _ = exported
+    first, second = exported
     assert first.digest == second.digest == file_digest(first.file)
     with zipfile.ZipFile(first.file) as package:
         assert package.namelist() == sorted(package.namelist())
@@ -654,22 +561,7 @@ def test_equal_runs_give_equal_packages(exported):
     assert passport["predicateType"] == "https://slsa.dev/provenance/v1"
     assert described["timestamp"] == "2026-11-01T12:00:00+00:00"
     assert "measured" in described["config"]["cellrepro"]["tolerance"]
-    assert "2 measurements, each in a process of its own, on 1 machine" in str(first)
-
-
-@pytest.mark.slow
-def test_measurements_of_elsewhere_widen_the_tolerance_and_are_named(exported):
-    first, _, wider = exported
-    assert wider.tolerance.absolute_tolerance > 5 * first.tolerance.absolute_tolerance
-    most = max(place.largest_difference for place in wider.measured)
-    assert most == pytest.approx(1e-4 / expected_of(wider).max(), rel=0.5)
-    with zipfile.ZipFile(wider.file) as package:
-        readme = package.read("README.md").decode()
-    assert "on 2 machines" in readme
-    assert "CUDA 13.0" in readme
-    assert "no NVIDIA GPU" not in readme
-    assert "<kyoto>" not in readme
-    assert "&lt;kyoto&gt;\\|x" in readme
+    assert "2 measurements, each in a process of its own, on one machine" in str(first)
 
 
 IN_CORE = """

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -19,9 +18,7 @@ from cellrepro.exchange.attestation import read_payload
 from cellrepro.exchange.bundle import read_bundle
 from cellrepro.exchange.cellpose_check import check_cellpose_file, write_torch_file
 from cellrepro.exchange.model_statement import (
-    AFTER_THE_FACT,
     CELLPOSE_FILE,
-    check_model_file,
     is_model_statement,
     read_model_statement,
     tensors_digest,
@@ -135,65 +132,6 @@ def statement_in(file):
     attestations = [read_payload(line, where="here") for line in lines]
     (found,) = [each for each in attestations if is_model_statement(each.statement)]
     return read_model_statement(found, where="here")
-
-
-def test_a_model_from_elsewhere(small_cellpose, tmp_path, monkeypatch):
-    model = tmp_path / "theirs.pth"
-    write_torch_file(small_cellpose, model)
-    passport = tmp_path / "theirs.intoto.jsonl"
-    made = cellrepro.export_model_passport(model, passport)
-    assert made.digest == file_digest(passport)
-    assert made.known["generation of Cellpose"] == "4 (SAM)"
-    assert "unknown are images, starting weights" in str(made)
-    found = statement_in(passport)
-    assert (found.build_type, found.file) == (AFTER_THE_FACT, "theirs.pth")
-    assert found.sha256 == file_digest(model)
-    assert found.tensors == tensors_digest(open_weights(small_cellpose))
-    assert list(check_model_file(found, beside=passport)) == []
-    again = cellrepro.export_model_passport(model, tmp_path / "again.intoto.jsonl")
-    assert again.digest == made.digest
-    content = bytearray(model.read_bytes())
-    content[-400_000] ^= 1
-    model.write_bytes(content)
-    (problem,) = check_model_file(found, beside=passport)
-    assert problem.kind == "damaged"
-    model.unlink()
-    assert list(check_model_file(found, beside=passport)) == []
-
-
-def test_a_passport_after_the_fact_is_verified(small_cellpose, tmp_path, invoke):
-    model = tmp_path / "theirs.pth"
-    passport = tmp_path / "theirs.intoto.jsonl"
-    store = ("--store", tmp_path / "none")
-    write_torch_file(small_cellpose, model)
-    made = invoke("export", model, passport, "--json")
-    assert made.json["known"]["network"] == "CPSAM (small)"
-    assert "seeds" in made.json["unknown"]
-    found = invoke("verify", passport, "--json", *store)
-    assert (found.code, found.json["verdict"]) == (0, "identical")
-    assert found.json["signature"]["state"] == "unsigned"
-    assert "how its network was trained is unknown" in found.json["notes"][0]
-    moved = model.rename(tmp_path / "elsewhere.pth")
-    found = invoke("verify", passport, "--json", *store)
-    assert (found.code, found.json["verdict"]) == (1, "vacuous")
-    moved.rename(model).write_bytes(b"another")
-    found = invoke("verify", passport, *store)
-    assert found.code == 1
-    assert re.search(r"different: .* 1 problem .*\n.*theirs\.pth", found.out)
-    assert "theirs.pth is not the file that is meant" in found.out
-
-
-def test_no_model_has_no_passport(tmp_path):
-    torch.save({"epoch": 3, "generators": torch.zeros(16)}, tmp_path / "other.pt")
-    (tmp_path / "notes.txt").write_text("text")
-    for name, message in (
-        ("other.pt", "is tensors; expected a file with a network: it holds no state_dict"),
-        ("notes.txt", "notes.txt is a text; expected a file with a network"),
-        ("absent.pth", "no such file"),
-    ):
-        with pytest.raises(BadInput, match=message):
-            cellrepro.export_model_passport(tmp_path / name, tmp_path / "new.intoto.jsonl")
-    assert not (tmp_path / "new.intoto.jsonl").exists()
 
 
 # -- Cellpose's own size ---------------------------------------------------------------------

@@ -5,8 +5,12 @@ import subprocess
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.current_passports import attestations_of
-from cellrepro.exchange.kept_passports import keep_attestations, kept_attestations, kept_path
+from cellrepro.exchange.kept_passports import (
+    attestations_of,
+    keep_attestations,
+    kept_attestations,
+    kept_path,
+)
 from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.exchange.store_check import check_store
 from cellrepro.store.store import Store

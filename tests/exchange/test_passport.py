@@ -16,8 +16,7 @@ from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_text, parse_bundle, read_bundle
-from cellrepro.exchange.current_passports import passports_of
-from cellrepro.exchange.kept_passports import keep_passports, kept_bundle
+from cellrepro.exchange.kept_passports import keep_passports, kept_bundle, passports_of
 from cellrepro.exchange.passport import files_digest
 from cellrepro.exchange.passport_export import export_passports
 from cellrepro.exchange.passport_making import passport_of

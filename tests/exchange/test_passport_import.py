@@ -2,9 +2,7 @@
 
 import json
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from cellrepro.cli import main
 from cellrepro.comparison.verdicts import Verdict
@@ -12,10 +10,11 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.kept_passports import kept_bundle
-from cellrepro.exchange.model_passport import export_model_passport
+from cellrepro.exchange.model_statement import model_statement
 from cellrepro.exchange.passport_import import import_passports
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import Receipt, receipt_statement
+from cellrepro.exchange.statement import Builder, ResourceDescriptor
 from cellrepro.store.store import Store
 from stores import add_run, three
 
@@ -98,10 +97,14 @@ def test_a_passport_of_another_run_of_the_same_name_is_refused(sent, tmp_path):
 
 def test_what_is_attested_of_a_network_alone_is_refused(tmp_path):
     """A store keeps passports of runs."""
-    network = tmp_path / "network.safetensors"
-    save_file({"encoder.weight": np.ones((2, 2), np.float32)}, network)
-    file = tmp_path / "network.intoto.jsonl"
-    export_model_passport(network, file)
+    statement = model_statement(
+        ResourceDescriptor(name="mine.pth", digest={"sha256": "0" * 64}),
+        parameters={},
+        dependencies=(),
+        builder=Builder(id="urn:x", version={}),
+        byproducts=(),
+    )
+    file = written(tmp_path / "network.intoto.jsonl", Attestation.of(statement))
     with pytest.raises(BadInput, match=r"no passport of a run.*cellrepro verify"):
         import_passports(file, store=tmp_path / "store")
     assert not (tmp_path / "store").exists()

@@ -16,7 +16,7 @@ from cellrepro.exchange.passport_comparison import DigestComparison
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import EnvironmentDifference
 from cellrepro.exchange.replay import Replay, _compared
-from cellrepro.exchange.signed.agent import AGENT_VARIABLE
+from cellrepro.exchange.signed.signer import AGENT_VARIABLE
 from cellrepro.exchange.target_replay import choose_repeat
 from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.store.store import Store

@@ -19,19 +19,22 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation, read_payload
-from cellrepro.exchange.signed.agent import AGENT_VARIABLE, AgentSigner
 from cellrepro.exchange.signed.allowed_signers import SIGNERS_VARIABLE, read_allowed_signers
 from cellrepro.exchange.signed.envelope import IN_TOTO, Envelope, Signature, read_envelope, signed
 from cellrepro.exchange.signed.keys import read_public_key
 from cellrepro.exchange.signed.signature_check import check_signature
-from cellrepro.exchange.signed.signer import find_signer
-from cellrepro.exchange.signed.wire import wire_string
+from cellrepro.exchange.signed.signer import AGENT_VARIABLE, AgentSigner, find_signer
 from cellrepro.exchange.statement import Statement
 from cellrepro.exchange.strict_json import read_json
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs OpenSSH")
 
 PASSPHRASE = "not empty"
+
+
+def wire_string(content):
+    """Bytes as OpenSSH writes them, with their length before them."""
+    return len(content).to_bytes(4, "big") + content
 
 
 def make_key(path, *, kind="ed25519", passphrase="", comment="ada@lab"):
@@ -145,7 +148,7 @@ def test_keys_that_cannot_sign_are_refused_by_name(keys, tmp_path):
         security_key: r"a key of a security key \(sk-ssh-ed25519@openssh.com\)",
         tmp_path / "text.pub": "is no key of OpenSSH",
         tmp_path / "torn.pub": "is a damaged public key",
-        tmp_path / "torn": "is no key of OpenSSH|is a damaged private key",
+        tmp_path / "torn": "is no key of OpenSSH, or damaged",
         tmp_path / "alone.pub": r"no private key for .*no ssh-agent runs.*no file .*alone;",
         tmp_path / "pair.pub": r"is the private key of SHA256:.*pair\.pub is SHA256:",
         tmp_path / "missing.pub": "no such file; expected a public key",
@@ -178,7 +181,9 @@ def test_an_agent_that_answers_nonsense_does_no_harm(keys, monkeypatch, tmp_path
         monkeypatch.setenv(AGENT_VARIABLE, address)
         thread = threading.Thread(target=_answer_once, args=(listener, answer))
         thread.start()
-        with pytest.raises(BadInput, match=r"the ssh-agent at .* does not answer"):
+        with pytest.raises(
+            BadInput, match=r"the ssh-agent (at .* does not answer|does not hold it)"
+        ):
             find_signer(keys.locked)
         thread.join()
 
@@ -409,7 +414,7 @@ def test_principals_and_keys_as_ssh_keygen_reads_them(keys, tmp_path):
         ("ada@lab", "does not hold an address and a key"),
         ("ssh-ed25519 KEY", "does not hold an address and a key"),
         ("ada@lab ssh-ed25519 !!!!", "does not hold an address and a key"),
-        ("ada@lab ssh-ed25519 AAAA", "no base64|bytes expected"),
+        ("ada@lab ssh-ed25519 AAAA", "no 32 bytes of an Ed25519 key"),
         ("ada@lab ssh-ed25519 AAAAB", "no base64"),
         ("ada@lab ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAAQA=", "no 32 bytes of an Ed25519 key"),
         ('ada@lab magic="1" ssh-ed25519 KEY', "the option 'magic' is not known"),

@@ -1,14 +1,15 @@
-"""`fsck`: every flipped bit, missing or extra file is found; put right where that can be."""
+"""`fsck`: every flipped bit, missing or extra file is found; content comes back where it can."""
 
 import json
 import random
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from cellrepro.exchange.current_passports import attestations_of
-from cellrepro.exchange.kept_passports import keep_attestations
+from cellrepro.exchange.folder_check import NOT_OURS
+from cellrepro.exchange.kept_passports import attestations_of, keep_attestations
 from cellrepro.exchange.passport_export import export_passports
 from cellrepro.exchange.store_check import check_store
 from cellrepro.store.manifest import Manifest
@@ -101,7 +102,7 @@ def test_each_of_a_thousand_flipped_bits_is_found(store, twins):
 
 
 def test_a_changed_seal_does_not_pass_for_what_it_says(store, twins):
-    """A bit of every byte; what follows from a whole manifest is written again."""
+    """A bit of every byte."""
     for path in (twins[0] / SUMS, twins[0].parents[1] / SUMS):
         content = path.read_bytes()
         for place in range(len(content)):
@@ -109,9 +110,8 @@ def test_a_changed_seal_does_not_pass_for_what_it_says(store, twins):
             changed[place] ^= 1 << (place % 8)
             write(path, bytes(changed))
             assert kinds(store) == ["damaged"], place
-            check = check_store(store, repair=True)
-            assert check.problems or path.read_bytes() == content
             write(path, content)
+    assert kinds(store) == []
 
 
 def test_damage_is_repaired_from_equal_content(store, separate):
@@ -173,8 +173,8 @@ def test_a_manifest_that_is_missing_or_torn_is_named(store, twins):
     ]
 
 
-def test_what_was_not_stored_is_put_aside(store, twins):
-    """Nothing that somebody may miss is removed."""
+def test_what_was_not_stored_is_named_and_stays(store, twins):
+    """Nothing that somebody may miss is touched."""
     for path in (
         store.root / "runs" / "notes.txt",
         twins[0].parents[1] / "notes.txt",
@@ -187,8 +187,8 @@ def test_what_was_not_stored_is_put_aside(store, twins):
     (twins[1] / "link").symlink_to(store.root)
     assert kinds(store) == ["extra"] * 6
     check = repaired(store)
-    assert (check.problems, len(check.repaired)) == ([], 6)
-    assert len(list((store.root / "aside").rglob("notes.txt"))) == 5
+    assert (len(check.problems), check.repaired) == (6, [])
+    assert {problem.remedy for problem in check.problems} == {NOT_OURS}
 
 
 def test_a_project_keeps_images_of_its_own_beside_those_of_the_store(store, twins):
@@ -198,13 +198,11 @@ def test_a_project_keeps_images_of_its_own_beside_those_of_the_store(store, twin
     for path in (folder / "cells.tif", store.root / "data" / "README.md"):
         path.write_text("mine")
     assert kinds(store) == []
-    assert repaired(store).repaired == []
-    assert (folder / "cells.tif").exists()
     (store.root / "data" / ("0" * 16)).write_text("a name of the lab")
     assert kinds(store) == ["extra"]
 
 
-def test_what_lies_beside_passports_and_networks_is_put_aside(store, twins):
+def test_what_lies_beside_passports_and_networks_is_named(store, twins):
     """What the lab has not put there, and what it was writing when it was stopped."""
     repeat = twins[0].relative_to(store.root / "runs")
     key = repeat.parts[0]
@@ -220,12 +218,9 @@ def test_what_lies_beside_passports_and_networks_is_put_aside(store, twins):
     note.with_name(".0.txt.part").touch()
     network.with_name(".0.safetensors.part").touch()
     assert sorted(kinds(store)) == ["extra"] * 3 + ["leftover"] * 3
-    check = repaired(store)
-    assert (check.problems, len(check.repaired)) == ([], 6)
-    assert sorted(path.read_text() for path in store.root.glob("aside/**/*.*")) == ["mine"] * 3
 
 
-def test_renamed_folders_get_their_names_back(store):
+def test_renamed_folders_are_named_with_their_right_place(store):
     """Of a run, a machine and a repeat, one in the other."""
     run = add_run(store, [(1.0, three())] * 2)
     folder = run.repeats[0].folder
@@ -233,30 +228,30 @@ def test_renamed_folders_get_their_names_back(store):
     folder.parent.rename(folder.parents[1] / "laptop")
     folder.parents[1].rename(store.root / "runs" / "best")
     assert set(kinds(store)) == {"misplaced"}
-    assert repaired(store).problems == []
-    assert [one.folder for one in store.run(run.key).repeats] == [one.folder for one in run.repeats]
+    (of_run, of_repeat, _) = repaired(store).problems
+    assert f"rename it to {run.key}" in of_run.remedy
+    assert f"move it to runs/{run.key}/" in of_repeat.remedy
 
 
 def test_a_copy_of_a_repeat_is_not_another_repeat(store, twins):
     """Two equal repeats would be evidence where there is one."""
     shutil.copytree(twins[0], twins[0].with_name("2"))
-    assert kinds(store) == ["misplaced"]
-    assert repaired(store).problems == []
-    assert (store.root / "aside" / twins[0].with_name("2").relative_to(store.root)).is_dir()
+    (problem,) = repaired(store).problems
+    assert (problem.kind, problem.remedy.partition(":")[0]) == ("misplaced", "remove it")
 
 
-def test_a_repeat_in_the_folder_of_a_different_run_goes_home(store):
+def test_a_repeat_in_the_folder_of_a_different_run_is_misplaced(store):
     a = add_run(store, [(1.0, three())])
     b = add_run(store, [(2.0, three())] * 2, seed=1)
     moved = b.repeats[1].folder
     moved.rename(a.repeats[0].folder.with_name("1"))
-    assert kinds(store) == ["misplaced"]
-    assert repaired(store).problems == []
-    assert moved.is_dir()
+    (problem,) = repaired(store).problems
+    assert problem.kind == "misplaced"
+    assert f"move it to {moved.relative_to(store.root).as_posix()}" in problem.remedy
 
 
-def test_what_stopped_work_left_is_removed(store, twins):
-    """What a living process has in hand stays."""
+def test_what_stopped_work_left_is_named(store, twins):
+    """What a living process has in hand is no problem."""
     dead = Owner(Owner.here().host, 2**22 + 1).new_name()
     (store.root / ".staging" / dead).mkdir(parents=True)
     (store.root / ".staging" / f"{dead}.lock").touch()
@@ -268,15 +263,12 @@ def test_what_stopped_work_left_is_removed(store, twins):
     with store.staging() as in_hand, store.alone("key", "machine", 0, lambda: None):
         (store.root / ".staging" / dead).mkdir(parents=True, exist_ok=True)
         assert set(kinds(store)) == {"leftover"}
-        check = repaired(store)
-        assert check.problems == []
-        assert in_hand.is_dir()
-    assert not list(store.root.rglob("*.part"))
-    assert not (store.root / "runs" / "empty").exists()
+        assert in_hand.name not in " ".join(places(store))
+        assert {Path(place).name for place in places(store)} >= {dead, ".notebook.ipynb.part"}
 
 
-def test_a_run_of_a_version_before_gets_a_seal_once_it_is_right(store, twins):
-    """Until then what changed in its manifest could not be found, which is said."""
+def test_a_run_of_a_version_before_has_no_seal(store, twins):
+    """So what changed in its manifest cannot be found, which is said."""
     for folder in twins:
         manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
         manifest.format = 2
@@ -286,23 +278,21 @@ def test_a_run_of_a_version_before_gets_a_seal_once_it_is_right(store, twins):
     check = check_store(store)
     assert check.problems == []
     assert "2 repeats of an earlier version" in check.notes[0]
-    whole = (twins[0] / WEIGHTS).read_bytes()
     write(twins[0] / WEIGHTS, b"")
-    repaired(store)
-    assert not [folder for folder in twins if (folder / SUMS).exists()]
-    write(twins[0] / WEIGHTS, whole)
-    check = repaired(store)
-    assert (check.problems, check.notes, len(check.repaired)) == ([], [], 2)
+    assert set(kinds(store)) == {"damaged"}
 
 
 def test_a_seal_that_a_sealed_repeat_lacks_is_missing(store, twins):
     """It says that it was sealed; without the seal its manifest may be another one."""
     (twins[0] / SUMS).unlink()
-    (twins[0].parents[1] / SUMS).unlink()
+    spec_seal = twins[0].parents[1] / SUMS
+    content = spec_seal.read_bytes()
+    spec_seal.unlink()
     assert sorted(kinds(store)) == ["missing", "missing"]
-    check = repaired(store)
-    assert check.problems == []
-    assert "could not be found" in " ".join(one.what for one in check.repaired)
+    of_run = next(one for one in check_store(store).problems if "sha256sum" in one.remedy)
+    command = of_run.remedy.partition("`")[2].rstrip("`")
+    subprocess.run(command, shell=True, check=True, cwd=spec_seal.parent)
+    assert spec_seal.read_bytes() == content
 
 
 def test_weights_that_were_not_sent_are_not_missing(store, twins):

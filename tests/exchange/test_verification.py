@@ -19,11 +19,10 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation, read_payload
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.kept_passports import keep_attestations, kept_path
-from cellrepro.exchange.model_statement import CELLPOSE_FILE, model_statement
+from cellrepro.exchange.model_statement import model_statement
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import Receipt, receipt_statement
-from cellrepro.exchange.signed.agent import AGENT_VARIABLE
-from cellrepro.exchange.signed.signer import find_signer
+from cellrepro.exchange.signed.signer import AGENT_VARIABLE, find_signer
 from cellrepro.exchange.statement import Builder, ResourceDescriptor, canonical_json
 from cellrepro.exchange.verification import verify
 from cellrepro.store.manifest import Manifest
@@ -110,7 +109,6 @@ def network_file(run, tmp_path):
     file.write_bytes(b"a network")
     statement = model_statement(
         ResourceDescriptor(name=file.name, digest={"sha256": file_digest(file)}),
-        build_type=CELLPOSE_FILE,
         parameters={},
         dependencies=(),
         builder=Builder(id="urn:cellrepro:export"),

@@ -83,17 +83,17 @@ def an_expired_key_is_believed(why_not_now):
 
 
 @breaks(
-    "cellrepro.exchange.archive.writing:_checked",
+    "cellrepro.exchange.archive.writing:_add",
     "A stored file that was damaged is not exported.",
     tests=["tests/exchange/test_export_import.py::test_damaged_runs_are_not_exported"],
 )
-def damaged_files_are_exported(checked):
+def damaged_files_are_exported(add):
     import hashlib
     from dataclasses import replace
 
-    def as_it_is(file, done):
+    def as_it_is(file, scratch_zip, done):
         digest = hashlib.sha256(b"".join(file.blocks())).hexdigest()
-        return checked(replace(file, digest=digest), done)
+        add(replace(file, digest=digest), scratch_zip, done)
 
     return as_it_is
 
@@ -119,24 +119,24 @@ def a_conflicting_import_says_nothing(refuse_conflicts):
 
 
 @breaks(
-    "cellrepro.exchange.store_repair:_restore_all",
+    "cellrepro.exchange.store_check:_brought_back",
     "If two files were exchanged, repairing one does not destroy the content of the other.",
     tests=["tests/exchange/test_store_check.py::test_exchanged_files_are_exchanged_again"],
 )
-def exchanged_files_overwrite_each_other(restore_all):
-    def one_by_one(mendings, on_disk):
-        return [repair for one in mendings for repair in restore_all([one], on_disk)]
+def exchanged_files_overwrite_each_other(brought_back):
+    def one_by_one(lost, on_disk):
+        return [repair for one in lost for repair in brought_back([one], on_disk)]
 
     return one_by_one
 
 
 @breaks(
-    "cellrepro.exchange.beside_runs_check:_leftovers",
-    "A repair of the store leaves alone what a living process is working on.",
-    tests=["tests/exchange/test_store_check.py::test_what_stopped_work_left_is_removed"],
+    "cellrepro.exchange.store_findings:_leftovers",
+    "What a living process is working on is not told to be removed.",
+    tests=["tests/exchange/test_store_check.py::test_what_stopped_work_left_is_named"],
 )
-def work_in_hand_is_swept_away(leftovers):
-    from cellrepro.exchange.files_on_disk import leftover
+def work_in_hand_is_called_left_over(leftovers):
+    from cellrepro.exchange.folder_check import leftover
 
     def everything_staged(on_disk):
         root = on_disk.root
@@ -147,9 +147,9 @@ def work_in_hand_is_swept_away(leftovers):
 
 
 @breaks(
-    "cellrepro.exchange.store_repair:_stays_in",
-    "A repair never moves or deletes anything outside of the store, through links either.",
+    "cellrepro.exchange.store_check:_stays_in",
+    "A repair never writes anything outside of the store, through links either.",
     tests=["tests/exchange/test_hostile_inputs.py::test_stores"],
 )
 def repairs_follow_links_out_of_the_store(stays_in):
-    return lambda root, mending: True
+    return lambda root, lost: True

@@ -15,9 +15,8 @@ from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import BUNDLE_ENDING, bundle_text
 from cellrepro.exchange.cellpose_check import STEPS, CellposeCheck, written_and_checked
-from cellrepro.exchange.current_passports import passports_of
+from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.model_statement import (
-    CELLPOSE_FILE,
     TENSORS_DIGEST,
     model_statement,
     tensors_digest,
@@ -268,7 +267,6 @@ def _statement(exported: ExportedModel, passport: Passport) -> Statement:
             name=exported.file.name,
             digest={"sha256": exported.digest, TENSORS_DIGEST: exported.tensors},
         ),
-        build_type=CELLPOSE_FILE,
         parameters={"run": passport.name, "format": "torch.save"},
         dependencies=(
             ResourceDescriptor(

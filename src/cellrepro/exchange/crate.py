@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cellrepro.exchange.archive.entry_names import PASSPORTS_FILE
 from cellrepro.exchange.input_lookup import INPUTS
+from cellrepro.extras import absent, needs
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.stored_run import MANIFEST, NOTEBOOK, SPEC, WEIGHTS, Repeat
@@ -54,6 +55,9 @@ class CratePart:
 
 def crate_json(repeats: Sequence[Repeat], parts: Iterable[CratePart]) -> bytes:
     """The content of ``ro-crate-metadata.json``."""
+    missing = absent(["rocrate"])
+    if missing:
+        raise needs(missing, what="an exported file of runs")
     from rocrate.rocrate import ROCrate
 
     crate = ROCrate(version=CRATE_VERSION)

@@ -11,13 +11,12 @@ from pathlib import Path
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.contents import MOST_CRATE_BYTES, MOST_PASSPORT_BYTES
-from cellrepro.exchange.archive.entry_names import CRATE_FILE, PASSPORTS_FILE
-from cellrepro.exchange.archive.form import EXPORT_ENDING
+from cellrepro.exchange.archive.entry_names import CRATE_FILE, EXPORT_ENDING, PASSPORTS_FILE
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
 from cellrepro.exchange.bundle import bundle_to_hand_on, parse_bundle
 from cellrepro.exchange.crate import CratePart, crate_json
-from cellrepro.exchange.current_passports import passports_of
 from cellrepro.exchange.input_lookup import INPUTS, NETWORKS, find_images, find_network
+from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import Signer, find_signer, fingerprint_of
 from cellrepro.model.weight_sources import started_from

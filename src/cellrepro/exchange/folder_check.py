@@ -1,31 +1,118 @@
-"""The files of one stored folder held to their digests: what every check of a folder does."""
+"""The files of stored folders held to their digests: what every check of a store does."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cellrepro.exchange.files_on_disk import FilesOnDisk, stray
-from cellrepro.exchange.folder_seal import FolderSeal
-from cellrepro.exchange.problem import (
-    Mending,
-    Problem,
-    ProblemKind,
-    Restore,
-    Write,
-)
-from cellrepro.store.scratch_files import is_being_written
-from cellrepro.store.seal import SUMS
-from cellrepro.store.stored_run import MANIFEST
+from cellrepro.digests.digests import file_digest
+from cellrepro.errors import BadInput
+from cellrepro.exchange.problem import LostContent, Problem, ProblemKind
+from cellrepro.store.scratch_files import is_being_written, is_scratch
+from cellrepro.store.seal import MOST_SUMS_BYTES, SUMS, read_seal, seal_text
+from cellrepro.store.store_paths import regular_bytes
+from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, SPEC
 from cellrepro.words import short_digest
 
-RESTORE_REPEAT = "copy it again from where it came, or remove this repeat's folder and run it again"
-RESTORE_IMAGES = (
+NOT_OURS = "the lab has not put it there: move it out of the store"
+_RESTORE_IMAGES = (
     "copy it again from where it came, or remove this folder of images and run one of its runs "
     "into a new store, which keeps them again"
 )
+
+
+class FilesOnDisk:
+    """The files of a store with the digests that they have now; hard links are read once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._digest_of: dict[tuple[int, int] | Path, str] = {}
+        self._paths: dict[str, list[Path]] = {}
+
+    def digest(self, path: Path) -> str:
+        """The SHA-256 of a file."""
+        status = path.stat()
+        if path.name in (MANIFEST, SPEC, SUMS) and status.st_size > MOST_RECORD_BYTES:
+            raise OSError(errno.EFBIG, f"it has {status.st_size} bytes, which none has", str(path))
+        # Some network file systems report no inode numbers.
+        file = (status.st_dev, status.st_ino) if status.st_ino else path
+        digest = self._digest_of.get(file)
+        if digest is None:
+            digest = file_digest(path)
+            self._digest_of[file] = digest
+        self._paths.setdefault(digest, []).append(path)
+        return digest
+
+    def files_with(self, digest: str) -> list[Path]:
+        """The files with this digest among those that have been read."""
+        return self._paths.get(digest, [])
+
+    def where(self, path: Path) -> str:
+        """A path relative to the store, as problems name it."""
+        try:
+            return path.relative_to(self.root).as_posix()
+        except ValueError:
+            return str(path)
+
+
+def entries_of(folder: Path) -> list[Path]:
+    """The content of a folder, except what a process is just writing."""
+    if not folder.is_dir():
+        return []
+    return sorted(entry for entry in folder.iterdir() if not is_being_written(entry.name))
+
+
+def stray(
+    path: Path, on_disk: FilesOnDisk, what: str = "the lab stores nothing of this name here"
+) -> Problem:
+    """The problem of a file or folder that no digest covers."""
+    if is_scratch(path.name):
+        return leftover(path, on_disk, "it was being written when the work was stopped")
+    return Problem("extra", what, on_disk.where(path), NOT_OURS)
+
+
+def leftover(path: Path, on_disk: FilesOnDisk, what: str) -> Problem:
+    """The problem of what a stopped process has left."""
+    return Problem("leftover", what, on_disk.where(path), "remove it: no process works on it")
+
+
+@dataclass(frozen=True)
+class FolderSeal:
+    """The seal of a folder, as far as it can be read."""
+
+    text: str | None
+    """None without a seal."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Empty if the seal cannot be read."""
+    why_not_read: str = ""
+    """Empty if it can be read."""
+
+    @classmethod
+    def of(cls, folder: Path) -> FolderSeal:
+        """Read the seal of a folder."""
+        try:
+            text = regular_bytes(folder / SUMS, most_bytes=MOST_SUMS_BYTES).decode()
+        except FileNotFoundError:
+            return cls(None)
+        except (OSError, ValueError) as error:
+            return cls("", why_not_read=f"it cannot be read ({error})")
+        try:
+            return cls(text, read_seal(text))
+        except BadInput as error:
+            return cls(text, why_not_read=str(error))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the folder has one."""
+        return self.text is not None
+
+    def vouches_for(self, name: str, digest: str | None) -> bool:
+        """Whether one of its lines has this file with this digest."""
+        line = "" if digest is None else seal_text({name: digest})
+        return bool(line) and line in (self.text or "").splitlines(keepends=True)
 
 
 @dataclass
@@ -39,8 +126,6 @@ class Findings:
     """Files that were read."""
     is_sealed: bool = True
     """Whether it has a seal; without one, a change of the manifest goes unnoticed."""
-    later_seal: Write | None = None
-    """Adds the seal to a folder without one, if all else is right."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +161,12 @@ class FolderFiles:
         return cls(folder, on_disk, remedy, digests, tuple(strange))
 
     def problem(
-        self, kind: ProblemKind, name: str, what: str, mending: Mending | None = None
+        self, kind: ProblemKind, name: str, what: str, *, lost_digest: str | None = None
     ) -> Problem:
         """Make a problem of one file."""
-        return Problem(kind, what, self.on_disk.where(self.folder / name), self.remedy, mending)
+        path = self.folder / name
+        lost = None if lost_digest is None else LostContent(path, lost_digest)
+        return Problem(kind, what, self.on_disk.where(path), self.remedy, lost)
 
     def changed(self, name: str, expected: str) -> Problem:
         """Make the problem of a file whose digest is a different one now."""
@@ -88,7 +175,7 @@ class FolderFiles:
             f"{it} has changed: its SHA-256 is {short_digest(self.digests[name])}, and that of "
             f"what was stored {short_digest(expected)}"
         )
-        return self.problem("damaged", name, what, Restore(self.folder / name, expected))
+        return self.problem("damaged", name, what, lost_digest=expected)
 
     def compare(
         self,
@@ -104,8 +191,8 @@ class FolderFiles:
                 findings.not_here.append(name)
             elif actual is None:
                 what = f"a file of SHA-256 {short_digest(digest)} was stored here, and is not there"
-                mending = Restore(self.folder / name, digest)
-                findings.problems.append(self.problem("missing", name, what, mending))
+                missing = self.problem("missing", name, what, lost_digest=digest)
+                findings.problems.append(missing)
             elif actual != digest:
                 findings.problems.append(self.changed(name, digest))
         for name in sorted(self.digests.keys() - expected.keys() - {MANIFEST, SUMS}):
@@ -122,7 +209,7 @@ def _paths_in(folder: Path) -> Iterator[Path]:
 
 def check_images(folder: Path, on_disk: FilesOnDisk) -> Findings:
     """Compare kept images with their seal."""
-    files = FolderFiles.of(folder, on_disk, remedy=RESTORE_IMAGES)
+    files = FolderFiles.of(folder, on_disk, remedy=_RESTORE_IMAGES)
     findings = Findings([*files.strange], n_files=len(files.digests))
     seal = FolderSeal.of(folder)
     if not seal.is_there:
@@ -133,11 +220,3 @@ def check_images(folder: Path, on_disk: FilesOnDisk) -> Findings:
     else:
         files.compare(seal.digests, findings)
     return findings
-
-
-def damaged_seal(
-    folder: Path, on_disk: FilesOnDisk, mending: Mending | None, *, why: str = ""
-) -> Problem:
-    """Make the problem of a seal that does not fit what it seals."""
-    what = why or f"{SUMS} does not say what the other files say"
-    return Problem("damaged", what, on_disk.where(folder / SUMS), RESTORE_REPEAT, mending)

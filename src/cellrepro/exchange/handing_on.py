@@ -6,15 +6,12 @@ In Python each kind of file has a function of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.archive.form import EXPORT_ENDING
-from cellrepro.exchange.bioimageio.measured_elsewhere import measure_bioimageio
-from cellrepro.exchange.bioimageio.measured_file import MEASUREMENTS_ENDING
+from cellrepro.exchange.archive.entry_names import EXPORT_ENDING
 from cellrepro.exchange.bioimageio.measuring import USUAL_REPEATS
 from cellrepro.exchange.bioimageio.package import PACKAGE_ENDING, export_bioimageio
 from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR
@@ -22,7 +19,6 @@ from cellrepro.exchange.bundle import BUNDLE_ENDING
 from cellrepro.exchange.cellpose_file import CELLPOSE_ENDING, export_cellpose_file
 from cellrepro.exchange.export import export_runs
 from cellrepro.exchange.importing import Imported, import_runs
-from cellrepro.exchange.model_passport import export_model_passport
 from cellrepro.exchange.passport_export import export_passports
 from cellrepro.exchange.passport_import import ImportedPassports, import_passports
 from cellrepro.results import Result
@@ -31,29 +27,19 @@ from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.terminal_values import Conditions
 
-_ExportKind = Literal[
-    "measurements", "package", "network", "passport of a file", "passports", "runs"
-]
+_ExportKind = Literal["package", "network", "passports", "runs"]
 
 _OF_OTHER_FILES = ("where", "weights", "images", "passport", "sign")
-_OF_PACKAGES = ("author", "license", "cite", "name", "measured", "tolerance_factor")
-_OF_MEASURING = ("image", "profile", "repeats")
-
-_IN_A_PACKAGE = (_OF_OTHER_FILES, "in a package of bioimage.io")
-_BUT_FOR_PACKAGES = ((*_OF_PACKAGES, *_OF_MEASURING), f"but for NAME{PACKAGE_ENDING}")
+_OF_PACKAGES = (
+    *("author", "license", "cite", "name", "tolerance_factor"),
+    *("image", "profile", "repeats"),
+)
+_BUT_FOR_PACKAGES = (_OF_PACKAGES, f"but for NAME{PACKAGE_ENDING}")
 _IDLE: Mapping[_ExportKind, Sequence[tuple[Sequence[str], str]]] = {
-    "measurements": (
-        _IN_A_PACKAGE,
-        (_OF_PACKAGES, "in a file of measurements for a package"),
-    ),
-    "package": (_IN_A_PACKAGE,),
+    "package": ((_OF_OTHER_FILES, "in a package of bioimage.io"),),
     "network": (
         _BUT_FOR_PACKAGES,
         (("where", "weights", "images", "passport"), "in a file for Cellpose"),
-    ),
-    "passport of a file": (
-        _BUT_FOR_PACKAGES,
-        (("where", "weights", "images"), "in a passport of a network's file"),
     ),
     "passports": (
         _BUT_FOR_PACKAGES,
@@ -79,7 +65,6 @@ def export(
     image: str | None = None,
     profile: list[str] | None = None,
     repeats: int = USUAL_REPEATS,
-    measured: list[str] | None = None,
     tolerance_factor: float = USUAL_FACTOR,
     store: FileName = defaults.STORE,
     quiet: Quiet = False,
@@ -89,11 +74,10 @@ def export(
     Parameters
     ----------
     runs_and_file : str
-        Runs, each ``KEY``, ``KEY/MACHINE``, ``KEY/REPEAT``, ``KEY/MACHINE/REPEAT`` or a grid file,
-        or a file with a network from elsewhere; and last the new file: ``NAME.cellrepro.zip`` holds
-        runs, ``NAME.intoto.jsonl`` passports, ``NAME.pth`` the network of a run as Cellpose loads
-        it, ``NAME.bioimageio.zip`` a package of it, ``NAME.measured.safetensors`` measurements for
-        a package that is made on another machine.
+        Runs, each ``KEY``, ``KEY/MACHINE``, ``KEY/REPEAT``, ``KEY/MACHINE/REPEAT`` or a grid file;
+        and last the new file: ``NAME.cellrepro.zip`` holds runs, ``NAME.intoto.jsonl`` passports,
+        ``NAME.pth`` the network of a run as Cellpose loads it, ``NAME.bioimageio.zip`` a package of
+        it.
     where : mapping, optional
         ``NAME=VALUE``: only runs that have it; without a run that is named, all of them.
     weights : bool
@@ -123,8 +107,6 @@ def export(
         that are here.
     repeats : int
         Processes that measure under each profile.
-    measured : list of str, optional
-        ``NAME.measured.safetensors`` of another machine.
     tolerance_factor : float
         The tolerance of a package, in largest measured differences; at least 1.
     store : str or Path
@@ -161,10 +143,6 @@ def export(
 
     ``cellrepro export 0a1b2c3d mine.pth``
 
-    What can be known of a network from elsewhere, and what cannot
-
-    ``cellrepro export theirs.pth theirs.intoto.jsonl``
-
     The network as a package of bioimage.io, with a tolerance that was measured
 
     ``cellrepro export 0a1b2c3d my.bioimageio.zip --author "Ada L." --license MIT``
@@ -172,20 +150,10 @@ def export(
     if not runs_and_file:
         raise BadInput("nothing was named; expected runs, and last the new file")
     *runs, file = runs_and_file
-    kind = _kind_of(file, runs, bioimageio=bioimageio, passport=passport)
+    kind = _kind_of(file, bioimageio=bioimageio, passport=passport)
     for options, where_idle in _IDLE[kind]:
         refuse_idle(options, where_idle)
     match kind:
-        case "measurements":
-            return measure_bioimageio(
-                _only_one(runs, file),
-                file,
-                image=image,
-                profiles=profile,
-                repeats=repeats,
-                store=store,
-                quiet=quiet,
-            )
         case "package":
             return export_bioimageio(
                 _only_one(runs, file),
@@ -197,7 +165,6 @@ def export(
                 image=image,
                 profiles=profile,
                 repeats=repeats,
-                measured=measured or [],
                 factor=tolerance_factor,
                 store=store,
                 quiet=quiet,
@@ -206,8 +173,6 @@ def export(
             return export_cellpose_file(
                 _only_one(runs, file), file, sign=sign, store=store, quiet=quiet
             )
-        case "passport of a file":
-            return export_model_passport(runs[0], file, sign=sign)
         case "passports":
             return export_passports(runs, file, where=where, sign=sign, store=store)
         case "runs":
@@ -223,16 +188,12 @@ def export(
             )
 
 
-def _kind_of(file: str, runs: Sequence[str], *, bioimageio: bool, passport: bool) -> _ExportKind:
+def _kind_of(file: str, *, bioimageio: bool, passport: bool) -> _ExportKind:
     """Tell by its ending what a new file is to hold, unless an option says it."""
-    if file.endswith(MEASUREMENTS_ENDING):
-        return "measurements"
     if bioimageio or file.endswith(PACKAGE_ENDING):
         return "package"
     if file.endswith(CELLPOSE_ENDING):
         return "network"
-    if len(runs) == 1 and Path(runs[0]).is_file() and not _is_grid(runs[0]):
-        return "passport of a file"
     if passport or file.endswith(BUNDLE_ENDING):
         return "passports"
     if file.endswith(EXPORT_ENDING):
@@ -294,7 +255,3 @@ def _only_one(runs: Sequence[str], file: str) -> str:
             "KEY, KEY/REPEAT or KEY/MACHINE/REPEAT"
         )
     return runs[0]
-
-
-def _is_grid(reference: str) -> bool:
-    return Path(reference).suffix in (".yaml", ".yml")

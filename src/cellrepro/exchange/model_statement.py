@@ -1,8 +1,7 @@
-"""A statement about a file with a network: how it was made, or what can be known of it.
+"""A statement about a file that Cellpose loads, written from the network of a run.
 
-Both are in-toto Statements with the predicate of SLSA provenance, as a passport is, and differ in
-their ``buildType``. A reader checks the file by its SHA-256, or the same network in another file
-by the digest over its tensors.
+It is an in-toto Statement with the predicate of SLSA provenance, as a passport is. A reader checks
+the file by its SHA-256, or the same network in another file by the digest over its tensors.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ from cellrepro.words import short_digest
 
 CELLPOSE_FILE = "urn:cellrepro:buildtype:cellpose-file:v1"
 """A file that Cellpose loads, written from the trained weights of a run and loaded back."""
-AFTER_THE_FACT = "urn:cellrepro:buildtype:model-after-the-fact:v1"
-"""A file from elsewhere, of which only its content is known."""
 TENSORS_DIGEST = "cellrepro_tensors"
 """Name of the digest of a network: SHA-256 of the sorted lines ``sha256  NAME DTYPE SHAPE``,
 each ended by a line feed. The SHA-256 is that of the tensor's bytes, the name is written as in
@@ -51,7 +48,7 @@ class ModelStatement:
     attestation: Attestation
     """The statement itself, with its signatures."""
     build_type: str
-    """`CELLPOSE_FILE` or `AFTER_THE_FACT`."""
+    """`CELLPOSE_FILE`."""
     file: str
     """Its name, without a folder."""
     sha256: str
@@ -75,7 +72,6 @@ def tensors_digest(network: Network) -> str:
 def model_statement(
     file: ResourceDescriptor,
     *,
-    build_type: str,
     parameters: JsonObject,
     dependencies: tuple[ResourceDescriptor, ...],
     builder: Builder,
@@ -84,7 +80,7 @@ def model_statement(
     """Write a statement about a file with a network."""
     provenance = Provenance(
         build_definition=BuildDefinition(
-            build_type=build_type,
+            build_type=CELLPOSE_FILE,
             external_parameters=parameters,
             resolved_dependencies=dependencies,
         ),
@@ -98,7 +94,7 @@ def model_statement(
 
 def is_model_statement(statement: Statement) -> bool:
     """Whether a statement is about a file with a network."""
-    return build_type_of(statement) in (CELLPOSE_FILE, AFTER_THE_FACT)
+    return build_type_of(statement) == CELLPOSE_FILE
 
 
 def read_model_statement(attestation: Attestation, *, where: str) -> ModelStatement:

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
+from cellrepro.exchange.archive.entry_names import REPEAT_NAME
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.statement import (
     FILES_DIGEST,
@@ -57,10 +58,6 @@ RESULT = "result"
 VERSIONS = "versions"
 SHA256 = re.compile("[0-9a-f]{64}")
 
-RUN_NAME = re.compile(
-    r"([0-9a-f]{16})/([A-Za-z0-9][\w.-]{0,63}-[0-9a-f]{8})/(0|[1-9]\d{0,8})", re.ASCII
-)
-"""KEY/MACHINE/REPEAT, as the folders of a store are named."""
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
 """A time of RFC 3339, in UTC."""
 TIME_EXAMPLE = "2026-11-01T12:00:00Z"
@@ -268,7 +265,7 @@ class _Result(JsonRecord):
 
 
 def _run_name(text: str | None) -> tuple[str, str, int]:
-    parts = RUN_NAME.fullmatch(text or "")
+    parts = re.fullmatch(REPEAT_NAME, text or "")
     if parts is None:
         raise ValueError(f"its invocationId is {str(text)[:80]!r}, not KEY/MACHINE/REPEAT")
     return parts[1], parts[2], int(parts[3])

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from cellrepro.errors import CellreproError
 from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, bundle_to_hand_on
-from cellrepro.exchange.current_passports import passports_of
-from cellrepro.exchange.kept_passports import keep_passports
+from cellrepro.exchange.kept_passports import keep_passports, passports_of
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import find_signer, fingerprint_of
 from cellrepro.results import Result, Row, derived, table_lines

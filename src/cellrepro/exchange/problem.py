@@ -1,11 +1,11 @@
-"""A problem of a store or of a sent file, and the repair that would solve it."""
+"""A problem of a store or of a sent file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 _MOST_PROBLEMS = 50
 """Limit of the problems in a terminal."""
@@ -19,48 +19,12 @@ content says; ``contradiction``: two parts disagree; ``signature``: not by the k
 
 
 @dataclass(frozen=True)
-class Restore:
-    """Give a file its content back, if a file with this digest is in the store."""
+class LostContent:
+    """A file whose content is damaged or missing, and may lie elsewhere in the store."""
 
     path: Path
     digest: str
-
-
-@dataclass(frozen=True)
-class Write:
-    """Write a file whose content follows from the files beside it."""
-
-    path: Path
-    text: str
-    """The whole content."""
-    remark: str
-    """What a user should know of it, in words that end a sentence."""
-
-
-@dataclass(frozen=True)
-class Move:
-    """Rename a folder."""
-
-    path: Path
-    target: Path
-    """Does not exist."""
-
-
-@dataclass(frozen=True)
-class Remove:
-    """Delete a leftover file or folder."""
-
-    path: Path
-
-
-@dataclass(frozen=True)
-class PutAside:
-    """Move a file or folder out of the way, since somebody may miss it."""
-
-    path: Path
-
-
-Mending: TypeAlias = Restore | Write | Move | Remove | PutAside
+    """SHA-256 of what was stored."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +39,8 @@ class Problem:
     """The file or folder; of a store its path in it."""
     remedy: str
     """What to do."""
-    mending: Mending | None = field(default=None, repr=False)
-    """What ``fsck --repair`` can do about it; None if nothing."""
+    lost: LostContent | None = field(default=None, repr=False)
+    """What ``fsck --repair`` looks for in the store; None if that cannot help."""
 
 
 def problem_lines(problems: Sequence[Problem]) -> Iterator[str]:

@@ -6,13 +6,15 @@ format that may change and that only this file knows.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
-from cellrepro.exchange.passport import MACHINE, RUN_NAME, TIME, TIME_EXAMPLE, Passport
+from cellrepro.exchange.archive.entry_names import REPEAT_NAME
+from cellrepro.exchange.passport import MACHINE, TIME, TIME_EXAMPLE, Passport
 from cellrepro.exchange.statement import (
     VERIFICATION_RESULT,
     ResourceDescriptor,
@@ -150,7 +152,7 @@ def _refuse_contradictions(result: VerificationResult, receipt: Receipt) -> None
         raise ValueError(
             f"its properties are {properties[:3]}, and its verdict is {receipt.verdict}"
         )
-    if RUN_NAME.fullmatch(receipt.run) is None:
+    if re.fullmatch(REPEAT_NAME, receipt.run) is None:
         raise ValueError(f"its run is {receipt.run[:80]!r}, not KEY/MACHINE/REPEAT")
     if TIME.fullmatch(receipt.time) is None:
         raise ValueError(f"its time is {receipt.time[:40]!r}, not of the kind {TIME_EXAMPLE}")

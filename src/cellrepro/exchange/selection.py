@@ -63,6 +63,11 @@ def _order(repeat: Repeat) -> tuple[str, str, int]:
 
 def _repeats_of(reference: str, store: Store) -> list[Repeat]:
     """The repeats of a reference: of a run, of one machine, or a single one."""
+    if Path(reference).is_file():
+        raise BadInput(
+            f"{reference} is a file; expected a run of the store, KEY, KEY/REPEAT or "
+            "KEY/MACHINE/REPEAT, or a grid file: `cellrepro describe` says what is known of a file"
+        )
     run = store.find_run(reference.partition("/")[0])
     named = Reference.parse(reference, run)
     if named.index is not None:

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.errors import no_such_file
-from cellrepro.exchange.beside_runs_check import check_beside_runs
-from cellrepro.exchange.files_on_disk import FilesOnDisk, entries_of
-from cellrepro.exchange.problem import Move, Problem, PutAside, Restore, Write, problem_lines
-from cellrepro.exchange.runs_check import (
-    StoreFindings,
-    check_image_folder,
-    check_run,
-    image_folders,
-)
-from cellrepro.exchange.signed.allowed_signers import AllowedSigner, read_allowed_signers
-from cellrepro.exchange.store_repair import ASIDE, Repair, carry_out
-from cellrepro.progress import progress
+from cellrepro.digests.digests import file_digest
+from cellrepro.exchange.folder_check import FilesOnDisk
+from cellrepro.exchange.problem import LostContent, Problem, problem_lines
+from cellrepro.exchange.signed.allowed_signers import read_allowed_signers
+from cellrepro.exchange.store_findings import checked_store
 from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
+from cellrepro.store.removal import remove_file
+from cellrepro.store.renames import link_or_copy, replace_file
+from cellrepro.store.scratch_files import scratch_beside
 from cellrepro.store.store import Store, StoreOrFolder
 from cellrepro.words import amount
 
-_FEW_FOLDERS = 10
-"""Below so many folders of runs and images no progress is shown."""
-_MOST_ROUNDS = 4
-"""Limit of checking and mending: what was moved into place may need a mending there."""
+
+@dataclass(frozen=True)
+class Repair:
+    """One repair that was made."""
+
+    what: str
+    """What was done, in a sentence."""
+    where: str
+    """The file, by its path in the store."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,9 +85,8 @@ def check_store(store: StoreOrFolder = defaults.STORE, *, repair: bool = False) 
     store : Store, str or Path
         Folder of finished runs.
     repair : bool
-        Whether to put right what can be: a damaged or missing file whose content lies elsewhere in
-        the store comes from there, leftovers are removed, a renamed folder gets its name back, and
-        what the lab has not put there is moved to ``aside/``.
+        Whether to bring back the content of damaged and missing files where another file of the
+        store has it.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def check_store(store: StoreOrFolder = defaults.STORE, *, repair: bool = False) 
 
     ``cellrepro fsck``
 
-    Put right what can be: from equal files, without leftovers
+    Bring back what is damaged or missing from equal files of the store
 
     ``cellrepro fsck --repair``
     """
@@ -112,11 +112,10 @@ def check_store(store: StoreOrFolder = defaults.STORE, *, repair: bool = False) 
     allowed = read_allowed_signers()
     check = checked_store(root, allowed)
     repaired: list[Repair] = []
-    for _ in range(_MOST_ROUNDS if repair else 0):
-        mended = carry_out([*check.problems, *check.seals_to_add], check.on_disk)
-        if not mended:
-            break
-        repaired += mended
+    if repair:
+        lost = [problem.lost for problem in check.problems if problem.lost is not None]
+        repaired = _brought_back(lost, check.on_disk)
+    if repaired:
         check = checked_store(root, allowed)
     return StoreCheck(
         store=root,
@@ -128,39 +127,45 @@ def check_store(store: StoreOrFolder = defaults.STORE, *, repair: bool = False) 
     )
 
 
-def checked_store(root: Path, allowed: Sequence[AllowedSigner]) -> StoreFindings:
-    """Check every folder of a store; ``allowed`` are the signers whom the user believes."""
-    if not root.is_dir():
-        raise no_such_file(root, expected="the folder of a store")
-    check = StoreFindings(FilesOnDisk(root))
-    runs = entries_of(root / "runs")
-    images = image_folders(root)
-    total = len(runs) + len(images)
-    is_quick = total < _FEW_FOLDERS
-    with progress(total, "files held to their digests", quiet=is_quick, even=False) as bar:
-        for run in runs:
-            check_run(run, check)
-            bar.advance()
-        for folder in images:
-            check_image_folder(folder, check)
-            bar.advance()
-    check_beside_runs(check, allowed)
-    check.problems = [_with_way_out(problem, check.on_disk) for problem in check.problems]
-    return check
+@dataclass(frozen=True)
+class _FoundCopy:
+    """A scratch file with the right content beside the wrong file."""
+
+    target: Path
+    scratch: Path
+    source: Path
 
 
-def _with_way_out(problem: Problem, on_disk: FilesOnDisk) -> Problem:
-    """The same problem with what `--repair` would do as its remedy, if it can do anything."""
-    match problem.mending:
-        case Restore(digest=digest) if on_disk.files_with(digest):
-            source = on_disk.where(on_disk.files_with(digest)[0])
-            what = f"brings its content back from {source}"
-        case Write():
-            what = "writes it, as all else is right"
-        case Move(target=target):
-            what = f"renames it to {on_disk.where(target)}"
-        case PutAside():
-            what = f"moves it to {ASIDE}/"
-        case _:
-            return problem
-    return replace(problem, remedy=f"`cellrepro fsck --repair` {what}")
+def _brought_back(lost: Iterable[LostContent], on_disk: FilesOnDisk) -> list[Repair]:
+    """Restore files from others with their content.
+
+    All copies are made before the first is renamed into place: if two files were exchanged, each is
+    the only source of the other.
+    """
+    copies = [_found_copy(one, on_disk) for one in lost if _stays_in(on_disk.root, one)]
+    repairs = []
+    for copy in copies:
+        if copy is not None:
+            copy.scratch.chmod(0o444)
+            replace_file(copy.scratch, copy.target)
+            what = f"it has its content again, from {on_disk.where(copy.source)}"
+            repairs.append(Repair(what, on_disk.where(copy.target)))
+    return repairs
+
+
+def _stays_in(root: Path, lost: LostContent) -> bool:
+    """Whether a file lies in the store, with symbolic links resolved."""
+    return lost.path.parent.resolve().is_relative_to(root.resolve())
+
+
+def _found_copy(lost: LostContent, on_disk: FilesOnDisk) -> _FoundCopy | None:
+    """Copy the right content beside a damaged or missing file; None if no file has it."""
+    for source in on_disk.files_with(lost.digest):
+        with contextlib.suppress(OSError):
+            scratch = scratch_beside(lost.path)
+            scratch.parent.mkdir(parents=True, exist_ok=True)
+            link_or_copy(source, scratch)
+            if file_digest(scratch) == lost.digest:
+                return _FoundCopy(lost.path, scratch, source)
+            remove_file(scratch)
+    return None

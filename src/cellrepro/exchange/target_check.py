@@ -1,37 +1,110 @@
-"""Checks of what `verify` is given of a store: some of its runs, or all of it."""
+"""What `verify` checks of each kind of target: runs, a whole store, an exported file, a bundle."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from cellrepro.errors import BadInput
-from cellrepro.exchange.bundle import bundle_of
-from cellrepro.exchange.files_on_disk import FilesOnDisk
-from cellrepro.exchange.folder_check import Findings, check_images
+from cellrepro.errors import BadInput, Damaged
+from cellrepro.exchange.archive.contents import (
+    MOST_SPEC_BYTES,
+    Contents,
+    ReceivedRepeat,
+    read_contents,
+)
+from cellrepro.exchange.archive.entry_names import PASSPORTS_FILE
+from cellrepro.exchange.archive.reading import ExportedFile
+from cellrepro.exchange.bundle import Bundle, bundle_of
+from cellrepro.exchange.folder_check import FilesOnDisk, Findings, check_images
 from cellrepro.exchange.input_lookup import folder_of_inputs, holds_images_of
 from cellrepro.exchange.kept_passports import kept_attestations, kept_path
+from cellrepro.exchange.model_statement import ModelStatement, check_model_file
 from cellrepro.exchange.passport_check import contradictions, wrong_masks
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.problem import Problem
-from cellrepro.exchange.repeat_check import check_repeat
-from cellrepro.exchange.spec_check import check_spec
-from cellrepro.exchange.store_check import checked_store
-from cellrepro.exchange.target_findings import Checking, TargetFindings, verified_passports
+from cellrepro.exchange.run_check import check_repeat, check_spec
+from cellrepro.exchange.signed.allowed_signers import AllowedSigner
+from cellrepro.exchange.signed.signature_check import check_signature
+from cellrepro.exchange.store_findings import checked_store
+from cellrepro.exchange.verified import VerifiedModel, VerifiedRepeat, bad_signature
 from cellrepro.progress import progress
-from cellrepro.spec.sent_spec import strange_variables, variables_in_words
-from cellrepro.spec.spec import Spec
+from cellrepro.spec.sent_spec import (
+    refuse_strange_variables,
+    strange_variables,
+    variables_in_words,
+)
+from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import Store
-from cellrepro.store.stored_run import MANIFEST, Repeat
+from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat
 from cellrepro.store.unsent_files import names_not_sent
-from cellrepro.words import amount
+from cellrepro.words import amount, some
 
 _FEW_REPEATS = 5
 """Below so many repeats no progress is shown."""
+_COPY_AGAIN = "copy the file again from where it came, or ask its sender for a new one"
+_MASKS = "masks/"
 
 
-# -- runs of a store -----------------------------------------------------------------------
+@dataclass(frozen=True)
+class Checking:
+    """The options of a check."""
+
+    store: Store
+    """The store in which runs are looked up."""
+    allowed: Sequence[AllowedSigner]
+    """Whom the user believes."""
+    data: Path | None = None
+    """The folder of images, if the user has it."""
+    quiet: bool = False
+    """Show no progress."""
+
+
+@dataclass
+class TargetFindings:
+    """The outcome of checking a target."""
+
+    repeats: list[VerifiedRepeat] = field(default_factory=list)
+    vacuous: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Why repeats prove nothing, by their names."""
+    models: list[VerifiedModel] = field(default_factory=list)
+    """Files with networks."""
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    n_files: int = 0
+    """Files that were compared with a digest."""
+    n_repeats: int = 0
+    """Repeats in the target."""
+
+    def add_verified(self, verified: VerifiedRepeat, *, where: str) -> None:
+        """Add a passport with its receipts; each of them that is badly signed is a problem."""
+        self.repeats.append(verified)
+        self.problems += verified.bad_signatures(where)
+
+
+def verified_passports(
+    name: str,
+    bundle: Bundle,
+    checking: Checking,
+    *,
+    not_here: Sequence[str] = (),
+    has_images: bool = False,
+) -> Iterator[VerifiedRepeat]:
+    """Check the signatures of the passports and receipts of a repeat whose files are here."""
+    for passport in bundle.passports_of(name):
+        yield VerifiedRepeat.of(
+            passport,
+            bundle.receipts_of(passport),
+            checking.allowed,
+            is_here=True,
+            not_here=not_here,
+            has_images=has_images,
+        )
+
+
+# -- runs of a store -------------------------------------------------------------------------------
 
 
 def check_runs(repeats: Sequence[Repeat], checking: Checking) -> TargetFindings:
@@ -107,7 +180,7 @@ class _RunsCheck:
         if not found.is_sealed:
             self.findings.notes.append(
                 f"{name} is of a version that wrote no {SUMS}: what changed in its {MANIFEST} "
-                "itself could not be found; `cellrepro fsck --repair` adds it"
+                "itself could not be found"
             )
         if found.problems:
             return
@@ -166,7 +239,7 @@ def _not_computed_again(spec: Spec) -> Iterator[str]:
         )
 
 
-# -- a whole store -------------------------------------------------------------------------
+# -- a whole store ---------------------------------------------------------------------------------
 
 
 def check_whole_store(store: Store, checking: Checking) -> TargetFindings:
@@ -197,3 +270,151 @@ def _add_repeat_of_store(repeat: Repeat, checking: Checking, findings: TargetFin
         findings.vacuous[name] = tuple(vacuous)
     if kept:
         findings.repeats += verified_passports(name, bundle_of(kept), checking)
+
+
+# -- an exported file ------------------------------------------------------------------------------
+
+
+def check_export(archive: ExportedFile, checking: Checking) -> TargetFindings:
+    """Check every byte of an exported file, then what its parts say of each other."""
+    findings = TargetFindings()
+    _check_bytes(archive, checking, findings)
+    if findings.problems:
+        findings.n_repeats = len({name for name in archive.digests if name.endswith(MANIFEST)})
+        return findings
+    contents = read_contents(archive)
+    findings.n_repeats = len(contents.repeats)
+    with tempfile.TemporaryDirectory(prefix="cellrepro-") as scratch:
+        for repeat in contents.repeats.values():
+            unpacked = _unpacked(archive, repeat, Path(scratch))
+            _check_one(repeat, unpacked, contents, checking, findings, where=str(archive.path))
+    return findings
+
+
+def _check_bytes(archive: ExportedFile, checking: Checking, findings: TargetFindings) -> None:
+    """Read every file; a problem for each whose content is not the exported one."""
+    names = list(archive.digests)
+    findings.n_files = len(names)
+    quiet = checking.quiet or archive.n_bytes < 2**26
+    with progress(len(names), "files verified", quiet=quiet, even=False) as bar:
+        for name in names:
+            try:
+                for _ in archive.blocks(name):
+                    pass
+            except Damaged:
+                what = "its content is not what was exported"
+                findings.problems.append(Problem("damaged", what, name, _COPY_AGAIN))
+            bar.advance()
+
+
+def _unpacked(archive: ExportedFile, repeat: ReceivedRepeat, scratch: Path) -> Repeat:
+    """Unpack a repeat as in a store, without weights and ledgers."""
+    scratch_repeat = scratch / "runs" / repeat.name
+    scratch_run = scratch_repeat.parents[1]
+    (scratch_repeat / _MASKS).mkdir(parents=True)
+    key = repeat.spec.key
+    spec = archive.content(f"runs/{key}/{SPEC}", most_bytes=MOST_SPEC_BYTES)
+    (scratch_run / SPEC).write_bytes(spec)
+    for name in repeat.digests:
+        if name in (MANIFEST, SUMS) or name.startswith(_MASKS):
+            with (scratch_repeat / name).open("wb") as stream:
+                stream.writelines(archive.blocks(repeat.inside(name)))
+    return Repeat(scratch_repeat)
+
+
+def _check_one(
+    sent: ReceivedRepeat,
+    unpacked: Repeat,
+    contents: Contents,
+    checking: Checking,
+    findings: TargetFindings,
+    *,
+    where: str,
+) -> None:
+    wrong = list(wrong_masks(unpacked, where=f"runs/{sent.name}"))
+    findings.problems += wrong
+    for mask in (unpacked.folder / _MASKS).iterdir():  # scratch holds one repeat at a time
+        mask.unlink()
+    if sent.manifest.vacuous:
+        findings.vacuous[sent.name] = tuple(sent.manifest.vacuous)
+    bundle = contents.passports
+    for passport in bundle.passports_of(sent.name):
+        findings.problems += contradictions(passport, unpacked, where=PASSPORTS_FILE)
+    not_here = [*what_is_missing(sent.missing)]
+    has_images = sent.spec.data_digest[:KEY_LENGTH] in contents.image_folders
+    if not has_images:
+        not_here.append(f"the folder of images {sent.spec.data}")
+    for verified in verified_passports(
+        sent.name, bundle, checking, not_here=not_here, has_images=has_images
+    ):
+        findings.add_verified(verified, where=where)
+
+
+# -- a bundle --------------------------------------------------------------------------------------
+
+
+def check_bundle(bundle: Bundle, checking: Checking, *, where: str) -> TargetFindings:
+    """Check passports and receipts, and their runs as far as the store holds them."""
+    stored = _stored_repeats(bundle, checking.store)
+    findings = check_runs(list(stored.values()), checking)
+    findings.n_repeats = len({passport.name for passport in bundle.passports})
+    findings.repeats.clear()  # the passports of the bundle count, not those in the store
+    for passport in bundle.passports:
+        repeat = stored.get(passport.name)
+        verified = VerifiedRepeat.of(
+            passport, bundle.receipts_of(passport), checking.allowed, is_here=repeat is not None
+        )
+        findings.add_verified(verified, where=where)
+        if passport.vacuous:
+            findings.vacuous[passport.name] = passport.vacuous
+        if repeat is not None:
+            findings.problems += contradictions(passport, repeat, where=where)
+    for model in bundle.models:
+        _check_model(model, checking, findings, where)
+    absent = [one.name for one in bundle.passports if one.name not in stored]
+    findings.notes += _notes_of_bundle(bundle, absent, checking.store, where=where)
+    return findings
+
+
+def _stored_repeats(bundle: Bundle, store: Store) -> dict[str, Repeat]:
+    """The repeats of which a bundle has passports, as far as a store holds them, by name."""
+    stored = {}
+    for passport in bundle.passports:
+        refuse_strange_variables(passport.spec, whose=passport.name)
+        repeat = store.repeat(passport.key, passport.machine, passport.repeat)
+        if repeat is not None:
+            stored[passport.name] = repeat
+    return stored
+
+
+def _notes_of_bundle(
+    bundle: Bundle, absent: Sequence[str], store: Store, *, where: str
+) -> Iterator[str]:
+    """Say of what in a bundle nothing, or not all, could be checked."""
+    if absent:
+        yield (
+            f"not in the store {store.root}: {some(list(dict.fromkeys(absent)), 3)}; of these only "
+            "what the passport says could be checked, not the files"
+        )
+    if bundle.receipts_without_passport:
+        lost = amount(len(bundle.receipts_without_passport), "receipt")
+        yield f"{lost} of passports that are not in {where}, so of no use here"
+    if bundle.n_passed_over:
+        others = amount(bundle.n_passed_over, "statement")
+        yield f"{others} of other programs in {where} passed over"
+
+
+def _check_model(
+    model: ModelStatement, checking: Checking, findings: TargetFindings, where: str
+) -> None:
+    """Check a statement about a network's file, and the file if it lies beside the bundle."""
+    problems = list(check_model_file(model, beside=Path(where)))
+    is_meant = not problems
+    is_here = Path(where).with_name(model.file).is_file()
+    signature = check_signature(model.attestation, checking.allowed)
+    problems += bad_signature(f"what is attested of {model.file}", signature, where)
+    findings.n_files += is_here
+    findings.problems += problems
+    findings.models.append(
+        VerifiedModel.of(model, signature, is_here=is_here, is_meant=is_here and is_meant)
+    )

@@ -9,16 +9,15 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_of, bundle_text, read_bundle
-from cellrepro.exchange.current_passports import current_of
 from cellrepro.exchange.importing import import_runs
-from cellrepro.exchange.kept_passports import keep_attestations
+from cellrepro.exchange.kept_passports import current_of, keep_attestations
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.plan_again import RecordedRun, images_for, refuse_at_once
 from cellrepro.exchange.receipt import receipt_statement
 from cellrepro.exchange.replay import Replay, replay
 from cellrepro.exchange.replay_request import ReplayRequest
 from cellrepro.exchange.signed.signer import Signer
-from cellrepro.exchange.target_findings import Checking
+from cellrepro.exchange.target_check import Checking
 from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.store import Store

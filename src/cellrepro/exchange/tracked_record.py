@@ -11,7 +11,7 @@ from cellrepro.comparison.verdicts import judge
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import Bundle
-from cellrepro.exchange.current_passports import passports_of
+from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.spec.spec import Spec, fields_of_another_task
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Store

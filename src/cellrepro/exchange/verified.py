@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.exchange.bundle import BundledReceipt
-from cellrepro.exchange.model_statement import AFTER_THE_FACT, ModelStatement
+from cellrepro.exchange.model_statement import ModelStatement
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.problem import Problem
 from cellrepro.exchange.signed.allowed_signers import AllowedSigner
@@ -102,7 +102,7 @@ class VerifiedModel:
     file: str
     """Name of the file."""
     build_type: str
-    """Whether it was written of a run, or is from elsewhere."""
+    """How it was written: of a run."""
     sha256: str
     """SHA-256 of the file in the statement."""
     tensors: str | None
@@ -135,8 +135,6 @@ class VerifiedModel:
         seen = f"{self.file} is not beside it"
         if self.is_here:
             seen = f"{self.file} is {'the' if self._is_meant else 'not the'} file that is meant"
-        if self.build_type == AFTER_THE_FACT:
-            return f"{seen}; how its network was trained is unknown, only what lies in it is said"
         return f"{seen}; its network was loaded back through Cellpose when it was written"
 
 

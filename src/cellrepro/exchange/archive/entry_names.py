@@ -12,6 +12,8 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.strict_json import cut
 from cellrepro.store.seal import SUMS
 
+EXPORT_ENDING = ".zip"
+"""Ending of an exported file; ``NAME.cellrepro.zip`` tells it from other zip files."""
 PASSPORTS_FILE = "passports.intoto.jsonl"
 CRATE_FILE = "ro-crate-metadata.json"
 """Describes the archive to other programs."""
@@ -20,13 +22,17 @@ Kind = Literal["whole", "run", "repeat", "kept", "input", "network"]
 """What a file belongs to: the archive itself, a run, a repeat, kept images, an image folder, or a
 network from which a run started."""
 
+REPEAT_NAME = (
+    "(?P<key>[0-9a-f]{16})/(?P<machine>[A-Za-z0-9][A-Za-z0-9_.-]{0,63}-[0-9a-f]{8})"
+    "/(?P<repeat>0|[1-9][0-9]{0,8})"
+)
+"""Pattern of KEY/MACHINE/REPEAT, as the folders of a store are named."""
 LONGEST_NAME = 1000
 """In bytes of UTF-8, about what Windows and macOS allow for a whole path."""
 _LONGEST_PART = 240  # bytes; file systems allow 255, and scratch files have longer names
 
 _KEY = "(?P<group>[0-9a-f]{16})"
 _PART = "[^/]+"
-_MACHINE = "[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
 _OF_REPEAT = (
     "manifest[.]json|SHA256SUMS|weights[.]safetensors|notebook[.]ipynb"
     f"|ledger(-ops|-draws)?[.]parquet|masks/{_PART}[.]tif|logs/{_PART}[.]txt"
@@ -34,9 +40,7 @@ _OF_REPEAT = (
 _PATTERNS: dict[Kind, re.Pattern[str]] = {
     "whole": re.compile(f"(?P<file>{SUMS}|{re.escape(PASSPORTS_FILE)}|{re.escape(CRATE_FILE)})"),
     "run": re.compile(f"runs/{_KEY}/(?P<file>spec[.]json|SHA256SUMS)"),
-    "repeat": re.compile(
-        f"runs/(?P<group>[0-9a-f]{{16}}/{_MACHINE}/(0|[1-9][0-9]{{0,8}}))/(?P<file>{_OF_REPEAT})"
-    ),
+    "repeat": re.compile(f"runs/(?P<group>{REPEAT_NAME})/(?P<file>{_OF_REPEAT})"),
     "kept": re.compile(f"data/{_KEY}/(?P<file>SHA256SUMS|{_PART}[.]tif)"),
     "input": re.compile(
         f"inputs/{_KEY}/(?P<file>((train|test)/)?{_PART}[.](?i:tif|tiff|png|jpg|jpeg))"

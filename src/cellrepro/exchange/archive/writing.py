@@ -1,10 +1,10 @@
-"""Writing an exported file: contents are read once to check them, and once to write them."""
+"""Writing an exported file: the same files give the same bytes, on every machine, at any time."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import zlib
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import IO
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.entry_names import EntryName, refuse_twins
-from cellrepro.exchange.archive.form import Entry, local_header, tail
 from cellrepro.progress import progress
 from cellrepro.progress_count import Progress
 from cellrepro.store.seal import SUMS, seal_text
@@ -22,6 +21,14 @@ from cellrepro.words import amount
 
 BLOCK = 2**20
 """Bytes of a content that are held in memory."""
+FIXED_DATE = (1980, 1, 1, 0, 0, 0)
+"""The earliest date of a zip, so that its bytes do not depend on the clock."""
+UNIX = 3
+"""The system that a zip names, also if it was written on another one."""
+PLAIN_FILE = 0o100644 << 16
+"""Mode of every file: never a link, never executable."""
+UTF8_NAME = 1 << 11
+"""The only flag of a file, also if its name is ASCII."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +99,12 @@ def write_archive(path: Path, files: Sequence[Outgoing], *, quiet: bool = False)
 
 def write_zip(path: Path, files: Sequence[Outgoing], *, label: str, quiet: bool) -> str:
     """Write a zip of these files in this order, whole or not at all; returns its SHA-256."""
-    done = BytesProgress(2 * sum(file.size for file in files), label, quiet=quiet)
-    with done.bar:
-        entries = [_checked(file, done) for file in files]
-        with whole_file(path) as scratch, scratch.open("wb") as stream:
-            return _write_all(stream, files, entries, done)
+    done = BytesProgress(sum(file.size for file in files), label, quiet=quiet)
+    with done.bar, whole_file(path) as scratch:
+        with zipfile.ZipFile(scratch, "w", zipfile.ZIP_STORED) as scratch_zip:
+            for file in files:
+                _add(file, scratch_zip, done)
+        return file_digest(scratch)
 
 
 def _in_order(files: Sequence[Outgoing]) -> list[Outgoing]:
@@ -114,42 +122,22 @@ def _in_order(files: Sequence[Outgoing]) -> list[Outgoing]:
     return sorted([sums, *files], key=lambda file: file.name.encode())
 
 
-def _checked(file: Outgoing, done: BytesProgress) -> Entry:
-    """Read a file and compare it with its digest."""
+def _add(file: Outgoing, scratch_zip: zipfile.ZipFile, done: BytesProgress) -> None:
+    """Add a file, and compare its content with its digest."""
+    entry = zipfile.ZipInfo(file.name, FIXED_DATE)
+    entry.create_system = UNIX
+    entry.external_attr = PLAIN_FILE
+    entry.file_size = file.size
     digest = hashlib.sha256()
-    crc = 0
-    size = 0
-    for block in file.blocks():
-        digest.update(block)
-        crc = zlib.crc32(block, crc)
-        size += len(block)
-        done.add(len(block))
+    with scratch_zip.open(entry, "w") as stream:
+        entry.flag_bits |= UTF8_NAME  # only now: `open` resets the flags
+        for block in file.blocks():
+            digest.update(block)
+            stream.write(block)
+            done.add(len(block))
     if digest.hexdigest() != file.digest:
         raise Damaged(
             f"{file.shown} is damaged: its SHA-256 begins with {digest.hexdigest()[:12]}, and that "
             f"of the file that was stored with {file.digest[:12]}; copy the store again, or run it "
             "again"
         )
-    return Entry(file.name, size, crc)
-
-
-def _write_all(
-    stream: IO[bytes], files: Sequence[Outgoing], entries: Sequence[Entry], done: BytesProgress
-) -> str:
-    digest = hashlib.sha256()
-
-    def write(block: bytes) -> None:
-        stream.write(block)
-        digest.update(block)
-
-    for file, entry in zip(files, entries, strict=True):
-        write(local_header(entry))
-        crc = 0
-        for block in file.blocks():
-            write(block)
-            crc = zlib.crc32(block, crc)
-            done.add(len(block))
-        if crc != entry.crc:
-            raise BadInput(f"{file.shown} changed while it was exported; export again")
-    write(tail(entries))
-    return digest.hexdigest()

@@ -13,7 +13,7 @@ from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.determinism import profiles
 from cellrepro.digests.digests import array_digest
-from cellrepro.exchange.bioimageio.measuring import Circumstances, MeasuredOutput
+from cellrepro.exchange.bioimageio.measuring import MeasuredOutput
 from cellrepro.exchange.bioimageio.tolerance import (
     SPECIFICATION_DEFAULT,
     HiddenObjects,
@@ -40,30 +40,25 @@ class Place:
     """Verdict on the masks that Cellpose makes of the outputs."""
     outputs: tuple[MeasuredOutput, ...] = field(repr=False)
 
-    @property
-    def circumstances(self) -> Circumstances:
-        """The circumstances of the first output."""
-        return self.outputs[0].circumstances
-
     @derived
     def machine(self) -> str:
         """Name of the machine."""
-        return self.circumstances.machine.name
+        return self.outputs[0].machine.name
 
     @derived
     def device(self) -> str:
         """Name of the processor or GPU."""
-        return self.circumstances.machine.device
+        return self.outputs[0].machine.device
 
     @derived
     def profile(self) -> str:
         """Name of the profile."""
-        return self.circumstances.profile
+        return self.outputs[0].profile
 
     @derived
     def threads(self) -> int:
         """Threads of PyTorch on the processor."""
-        return self.circumstances.threads
+        return self.outputs[0].threads
 
     @derived
     def processes(self) -> int:
@@ -178,8 +173,7 @@ def _by_place(outputs: Sequence[MeasuredOutput]) -> list[list[MeasuredOutput]]:
     """Group outputs by machine and profile, in the order of their first outputs."""
     by_place: dict[tuple[str, str], list[MeasuredOutput]] = {}
     for measured in outputs:
-        circumstances = measured.circumstances
-        place = circumstances.machine.name, circumstances.profile
+        place = measured.machine.name, measured.profile
         by_place.setdefault(place, []).append(measured)
     return list(by_place.values())
 

@@ -24,37 +24,34 @@ def tolerance_text(tolerance: Tolerance) -> str:
     return f"{relative}, absolute {tolerance.absolute_tolerance:.2g}, {share}"
 
 
-def machines_text(measured: MeasuredTolerance) -> str:
-    """On which machines a tolerance was measured, as the end of a sentence."""
-    by_machine: dict[tuple[str, str], list[Place]] = {}
+def machine_text(measured: MeasuredTolerance) -> str:
+    """On what a tolerance was measured, as the end of a sentence."""
+    by_device: dict[str, list[Place]] = {}
     for place in measured.places:
-        machine = place.circumstances.machine
-        by_machine.setdefault((machine.identity, _device_text(place)), []).append(place)
+        by_device.setdefault(_device_text(place), []).append(place)
     described = [
-        f"{places[0].circumstances.machine.label} ({device}; profiles "
-        f"{joined([_profile_text(place) for place in places])})"
-        for (_, device), places in by_machine.items()
+        f"{device}; profiles {joined([_profile_text(place) for place in places])}"
+        for device, places in by_device.items()
     ]
-    n_machines = len({identity for identity, _ in by_machine})
-    has_gpu = any(place.circumstances.machine.cuda for place in measured.places)
+    has_gpu = any(place.outputs[0].machine.cuda for place in measured.places)
     without = "" if has_gpu else "; no NVIDIA GPU was among them"
     return (
         f"taken from {amount(measured.n_outputs, 'measurement')}, each in a process of its own, on "
-        f"{amount(n_machines, 'machine')}: {'; '.join(described)}{without}"
+        f"one machine, {measured.places[0].outputs[0].machine.label} "
+        f"({'; '.join(described)}){without}"
     )
 
 
 def _device_text(place: Place) -> str:
     """A device and its version of PyTorch."""
-    machine = place.circumstances.machine
+    machine = place.outputs[0].machine
     cuda = "" if machine.cuda is None else f", CUDA {machine.cuda}"
     return f"{machine.device}, PyTorch {machine.versions.get('torch', 'unknown')}{cuda}"
 
 
 def _profile_text(place: Place) -> str:
-    circumstances = place.circumstances
-    threads = {measured.circumstances.threads for measured in place.outputs}
-    return f"{circumstances.profile} with {amount(max(threads), 'thread')}"
+    threads = max(measured.threads for measured in place.outputs)
+    return f"{place.profile} with {amount(threads, 'thread')}"
 
 
 def hiding_text(hidden: HiddenObjects) -> str:
@@ -107,22 +104,11 @@ def default_text(measured: MeasuredTolerance) -> str:
     return f"What counts where a package says nothing (0.001, 0.001, 100 per million) {holds}."
 
 
-def not_measured_text(not_possible: Mapping[str, str]) -> str:
-    """The profiles that this machine lacks; empty if it has all."""
-    if not not_possible:
-        return ""
-    return f"Not to be had where the package was made: {joined(list(not_possible))}."
-
-
-def measure_there(not_possible: Mapping[str, str]) -> list[str]:
-    """How to measure the profiles that this machine lacks, in a line; none if it has all."""
+def not_measured(not_possible: Mapping[str, str]) -> list[str]:
+    """The profiles that this machine lacks, in a sentence; none if it has all."""
     if not not_possible:
         return []
-    names = ", ".join(not_possible)
-    return [
-        f"not to be had on this machine: {names}; measure there with `cellrepro export RUN "
-        "NAME.measured.safetensors --bioimageio`, and give the file with --measured"
-    ]
+    return [f"Not to be had where the package was made: {joined(list(not_possible))}."]
 
 
 def place_lines(places: Sequence[Place]) -> list[str]:

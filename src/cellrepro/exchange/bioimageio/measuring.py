@@ -30,23 +30,14 @@ REFERENCE_PROFILE = "cpu"
 
 
 @dataclass(frozen=True)
-class Circumstances:
-    """Where and how an output was computed."""
+class MeasuredOutput:
+    """One output of the network, which a process of its own has computed."""
 
     machine: MachineRecord
     profile: str
     """Name of the profile."""
-    repeat: int
-    """From 0; each in a process of its own."""
     threads: int
     """Threads of PyTorch on the processor."""
-
-
-@dataclass(frozen=True)
-class MeasuredOutput:
-    """One output of the network."""
-
-    circumstances: Circumstances
     output: NDArray[np.float32]
     """Flows in y and x, and the logit of being cell."""
 
@@ -115,7 +106,7 @@ def measure(
         for profile in chosen:
             try:
                 profile.check_device()
-                outputs += [_measured(test, profile, index) for index in range(n_processes)]
+                outputs += [_measured(test, profile) for _ in range(n_processes)]
             except NotPossibleHere as error:
                 not_possible[profile.name] = str(error)
             bar.advance(profile.name)
@@ -124,15 +115,15 @@ def measure(
     return Measurements(tuple(outputs), not_possible)
 
 
-def _measured(test: PackagedTest, profile: Profile, repeat: int) -> MeasuredOutput:
+def _measured(test: PackagedTest, profile: Profile) -> MeasuredOutput:
     return in_child(
-        functools.partial(output_of, test=test, repeat=repeat),
+        functools.partial(output_of, test=test),
         Setup(profile, mode="fast", seed=0),
         label=f"running the network of the package under profile {profile.name!r}",
     )
 
 
-def output_of(child: Child, *, test: PackagedTest, repeat: int) -> MeasuredOutput:
+def output_of(child: Child, *, test: PackagedTest) -> MeasuredOutput:
     """Runs in a child process: run the network as ``bioimageio.core`` does."""
     import torch
     from safetensors.torch import load_file
@@ -147,10 +138,9 @@ def output_of(child: Child, *, test: PackagedTest, repeat: int) -> MeasuredOutpu
         network.to(device).eval()
         with torch.no_grad():
             output = network(torch.from_numpy(test.scaled).to(device)).cpu().numpy()
-        circumstances = Circumstances(
+        return MeasuredOutput(
             machine=this_machine.machine(device, numeric_class(profile, device)["name"]),
             profile=profile.name,
-            repeat=repeat,
             threads=torch.get_num_threads(),
+            output=output,
         )
-    return MeasuredOutput(circumstances, output)

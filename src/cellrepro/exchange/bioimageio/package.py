@@ -1,4 +1,4 @@
-"""Export of a run as a package of bioimage.io, and the measurements for one made elsewhere."""
+"""Export of a run as a package of bioimage.io."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.writing import Outgoing, write_zip
 from cellrepro.exchange.bioimageio import measured_words
 from cellrepro.exchange.bioimageio.credits import Credits
-from cellrepro.exchange.bioimageio.measured_file import MeasuredSubject, read_measured
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place, judge_outputs
 from cellrepro.exchange.bioimageio.measuring import USUAL_REPEATS
 from cellrepro.exchange.bioimageio.package_files import Package
@@ -77,10 +76,10 @@ class BioimageioPackage(Result):
         return self._judged.hidden
 
     def sentence(self) -> str:
-        """Say the tolerance, on which machines it was measured, and what it could hide."""
+        """Say the tolerance, on what it was measured, and what it could hide."""
         return (
             f"{self.file.name}: {measured_words.tolerance_text(self.tolerance)}; "
-            f"{measured_words.machines_text(self._judged)}. "
+            f"{measured_words.machine_text(self._judged)}. "
             f"{measured_words.hiding_text(self.hidden)}"
         )
 
@@ -92,7 +91,7 @@ class BioimageioPackage(Result):
         """Give the tolerance with all that it rests on, and what is missing."""
         (run,) = self.runs
         judged = self._judged
-        machines = measured_words.machines_text(judged)
+        machines = measured_words.machine_text(judged)
         return [
             f"{self.file}: network of {run}",
             f"tolerance: {measured_words.tolerance_text(self.tolerance)}",
@@ -102,7 +101,7 @@ class BioimageioPackage(Result):
             f"  {measured_words.factor_text(judged)}",
             f"  {measured_words.default_text(judged)}",
             measured_words.hiding_text(self.hidden),
-            *measured_words.measure_there(self.not_possible),
+            *measured_words.not_measured(self.not_possible),
             *self.missing,
         ]
 
@@ -118,7 +117,6 @@ def export_bioimageio(
     image: str | None = None,
     profiles: Sequence[str] | None = None,
     repeats: int = USUAL_REPEATS,
-    measured: Sequence[str | Path] = (),
     factor: float = USUAL_FACTOR,
     store: str | Path = defaults.STORE,
     quiet: bool = False,
@@ -147,8 +145,6 @@ def export_bioimageio(
         float32 that this machine has.
     repeats : int
         Processes under each profile.
-    measured : sequence of str or Path
-        Files that `measure_bioimageio` has written on other machines.
     factor : float
         By which the largest measured difference is multiplied; at least 1.
     store : str or Path
@@ -180,15 +176,8 @@ def export_bioimageio(
     with tempfile.TemporaryDirectory(prefix="cellrepro-") as scratch:
         subject = packaged_run(repeat, opened_store, image=image, scratch=Path(scratch))
         measurements = subject.measured(profiles, repeats=repeats, quiet=quiet)
-        identity = MeasuredSubject.of(subject.test)
-        shape = measurements.outputs[0].output.shape
-        elsewhere = [
-            output
-            for path in measured
-            for output in read_measured(Path(path), identity, shape=shape)
-        ]
         judged = judge_outputs(
-            [*measurements.outputs, *elsewhere],
+            measurements.outputs,
             repeat.spec.settings,
             factor=factor,
             smallest_object=subject.smallest_object(),

@@ -16,8 +16,7 @@ from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bioimageio import measured_words
 from cellrepro.exchange.bioimageio.credits import Credits
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place
-from cellrepro.exchange.bioimageio.packaged_run import PackagedRun
-from cellrepro.exchange.bioimageio.packaged_weights import NETWORK_FILE
+from cellrepro.exchange.bioimageio.packaged_run import NETWORK_FILE, PackagedRun
 from cellrepro.exchange.bioimageio.readme import ReadmeFacts, readme_text
 from cellrepro.exchange.bioimageio.resource_description import (
     COVER,
@@ -36,7 +35,7 @@ from cellrepro.exchange.bioimageio.resource_description import (
 )
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.cellpose_check import write_torch_file
-from cellrepro.exchange.current_passports import attestations_of
+from cellrepro.exchange.kept_passports import attestations_of
 from cellrepro.results import json_names, plain
 from cellrepro.store.store import Store
 
@@ -81,17 +80,15 @@ class Package:
     @property
     def _versions(self) -> Mapping[str, str]:
         """Versions of the libraries that computed the test output."""
-        return self.judged.places[0].circumstances.machine.versions
+        return self.judged.places[0].outputs[0].machine.versions
 
     def _readme_facts(self) -> ReadmeFacts:
         return ReadmeFacts(
             name=self.title,
-            repeat=self.subject.repeat,
-            tile=self.subject.tile,
-            scaling=self.subject.scaling,
+            subject=self.subject,
             measured=self.judged,
             verdict=self._judgement.sentence(),
-            not_measured=measured_words.not_measured_text(self.not_possible),
+            not_possible=self.not_possible,
             passport=self._attestations[0].digest,
         )
 
@@ -116,7 +113,7 @@ class Package:
         return (
             f"Cellpose network of the run {self.subject.repeat.spec.key} of cellrepro. Its "
             "reproducibility tolerance was "
-            f"{measured_words.machines_text(self.judged)}"
+            f"{measured_words.machine_text(self.judged)}"
         )[:1024]
 
     def _own_words(self) -> dict[str, object]:
@@ -142,7 +139,7 @@ class Package:
                 "x": self.subject.tile.x,
             },
             "tolerance": {
-                "sentence": measured_words.machines_text(judged),
+                "sentence": measured_words.machine_text(judged),
                 "largest_difference": judged.difference,
                 "factor": judged.factor,
                 "factor_needed": judged.factor_needed,
@@ -156,7 +153,7 @@ class Package:
 
 
 def _place_record(place: Place) -> dict[str, object]:
-    machine = place.circumstances.machine
+    machine = place.outputs[0].machine
     shown = {name: plain(getattr(place, name)) for name in json_names(Place)}
     return {**shown, "cuda": machine.cuda, "versions": dict(machine.versions)}
 

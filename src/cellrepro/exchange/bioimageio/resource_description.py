@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.bioimageio.credits import CELLPOSE_PAPERS, Citation, Credits
-from cellrepro.exchange.bioimageio.input_tile import TILE_SIZE, InputTile, Scaling
+from cellrepro.exchange.bioimageio.packaged_run import TILE_SIZE, InputTile, Scaling
 from cellrepro.exchange.bioimageio.tolerance import Tolerance
 
 FORMAT_VERSION = "0.5.14"

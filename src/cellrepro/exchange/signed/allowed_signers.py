@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.signed.keys import ED25519, OTHER_KINDS, PublicKey, decoded, small_text
+from cellrepro.exchange.signed.keys import ED25519, OTHER_KINDS, PublicKey, small_text
 
 SIGNERS_VARIABLE = "CELLREPRO_ALLOWED_SIGNERS"
 """Environment variable with the path of the list of allowed signers."""
@@ -108,7 +108,7 @@ def _signer(line: str) -> AllowedSigner | None:
         return None
     return AllowedSigner(
         principals=principals.strip('"'),
-        key=PublicKey.from_blob(decoded(encoded), comment=(comment or "").strip()),
+        key=PublicKey.from_base64(encoded, comment=(comment or "").strip()),
         namespaces=tuple(filter(None, options.get("namespaces", "").split(","))),
         valid_after=_moment(options.get("valid-after")),
         valid_before=_moment(options.get("valid-before")),

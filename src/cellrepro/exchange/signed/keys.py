@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.exchange.signed.wire import WireReader, wire_string
+from cellrepro.extras import absent, needs
 
 ED25519 = "ssh-ed25519"
 """OpenSSH's name of the only kind of key that is supported here."""
 OTHER_KINDS = re.compile(r"(sk-)?(ssh|ecdsa)-[\w@.-]+")
 """Names of kinds of keys that OpenSSH has beside it."""
 _MOST_BYTES = 2**20  # of a key file or a list of signers
-
-
+_BEFORE_THE_KEY = b"\0\0\0\x0bssh-ed25519\0\0\0\x20"
+"""The kind and the length of a key before its 32 bytes, as OpenSSH writes them (RFC 8709)."""
 _PUBLIC_KEY = "a public key of OpenSSH, as `ssh-keygen -t ed25519` makes one"
 
 
@@ -32,21 +32,21 @@ class PublicKey:
     """The last word of its line, usually ``USER@HOST``."""
 
     @classmethod
-    def from_blob(cls, blob: bytes, *, comment: str = "") -> PublicKey:
-        """Parse the bytes that OpenSSH writes in base64."""
-        reader = WireReader(blob)
-        kind = reader.string()
-        if kind != ED25519.encode():
-            raise ValueError(f"a key of the kind {kind[:40]!r}")
-        raw = reader.string()
-        if len(raw) != 32 or not reader.at_end:
+    def from_base64(cls, encoded: str, *, comment: str = "") -> PublicKey:
+        """Read the second word of its line."""
+        try:
+            blob = base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise ValueError(f"no base64: {error}") from error
+        raw = blob.removeprefix(_BEFORE_THE_KEY)
+        if raw == blob or len(raw) != 32:
             raise ValueError("no 32 bytes of an Ed25519 key")
         return cls(raw, comment)
 
     @property
     def blob(self) -> bytes:
         """The bytes that OpenSSH writes in base64."""
-        return wire_string(ED25519.encode()) + wire_string(self.raw)
+        return _BEFORE_THE_KEY + self.raw
 
     @property
     def fingerprint(self) -> str:
@@ -61,6 +61,7 @@ class PublicKey:
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
         """Whether the private key of this one made a signature over a message."""
+        refuse_without_cryptography()
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -71,6 +72,13 @@ class PublicKey:
         return True
 
 
+def refuse_without_cryptography() -> None:
+    """Refuse where the library that makes and checks signatures is not installed."""
+    missing = absent(["cryptography"])
+    if missing:
+        raise needs(missing, what="signing, or checking a signature,")
+
+
 def read_public_key(path: Path) -> PublicKey:
     """Read a ``.pub`` file of OpenSSH."""
     kind, _, rest = small_text(path, expected=_PUBLIC_KEY).strip().partition(" ")
@@ -78,7 +86,7 @@ def read_public_key(path: Path) -> PublicKey:
     if kind != ED25519:
         raise not_ed25519(path, kind if OTHER_KINDS.fullmatch(kind) else None)
     try:
-        return PublicKey.from_blob(decoded(encoded), comment=comment.strip())
+        return PublicKey.from_base64(encoded, comment=comment.strip())
     except ValueError as error:
         raise BadInput(
             f"{path} is a damaged public key ({error}); make it anew with "
@@ -118,11 +126,3 @@ def small_text(path: Path, *, expected: str) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadInput(f"{path} is no text ({error}); expected {expected}") from error
-
-
-def decoded(encoded: str) -> bytes:
-    """Decode base64; a ValueError says what is none."""
-    try:
-        return base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"no base64: {error}") from error

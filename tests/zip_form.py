@@ -1,9 +1,7 @@
-"""The one form of an exported file: a zip in which only names and contents can vary.
+"""The zip of an exported file, byte by byte: what tests change, as an attacker would.
 
-Files are stored uncompressed, one after the other; date, mode and flags are fixed; there are no
-comments, gaps or extra fields, except those of ZIP64 for large numbers. So all bytes outside of the
-contents, the skeleton, follow from the name, size and CRC of each file: the reader computes the
-skeleton again and accepts no other. That leaves no room for anything hidden or ambiguous.
+Cellrepro 0.1.0 wrote files so, and they must be read for ever. Python's zipfile writes the same
+bytes, except that it has the fields of ZIP64 from 2 GiB on.
 
 Records and fields are those of PKWARE's APPNOTE 6.3.10, sections 4.3 to 4.5.
 """
@@ -14,9 +12,6 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-
-EXPORT_ENDING = ".zip"
-"""Ending of an exported file; ``NAME.cellrepro.zip`` tells it from other zip files."""
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 DIRECTORY_RECORD = struct.Struct("<4s6H3I5H2I")
@@ -168,18 +163,6 @@ def _zip64_end(n_entries: int, directory_size: int, directory_offset: int) -> by
         directory_offset,
     )
     return record + _ZIP64_LOCATOR.pack(b"PK\x06\x07", 0, directory_offset + directory_size, 1)
-
-
-def zip64_directory_extent(before_end: bytes) -> tuple[int, int] | None:
-    """Offset and size of the central directory from the records of ZIP64; None without them."""
-    if len(before_end) < ZIP64_TAIL:
-        return None
-    fields = _ZIP64_END.unpack(before_end[-ZIP64_TAIL : -_ZIP64_LOCATOR.size])
-    return (fields[9], fields[8]) if fields[0] == b"PK\x06\x06" else None
-
-
-ZIP64_TAIL = _ZIP64_END.size + _ZIP64_LOCATOR.size
-"""Size of the records of ZIP64, which stand before the end record."""
 
 
 def _zip64_field(*numbers: int) -> bytes:
