@@ -9,7 +9,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,9 @@ from benchmarks.measuring import Extent, Figure, seconds_of
 
 if TYPE_CHECKING:
     from cellrepro.grid.grid_runs import GridRun
-    from cellrepro.grid.job import Job, Listener
+    from cellrepro.grid.job import Job
     from cellrepro.grid.points import Grid
+    from cellrepro.grid.status import JobReporter
 
 
 def grid(extent: Extent) -> Iterator[Figure]:
@@ -53,14 +53,13 @@ def jobs(extent: Extent) -> Iterator[Figure]:
     """What a worker of a cluster is sent for one spec, in a small grid and in a large one."""
     from cellrepro.grid.job import Job
     from cellrepro.grid.points import read_grid
-    from cellrepro.grid.sending import job_to_send
     from cellrepro.images.public_sets import provide_data
 
     n_few = 20
     n_many = extent.of(100, 1_000)
 
     def bytes_of_a_job(grid: Grid) -> int:
-        return len(pickle.dumps(job_to_send(Job(grid, grid.points[0]))))
+        return len(pickle.dumps(Job(grid, grid.points[0]).to_send()))
 
     with tempfile.TemporaryDirectory() as scratch:
         data = provide_data("synthetic", data_dir=Path(scratch, "data"), mirror=None)
@@ -112,16 +111,14 @@ def _share_of_the_driver(checked: Grid, seconds: float) -> float:
     from unittest.mock import patch
 
     from cellrepro.grid import grid, local_pool
-    from cellrepro.grid.status import JobProgress
 
     go_on = threading.Event()
 
-    def run_job(job: Job, listener: Listener) -> GridRun:
+    def run_job(job: Job, reporter: JobReporter) -> GridRun:
         """A job that waits, in the place of one that trains."""
-        progress = JobProgress(started=time.time(), notebook="notebook.ipynb")
-        listener.changed(progress)
+        reporter.report(started=time.time(), notebook="notebook.ipynb")
         while not go_on.wait(0.5):
-            listener.changed(replace(progress, done=1, total=12, text="epoch 1/12"))
+            reporter.report(done=1, total=12, text="epoch 1/12")
         return job.grid_run("done")
 
     with patch.object(local_pool, "run_job", run_job):

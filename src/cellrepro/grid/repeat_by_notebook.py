@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 
 from cellrepro.errors import CellreproError
-from cellrepro.grid.job import Job, ProgressReporter
+from cellrepro.grid.job import Job
 from cellrepro.grid.notebook_execution import execute
+from cellrepro.grid.status import JobReporter
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Event
 from cellrepro.process.grid_handover import (
@@ -56,13 +57,13 @@ class RepeatToMake:
         return self.job.grid.store.repeat(self.job.key, self.machine, self.index)
 
 
-def make_repeat(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
+def make_repeat(repeat: RepeatToMake, reporter: JobReporter) -> Repeat:
     """Make a repeat, or wait until another process has made it."""
 
     def wait_for_another_process() -> None:
-        if reporter.listener.stopped:
+        if reporter.is_stopped:
             raise CellreproError("stopped while another process was at the same repeat")
-        reporter.report(reporter.progress.model_copy(update={"text": "another process is at it"}))
+        reporter.report(text="another process is at it")
 
     job = repeat.job
     with job.grid.store.alone(job.key, repeat.machine, repeat.index, wait_for_another_process):
@@ -72,18 +73,18 @@ def make_repeat(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
         return _made_with_a_second_try(repeat, reporter)
 
 
-def _made_with_a_second_try(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
+def _made_with_a_second_try(repeat: RepeatToMake, reporter: JobReporter) -> Repeat:
     """Make a repeat; try once more if its process was killed, but not after an error."""
     try:
         return _try_to_make(repeat, reporter)
     except RunError as error:
-        if error.status not in LOST or reporter.listener.stopped:
+        if error.status not in LOST or reporter.is_stopped:
             raise
-        reporter.listener.say(f"again    {repeat.name}  {repeat.job.label}: {error}")
+        reporter.say(f"again    {repeat.name}  {repeat.job.label}: {error}")
     return _try_to_make(repeat, reporter)
 
 
-def _try_to_make(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
+def _try_to_make(repeat: RepeatToMake, reporter: JobReporter) -> Repeat:
     """Make a repeat; if its process was killed, find out whether memory was short."""
     n_killed_before = n_killed_for_memory()
     try:
@@ -96,7 +97,7 @@ def _try_to_make(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
         raise RunError("out-of-memory", sentence, label=repeat.label) from error
 
 
-def _make_and_store(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
+def _make_and_store(repeat: RepeatToMake, reporter: JobReporter) -> Repeat:
     """Execute the notebook for one repeat and store what it made, with the notebook."""
     job = repeat.job
     store = job.grid.store
@@ -104,12 +105,12 @@ def _make_and_store(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
     with store.staging() as folder:
         repeat_folder = (folder / "repeat").resolve()
         notebook = (folder / NOTEBOOK).resolve()
-        reporter.report(reporter.progress.model_copy(update={"notebook": str(notebook)}))
+        reporter.report(notebook=str(notebook))
         try:
             _execute(repeat, reporter, repeat_folder=repeat_folder, notebook=notebook)
             _check_that_it_was_made(repeat.name, repeat_folder)
         except Exception as error:
-            if reporter.listener.stopped:
+            if reporter.is_stopped:
                 raise
             refusal = _with_failure_kept(error, repeat, folder)
             if refusal is error:
@@ -122,7 +123,7 @@ def _make_and_store(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
 
 
 def _execute(
-    repeat: RepeatToMake, reporter: ProgressReporter, *, repeat_folder: Path, notebook: Path
+    repeat: RepeatToMake, reporter: JobReporter, *, repeat_folder: Path, notebook: Path
 ) -> None:
     """Execute the notebook in a child process."""
     job = repeat.job
@@ -132,8 +133,7 @@ def _execute(
         # A progress message that cannot be parsed is no reason to lose the repeat.
         with suppress(ValueError, TypeError, LookupError):
             parts = json.loads(event.text)
-            so_far = {name: parts[name] for name in ("done", "total", "text")}
-            reporter.report(reporter.progress.model_copy(update=so_far))
+            reporter.report(**{name: parts[name] for name in ("done", "total", "text")})
 
     variables = {
         HANDOVER_FOLDER_VARIABLE: str(repeat_folder),
@@ -152,7 +152,7 @@ def _execute(
         on_event=hear,
         variables=variables,
         minutes=job.minutes,
-        children=reporter.listener.children,
+        children=reporter.children,
     )
 
 

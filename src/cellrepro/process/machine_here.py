@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from cellrepro.errors import BadInput
 from cellrepro.libraries import has_library
 from cellrepro.process.calling import in_child, in_this_process
 from cellrepro.process.child import Child
+from cellrepro.process.children import Children
 from cellrepro.process.grid_handover import handover_folder
 from cellrepro.process.setup import Setup, only_gpu
 from cellrepro.store import installed_versions, machine_identity, this_machine
@@ -25,9 +25,16 @@ if TYPE_CHECKING:
 
 
 def machine_here(
-    profile: Profile, gpu: str | None = None, cellpose: str | None = None
+    profile: Profile,
+    gpu: str | None = None,
+    cellpose: str | None = None,
+    *,
+    children: Children | None = None,
 ) -> MachineRecord:
-    """Find out which machine a repeat would be of here; the answer is cached."""
+    """Find out which machine a repeat would be of here; the answer is cached.
+
+    It takes a child process, which ends with the other ``children``.
+    """
     can_answer_here = (
         handover_folder() is not None and cellpose is None and _was_started_for(profile)
     )
@@ -38,7 +45,9 @@ def machine_here(
         gpu=gpu,
         cellpose=cellpose,
     )
-    return _answered(question)
+    if question not in _ANSWERS:
+        _ANSWERS[question] = _answer(question, children)
+    return _ANSWERS[question]
 
 
 def _was_started_for(profile: Profile) -> bool:
@@ -63,14 +72,17 @@ class _Question:
     cellpose: str | None
 
 
-@functools.cache
-def _answered(question: _Question) -> MachineRecord:
+_ANSWERS: dict[_Question, MachineRecord] = {}
+
+
+def _answer(question: _Question, children: Children | None) -> MachineRecord:
     profile = Profile.model_validate_json(question.profile_settings)
     setup = Setup(profile, cellpose=question.cellpose)
     label = f"looking at this machine under profile {profile.name!r}"
     if question.in_this_process:
         return in_this_process(look, setup, label=label)
-    return in_child(look, setup, label=label, variables=only_gpu(question.gpu))
+    variables = only_gpu(question.gpu)
+    return in_child(look, setup, label=label, variables=variables, children=children)
 
 
 def look(child: Child) -> MachineRecord:
