@@ -271,10 +271,10 @@ def test_an_error_that_nobody_foresaw_ends_its_point_alone(write, store, monkeyp
     """And neither the others nor the table."""
     errors = [OSError(28, "No space left on device"), ValueError("half a line"), SystemExit(3)]
 
-    def in_child(task, setup, **options):
-        raise errors[task.keywords["parameters"]["seed"]]
+    def execute(notebook, output, parameters, **options):
+        raise errors[parameters["seed"]]
 
-    monkeypatch.setattr(repeat_by_notebook, "in_child", in_child)
+    monkeypatch.setattr(repeat_by_notebook, "execute", execute)
     runs = run_grid(read_grid(write(vary={"seed": [0, 1, 2]}), store=store), quiet=True)
     assert [run.status for run in runs] == ["disk-full", "failed", "failed"]
     assert "no space is left on the disk" in runs[0].reason

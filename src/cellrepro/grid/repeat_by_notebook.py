@@ -1,4 +1,4 @@
-"""One repeat of a job: made by its notebook in a child process, and stored with it.
+"""One repeat of a job: made by its notebook in a kernel of its own, and stored with it.
 
 A repeat whose process was killed is tried once more.
 """
@@ -10,24 +10,21 @@ import re
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from cellrepro.errors import CellreproError
 from cellrepro.grid.job import Job
 from cellrepro.grid.notebook_execution import execute
 from cellrepro.grid.status import JobReporter
-from cellrepro.process.calling import in_child
-from cellrepro.process.child import Event
 from cellrepro.process.grid_handover import (
     HANDOVER_FOLDER_VARIABLE,
     HANDOVER_REPEAT_VARIABLE,
     further_runs,
 )
 from cellrepro.process.process_ends import LOST, RunError, as_refusal, reworded
-from cellrepro.process.setup import only_gpu
+from cellrepro.process.setup import interpreter_for, only_gpu
 from cellrepro.progress import LINES_VARIABLE
-from cellrepro.progress_log import FILE_VARIABLE
+from cellrepro.progress_log import FILE_VARIABLE, followed
 from cellrepro.store.stored_run import MANIFEST, NOTEBOOK, Repeat
 from cellrepro.words import some
 
@@ -125,35 +122,36 @@ def _make_and_store(repeat: RepeatToMake, reporter: JobReporter) -> Repeat:
 def _execute(
     repeat: RepeatToMake, reporter: JobReporter, *, repeat_folder: Path, notebook: Path
 ) -> None:
-    """Execute the notebook in a child process."""
+    """Execute the notebook, whose kernel is the process that computes."""
     job = repeat.job
-    source = job.grid.notebook
+    progress_file = repeat_folder.with_name("progress.json")
 
-    def hear(event: Event) -> None:
+    def hear(text: str) -> None:
         # A progress message that cannot be parsed is no reason to lose the repeat.
         with suppress(ValueError, TypeError, LookupError):
-            parts = json.loads(event.text)
+            parts = json.loads(text)
             reporter.report(**{name: parts[name] for name in ("done", "total", "text")})
 
+    # Another version of Cellpose is for a child of the kernel.
+    setup = replace(job.point.plan.request.setup, cellpose=None)
     variables = {
         HANDOVER_FOLDER_VARIABLE: str(repeat_folder),
         HANDOVER_REPEAT_VARIABLE: repeat.name,
         LINES_VARIABLE: "lines",
-        FILE_VARIABLE: str(repeat_folder.with_name("progress.json")),
+        FILE_VARIABLE: str(progress_file),
         **only_gpu(job.gpu),
     }
-    # A notebook makes repeats 0 to N-1; those that are stored it does not make again.
-    parameters = {**job.point.parameters, "repeats": repeat.index + 1}
-    in_child(
-        partial(execute, notebook=source, output=notebook, parameters=parameters),
-        # Another version of Cellpose is for the child of the notebook.
-        replace(job.point.plan.request.setup, cellpose=None),
-        label=f"the notebook {source.name}",
-        on_event=hear,
-        variables=variables,
-        minutes=job.minutes,
-        children=reporter.children,
-    )
+    with followed(progress_file, hear):
+        execute(
+            job.grid.notebook,
+            notebook,
+            # A notebook makes repeats 0 to N-1; those that are stored it does not make again.
+            {**job.point.parameters, "repeats": repeat.index + 1},
+            environment=interpreter_for(setup).environment | variables,
+            children=reporter.children,
+            minutes=job.minutes,
+            handed_over=repeat_folder,
+        )
 
 
 def _check_that_it_was_made(name: str, repeat_folder: Path) -> None:

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
     from cellrepro.model.weight_sources import ModelSource
 
-EventKind = Literal["phase", "done", "found", "note", "now", "ready", "progress", "unanswered"]
+EventKind = Literal["phase", "done", "found", "note", "now", "ready", "unanswered"]
 """``phase``: name of the part that begins; ``done``: one part is finished; ``found``: one part was
 finished before this process began; ``note``: a sentence for the user; ``now``: how far it is, until
-the next; ``ready``: a rank can begin; ``progress``: progress of a grid's notebook, as JSON;
-``unanswered``: why no answer can be written.
+the next; ``ready``: a rank can begin; ``unanswered``: why no answer can be written.
 """
 
 NeedOfCellpose = Literal["needed", "welcome", "unused"]

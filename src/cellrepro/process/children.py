@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class Children:
@@ -16,7 +17,7 @@ class Children:
 
     def __init__(self) -> None:
         self.ended = False  # once true, a process that is started ends at once
-        self._running: set[subprocess.Popen[str]] = set()
+        self._running: set[subprocess.Popen[Any]] = set()
         self._lock = threading.Lock()
 
     def end(self) -> None:
@@ -27,7 +28,7 @@ class Children:
                 process.kill()
 
     @contextmanager
-    def having(self, process: subprocess.Popen[str]) -> Iterator[None]:
+    def having(self, process: subprocess.Popen[Any]) -> Iterator[None]:
         """Register a process for one block."""
         with self._lock:
             self._running.add(process)
