@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +34,6 @@ LOCK = Path(__file__).with_name("lab.lock")
 _OLDEST = (3, 10)
 _NEWEST = (3, 13)
 _MARK = ".cellrepro-lab"
-_PINNED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)==\S+")
-_OF_PYTORCH = re.compile(r"nvidia-|cuda-|triton")
 _GIGABYTES = {"Linux": 7}
 _GIGABYTES_ELSEWHERE = 3  # where PyTorch brings no CUDA
 
@@ -69,12 +66,7 @@ class Lab:
         return Path(sys.prefix).resolve() == self.folder.resolve()
 
 
-def make_lab(
-    folder: str | Path,
-    *,
-    python: str | None = None,
-    versions: Mapping[str, str] | None = None,
-) -> Lab:
+def make_lab(folder: str | Path, *, python: str | None = None) -> Lab:
     """Make the lab in a folder; `known_lab` finds it from then on."""
     target = Path(folder).expanduser().resolve()
     interpreter = python or sys.executable
@@ -89,10 +81,9 @@ def make_lab(
     _refuse_other_pythons(interpreter)
     _refuse_unwritable(target)
     with locked(beside_of_user(target), wait=True):
-        _bring_up_to_date(environment, interpreter, versions)
+        _bring_up_to_date(environment, interpreter)
     lab = Lab(target, __version__)
-    if versions is None:
-        _remember(lab)
+    _remember(lab)
     return lab
 
 
@@ -128,21 +119,17 @@ def _read_lab(folder: Path) -> Lab | None:
         return None
 
 
-def _bring_up_to_date(
-    environment: LockedEnvironment, interpreter: str, versions: Mapping[str, str] | None
-) -> None:
+def _bring_up_to_date(environment: LockedEnvironment, interpreter: str) -> None:
     """Install the lock and this package, unless exactly these are installed already."""
     uv = uv_command()
     try:
         with tempfile.TemporaryDirectory() as scratch:
             wheel = write_own_wheel(Path(scratch))
-            made: dict[str, object] = {
+            made = {
                 "version": __version__,
                 "lock": file_digest(LOCK),
                 "package": file_digest(wheel),
             }
-            if versions is not None:
-                made["versions"] = dict(versions)
             if environment.ready.exists():
                 if json.loads(environment.ready.read_text(encoding="utf-8")) == made:
                     return
@@ -150,10 +137,7 @@ def _bring_up_to_date(
             else:
                 _announce(environment.folder)
                 environment.make(interpreter, uv=uv)
-            if versions is None:
-                environment.install(uv=uv, verbose=sys.stderr.isatty())
-            else:
-                _install_versions(environment, wheel, versions, uv)
+            environment.install(uv=uv, verbose=sys.stderr.isatty())
             environment.install_package("--force-reinstall", str(wheel))
     except FolderTaken as failure:
         raise BadInput(str(failure)) from failure
@@ -161,34 +145,6 @@ def _bring_up_to_date(
         raise NotPossibleHere(str(failure)) from failure
     environment.compile_what_runs()
     write_whole(environment.ready, json.dumps(made, indent=1), replace=True)
-
-
-def _install_versions(
-    environment: LockedEnvironment, wheel: Path, versions: Mapping[str, str], uv: Sequence[str]
-) -> None:
-    """Install the lab with given versions of some packages, and the lock's of all others."""
-    pins = [f"{name}=={version}" for name, version in versions.items()]
-    is_had = environment.install_resolved(
-        [f"cellrepro[lab] @ {wheel.as_uri()}", *pins],
-        constraints=[*_of_the_lock({*versions})],
-        uv=uv,
-        verbose=sys.stderr.isatty(),
-    )
-    if not is_had:
-        raise SetUpFailed(
-            f"{', '.join(pins)} cannot be installed together for this Python and system: the lines "
-            "above say which of them is not to be had. A different Python may have it (--python), "
-            f"or a different kind of computer; {environment.again} begins anew"
-        )
-
-
-def _of_the_lock(without: Collection[str]) -> Iterator[str]:
-    """The pins of the lock, without some packages and without PyTorch's libraries for GPUs."""
-    for line in LOCK.read_text(encoding="utf-8").splitlines():
-        pinned = _PINNED.match(line)
-        if pinned is None or pinned["name"] in without or _OF_PYTORCH.match(pinned["name"]):
-            continue
-        yield line.removesuffix("\\").strip()
 
 
 def _announce(folder: Path) -> None:

@@ -146,28 +146,6 @@ class LockedEnvironment:
             without_uv.write_text(lock.replace(entry[0] if entry else "", ""), encoding="utf-8")
             self._run(*pip, "--require-hashes", "-r", str(without_uv))
 
-    def install_resolved(
-        self,
-        requirements: Sequence[str],
-        *,
-        constraints: Sequence[str],
-        uv: Sequence[str] = (),
-        verbose: bool = False,
-    ) -> bool:
-        """Install requirements with their dependencies; False where the resolver finds no solution.
-
-        The reason is on standard error.
-        """
-        quiet = () if verbose else ("--quiet",)
-        with_uv = [*uv, "pip", "install", *quiet, "--python", str(self.python)]
-        command = with_uv if uv else [str(self.python), *_PIP, *quiet]
-        with tempfile.TemporaryDirectory() as scratch:
-            file = Path(scratch, "constraints.txt")
-            file.write_text("".join(f"{line}\n" for line in constraints), encoding="utf-8")
-            return succeeds(*command, "--constraint", str(file), *requirements) or succeeds(
-                *command, *requirements
-            )
-
     def install_package(self, *what: str) -> None:
         """Install this package without dependencies, which the lock has."""
         self._run(str(self.python), *_PIP, "--quiet", "--no-deps", *what)
