@@ -17,9 +17,8 @@ from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.lab_elsewhere import handed_to
 from cellrepro.process import lab as labs
 from cellrepro.process import locked_environment
-from cellrepro.process.lab import LAB_VARIABLE, Lab, known_lab, make_lab
+from cellrepro.process.lab import LAB_VARIABLE, Lab, known_lab, make_lab, write_own_wheel
 from cellrepro.process.locked_environment import LockedEnvironment
-from cellrepro.process.own_wheel import write_own_wheel
 from test_setup_files import repack
 
 # A Python that does not find some modules, as where they were never installed.
@@ -64,7 +63,6 @@ def small_lock(tmp_path, monkeypatch):
     for variable in ("PIP_NO_INDEX", "UV_NO_INDEX", "UV_NO_CACHE"):
         monkeypatch.setenv(variable, "1")
     monkeypatch.setattr(labs, "LOCK", lock)
-    monkeypatch.setattr(labs, "uv_command", lambda: [])
     return lock
 
 
