@@ -11,7 +11,7 @@ from pathlib import Path
 from cellrepro.errors import CellreproError
 from cellrepro.grid.notebook_execution import execute
 from cellrepro.grid.packaged_files import find_notebook
-from cellrepro.process.children import Children
+from cellrepro.process.calling import Children
 from cellrepro.progress import print_line
 from cellrepro.show.which_runs import elsewhere
 from cellrepro.store.store import Store

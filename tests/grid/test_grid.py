@@ -18,7 +18,7 @@ from cellrepro.grid.grid import planned, run_grid
 from cellrepro.grid.notebook_execution import execute
 from cellrepro.grid.packaged_files import find_notebook
 from cellrepro.grid.points import read_grid
-from cellrepro.process.children import Children
+from cellrepro.process.calling import Children
 from cellrepro.process.grid_handover import HANDOVER_FOLDER_VARIABLE
 from cellrepro.run import plan_sources, repeats
 from cellrepro.store.store import Store

@@ -25,8 +25,7 @@ from cellrepro.grid.job_run import how_it_ended
 from cellrepro.grid.local_pool import CORE, LocalPool, Machine, Share
 from cellrepro.grid.points import read_grid
 from cellrepro.grid.status import board_of, standing
-from cellrepro.process.calling import in_child
-from cellrepro.process.children import Children
+from cellrepro.process.calling import Children, in_child
 from cellrepro.process.machine_here import look
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup

@@ -18,7 +18,7 @@ from cellrepro.grid.grid_runs import GridRun
 from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
 from cellrepro.grid.status import JobReporter
-from cellrepro.process.children import Children
+from cellrepro.process.calling import Children
 from cellrepro.store import machine_identity, nvidia_gpus
 from cellrepro.version import __version__
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from cellrepro.grid.grid_runs import GridRun, JobStatus
 from cellrepro.grid.point import Point
 from cellrepro.grid.points import Grid
-from cellrepro.process.children import Children
+from cellrepro.process.calling import Children
 from cellrepro.process.machine_here import machine_here
 from cellrepro.store.store import Store
 

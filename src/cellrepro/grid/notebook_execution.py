@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput, CellreproError
-from cellrepro.process.children import Children
+from cellrepro.process.calling import Children
 from cellrepro.process.grid_handover import read_ending
 from cellrepro.process.process_ends import RunError, Status
 

@@ -27,7 +27,7 @@ from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
 from cellrepro.grid.grid_runs import BAD_ENDINGS, GridRun, JobStatus
 from cellrepro.grid.job import Job
-from cellrepro.process.children import Children
+from cellrepro.process.calling import Children
 from cellrepro.progress_count import Progress
 from cellrepro.store import locks
 from cellrepro.store.store import Store

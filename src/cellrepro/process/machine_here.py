@@ -11,9 +11,8 @@ from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.determinism.profiles import Profile, cpu_capability
 from cellrepro.errors import BadInput
 from cellrepro.libraries import has_library
-from cellrepro.process.calling import in_child, in_this_process
+from cellrepro.process.calling import Children, in_child, in_this_process
 from cellrepro.process.child import Child
-from cellrepro.process.children import Children
 from cellrepro.process.grid_handover import handover_folder
 from cellrepro.process.setup import Setup, only_gpu
 from cellrepro.store import installed_versions, machine_identity, this_machine
