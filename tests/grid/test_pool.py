@@ -304,6 +304,21 @@ def test_ctrl_c(write, store, small_store):
 
 
 @pytest.mark.slow
+def test_a_second_ctrl_c_waits_for_nothing(write, store):
+    process = start("grid", write(vary={"seed": [0, 1]}), "--store", store, start_new_session=True)
+    family = []
+    until = time.monotonic() + 60
+    while not family and time.monotonic() < until:
+        time.sleep(0.05)
+        family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=5)
+    assert psutil.wait_procs(family, timeout=5)[1] == [], "a child went on by itself"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "status", "says"),
     [

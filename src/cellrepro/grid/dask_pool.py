@@ -58,6 +58,8 @@ class DaskPool:
         client.register_plugin(WorkerSetup(self._topic))
         wait_for_workers(self._n_workers, n_expected=n_expected, queue=queue)
         self.dashboard = self._dashboard()
+        self._identities: set[str] = set()
+        """Identities of the machines that have workers."""
 
     def _n_workers(self) -> int:
         return len(self._client.scheduler_info(n_workers=-1)["workers"])
@@ -69,6 +71,7 @@ class DaskPool:
     def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
         """Make a job for each point; with ``on``, for each point on each machine that it names."""
         workers = self._workers(grid)
+        self._identities = {name for worker in workers for name in worker.identities.all()}
         jobs: list[Job] = []
         for point in grid.points:
             job = Job(grid, point, minutes=minutes)
@@ -113,11 +116,6 @@ class DaskPool:
             board.hear(message["number"], message)
 
         self._client.subscribe_topic(self._topic, hear)
-        identities = {
-            identity
-            for worker in self._workers(jobs[0].grid)
-            for identity in worker.identities.all()
-        }
         runs: dict[int, GridRun] = {}
         at_workers: dict[int, Any] = {}
         try:
@@ -125,7 +123,7 @@ class DaskPool:
                 run = job.grid.store.run(job.key)
                 finished_on = None if run is None else _machine_with_all(run, job)
                 if finished_on is None:
-                    at_workers[number] = self._submit(number, job, run, identities)
+                    at_workers[number] = self._submit(number, job, run)
                 else:
                     runs[number] = job.grid_run("present", machine=finished_on)
                     board.ended(number, runs[number])
@@ -146,14 +144,14 @@ class DaskPool:
             raise
         return [runs[number] for number in range(len(jobs))]
 
-    def _submit(self, number: int, job: Job, run: Run | None, identities: Collection[str]) -> Any:
+    def _submit(self, number: int, job: Job, run: Run | None) -> Any:
         """Submit one job to the scheduler; gives Dask's future."""
         resources = {JOB_RESOURCE: 1.0}
         if job.point.plan.profile.kind == "cuda":
             resources[GPU_RESOURCE] = 1.0
         identity = job.machine_identity
         if run is not None:
-            identity = identity or _machine_that_began(run, identities)
+            identity = identity or _machine_that_began(run, self._identities)
         if identity:
             resources[machine_resource(identity)] = 1.0
         return self._client.submit(
