@@ -1,9 +1,9 @@
 """Make .venv from requirements.lock, every file held to its digest; `make setup` calls this.
 
-pip fetches uv, held to uv's own entry of the lock, and uv installs the lock in a tenth of pip's
-time; where there is no uv, pip installs everything. ``.venv/.cellrepro-setup`` is written first
-and ``.venv/.ready`` last, so a .venv with the first alone is what an interrupted set-up left: it is
-removed, and made anew. A .venv with neither is somebody's own, and stays. How it is made stands in
+uv installs the lock in a tenth of pip's time; where there is none, pip fetches it, held to its own
+entry of the lock. ``.venv/.cellrepro-setup`` is written first and ``.venv/.ready`` last, so a .venv
+with the first alone is what an interrupted set-up left: it is removed, and made anew. A .venv with
+neither is somebody's own, and stays. How it is made stands in
 ``src/cellrepro/process/locked_environment.py``, which `cellrepro setup` uses, too.
 """
 

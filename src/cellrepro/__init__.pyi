@@ -32,7 +32,7 @@ from .audits.torch_warning import explain_warning as explain_warning
 from .audits.training import audit_training as audit_training
 from .divergence.diverge import diverge as diverge
 from .divergence.growth import growth as growth
-from .show.notebook_watch import watch as watch
+from .show.watched_grids import watch as watch
 from .trace.check_dataset import check_dataset as check_dataset
 from .trace.check_repeatable import check_repeatable as check_repeatable
 from .trace.operation_audit import audit as audit

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import partial
 from pathlib import Path
 
 from cellrepro.errors import CellreproError
 from cellrepro.grid.notebook_execution import execute
 from cellrepro.grid.packaged_files import find_notebook
-from cellrepro.process.calling import in_child
-from cellrepro.process.children import Children
+from cellrepro.process.calling import Children
 from cellrepro.progress import print_line
 from cellrepro.show.which_runs import elsewhere
 from cellrepro.store.store import Store
@@ -36,7 +35,7 @@ def execute_notebooks(
         print_line(f"     {minutes(time.monotonic() - started):>8}  {output}")
         return output
 
-    with ThreadPoolExecutor(n_at_once) as pool:  # each thread only waits for its process
+    with ThreadPoolExecutor(n_at_once) as pool:  # each thread only listens to its kernel
         futures = [pool.submit(executed, name) for name in parameters_by_name]
         try:
             wait(futures)
@@ -90,9 +89,8 @@ def _notebook_parameters(
 def _execute_notebook(
     name: str, output: Path, parameters: Mapping[str, object], children: Children
 ) -> None:
-    """Execute a notebook of the package in a process of its own."""
-    task = partial(execute, notebook=find_notebook(name), output=output, parameters=parameters)
+    """Execute a notebook of the package, in a kernel of its own."""
     try:
-        in_child(task, None, label=f"the notebook {name}", children=children)
+        execute(find_notebook(name), output, parameters, environment=os.environ, children=children)
     except CellreproError as error:
         raise CellreproError(f"the notebook {name} failed: {error}; see {output}") from error

@@ -8,8 +8,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -89,20 +89,27 @@ class Lines(Progress):
             scratch.replace(path)
 
 
-def pass_on(send: Callable[[str], None]) -> None:
-    """Watch the file of `FILE_VARIABLE`, and send its text whenever that has changed."""
-    if FILE_VARIABLE not in os.environ:
-        return
-    path = Path(os.environ[FILE_VARIABLE])
+@contextmanager
+def followed(path: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    """Follow the file that `FILE_VARIABLE` names to another process, for one block.
 
-    def watch() -> None:
-        sent = ""
-        while True:
-            time.sleep(REFRESH_SECONDS)
+    Its text is told whenever it has changed.
+    """
+    is_over = threading.Event()
+
+    def follow() -> None:
+        told = ""
+        while not is_over.wait(REFRESH_SECONDS):
             with suppress(OSError):  # not there yet
                 text = path.read_text(encoding="utf-8")
-                if text != sent:
-                    send(text)
-                    sent = text
+                if text != told:
+                    tell(text)
+                    told = text
 
-    threading.Thread(target=watch, daemon=True).start()
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

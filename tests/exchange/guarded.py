@@ -13,7 +13,7 @@ import traceback
 from contextlib import redirect_stderr, redirect_stdout
 
 ALLOWED = os.path.realpath(sys.argv[-1])
-_OWN_CHILD = "from cellrepro.process.serving import serve; serve()"
+_OWN_CHILD = "from cellrepro.process.child import serve; serve()"
 _ONE_PATH = {"os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "os.utime", "os.chown"}
 _TWO_PATHS = {"os.rename", "os.link", "os.symlink"}
 _PROCESSES = {"os.exec", "os.posix_spawn", "os.system", "os.spawn", "os.startfile", "pty.spawn"}

@@ -30,16 +30,25 @@ def what_is_queued_is_given_up(wait_for_workers):
 
 
 @breaks(
-    "cellrepro.grid.slots:Queues.begin",
+    "cellrepro.grid.local_pool:Devices.begin",
     "Each point that runs has a GPU of its own.",
-    tests=["tests/grid/test_pool.py::test_slots_are_devices_and_cores"],
+    tests=["tests/grid/test_pool.py::test_a_job_has_its_gpus_or_its_share_of_cores"],
 )
 def two_points_share_a_gpu(begin):
     def fault(self):
         for number, taken in begin(self):
-            yield number, self.needs[number].slots[: len(taken)]
+            yield number, self._shares[number].devices[: len(taken)]
 
     return fault
+
+
+@breaks(
+    "cellrepro.grid.dask_worker:WorkerRecord.__init__",
+    "A worker that does not see the store is refused before anything is computed.",
+    tests=["tests/grid/test_cluster.py::test_a_worker_without_the_store_is_refused"],
+)
+def a_worker_without_the_store_is_taken(init):
+    return lambda self, **fields: init(self, **{**fields, "not_seen": ()})
 
 
 @breaks(

@@ -13,7 +13,7 @@ def a_killed_child_is_a_failure_of_the_lab(ended_with):
 
 
 @breaks(
-    "cellrepro.process.messages:event_in",
+    "cellrepro.process.child:event_in",
     "Half a line that a library prints hides no event of a child, and its end is told.",
     tests=["tests/run/test_run.py::test_whatever_a_child_prints_its_end_is_told"],
 )
@@ -36,7 +36,7 @@ def an_answer_is_lost_without_a_word(answer_after):
 
 
 @breaks(
-    "cellrepro.process.children:Children.end",
+    "cellrepro.process.calling:Children.end",
     "What was ended at Ctrl-C is said to be interrupted, not killed for want of memory.",
     tests=[
         "tests/grid/test_pool.py"

@@ -1,10 +1,9 @@
 """Many specs through headless notebooks: checked before, kept when they fail, never run twice."""
 
 import json
+import os
 import re
 import shutil
-import subprocess
-import sys
 import textwrap
 from types import SimpleNamespace
 
@@ -16,8 +15,10 @@ import yaml
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.grid.grid import planned, run_grid
+from cellrepro.grid.notebook_execution import execute
 from cellrepro.grid.packaged_files import find_notebook
 from cellrepro.grid.points import read_grid
+from cellrepro.process.calling import Children
 from cellrepro.process.grid_handover import HANDOVER_FOLDER_VARIABLE
 from cellrepro.run import plan_sources, repeats
 from cellrepro.store.store import Store
@@ -294,15 +295,8 @@ def test_kernels_that_start_at_once_share_no_port(tmp_path):
     """Two can be given one free TCP port; the second to take it dies."""
     ask = "from ipykernel import get_connection_info\nprint(get_connection_info())"
     notebook = write_notebook(tmp_path / "asks.ipynb", body=ask)
-    script = f"""
-        from pathlib import Path
-        from types import SimpleNamespace
-        from cellrepro.grid.notebook_execution import execute
-        child = SimpleNamespace(tell=print)
-        output = Path({str(tmp_path / "told.ipynb")!r})
-        execute(child, notebook=Path({str(notebook)!r}), output=output, parameters={{}})
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+    children = Children()
+    execute(notebook, tmp_path / "told.ipynb", {}, environment=os.environ, children=children)
     (told,) = nbformat.read(tmp_path / "told.ipynb", 4).cells[-1].outputs
     assert json.loads(told.text)["transport"] == "ipc"
 

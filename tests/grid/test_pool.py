@@ -1,7 +1,8 @@
-"""A grid on one machine: slots, endings, and kills at any moment."""
+"""A grid on one machine: devices, endings, and kills at any moment."""
 
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -17,15 +18,14 @@ import pytest
 import yaml
 
 from cellrepro.determinism.profiles import load
-from cellrepro.grid import local_pool, repeat_by_notebook, slots
-from cellrepro.grid.board_file import board_of
+from cellrepro.grid import local_pool, repeat_by_notebook
 from cellrepro.grid.grid import run_grid
 from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import how_it_ended
+from cellrepro.grid.local_pool import CORE, LocalPool, Machine, Share
 from cellrepro.grid.points import read_grid
-from cellrepro.grid.status import standing
-from cellrepro.process.calling import in_child
-from cellrepro.process.children import Children
+from cellrepro.grid.status import board_of, standing
+from cellrepro.process.calling import Children, in_child
 from cellrepro.process.machine_here import look
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup
@@ -69,7 +69,7 @@ def digests(store):
     }
 
 
-# -- slots ---------------------------------------------------------------------------------
+# -- devices -------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -77,14 +77,14 @@ def at_work(monkeypatch):
     """Jobs that last until they are let go, in the place of real ones; and two GPUs."""
     begun, go = [], threading.Event()
 
-    def run_job(job, listener):
+    def run_job(job, reporter):
         begun.append((job.key, job.gpu, time.monotonic()))
         go.wait(10)
         return job.grid_run("done")
 
     monkeypatch.setattr(local_pool, "run_job", run_job)
     monkeypatch.setattr(nvidia_gpus, "visible_gpus", lambda: ["GPU-one", "GPU-two"])
-    monkeypatch.setattr(slots.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    monkeypatch.setattr(local_pool.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     return begun, go
 
 
@@ -104,7 +104,7 @@ def at_work(monkeypatch):
         ),
     ],
 )
-def test_slots_are_devices_and_cores(write, store, at_work, vary, workers, at_once):
+def test_a_job_has_its_gpus_or_its_share_of_cores(write, store, at_work, vary, workers, at_once):
     begun, go = at_work
     several = {"notebook": "01_seeded_training", "fixed": {"batch_size": 2}}
     grid = read_grid(write(vary=vary, **(several if "ranks" in vary else {})), store=store)
@@ -121,40 +121,19 @@ def test_slots_are_devices_and_cores(write, store, at_work, vary, workers, at_on
         assert [key for key, _, _ in found] == keys[: len(found)]  # the order is fixed
 
 
-def test_a_thread_that_cannot_start_fails_its_job_alone(write, store, at_work, monkeypatch):
-    """The system may have none left; neither the grid nor its end waits for that job."""
-    _, go = at_work
-    start = threading.Thread.start
-    names = []
-
-    def start_all_but_the_first(thread):
-        names.append(thread.name)
-        if "_carry" in thread.name and sum("_carry" in name for name in names) == 1:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", start_all_but_the_first)
-    go.set()
-    grid = read_grid(write(vary={"seed": [0, 1, 2]}), store=store)
-    statuses = [run.status for run in run_grid(grid, quiet=True).runs]
-    assert statuses == ["failed", "done", "done"]
-
-
 def test_what_never_began_is_not_waited_for(write, store, at_work, monkeypatch):
-    """Ctrl-C between taking a job and starting its thread."""
-    grid = read_grid(write(vary={"seed": [0, 1]}), store=store)
-    monkeypatch.setattr(threading.Thread, "start", interrupt_the_pool(threading.Thread.start))
-    with pytest.raises(KeyboardInterrupt):
-        run_grid(grid)
+    """Ctrl-C, or a system without a free thread, between taking a job and starting its thread."""
+    start = threading.Thread.start
 
-
-def interrupt_the_pool(start):
     def interrupted(thread):
-        if "_carry" in thread.name:
+        if "ThreadPoolExecutor" in thread.name:
             raise KeyboardInterrupt
         start(thread)
 
-    return interrupted
+    grid = read_grid(write(vary={"seed": [0, 1]}), store=store)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_grid(grid)
 
 
 def test_every_job_of_every_grid_begins(small_data, store):
@@ -170,47 +149,61 @@ def test_every_job_of_every_grid_begins(small_data, store):
     for _ in range(200):
         gpus = tuple(f"GPU-{i}" for i in range(draw.randrange(4)))
         memory = round(draw.uniform(1e9, 400e9))
-        machine = slots.Machine(draw.randrange(2, 65), memory, gpus)
-        shared = machine.by_cores() if draw.random() < 0.8 else machine.by_number(3)
-        needs = {i: shared.need(draw.choice(kinds)) for i in range(draw.randrange(1, 60))}
-        queues = slots.Queues(shared, needs)
+        machine = Machine(draw.randrange(2, 65), memory, gpus)
+        pool = LocalPool(None if draw.random() < 0.8 else 3, machine)
+        shares = [pool.share(draw.choice(kinds)) for _ in range(draw.randrange(1, 60))]
+        devices = pool.devices(shares)
         begun, at_work = [], []
-        while len(begun) < len(needs) or at_work:
-            started = [number for number, _ in queues.begin()]
+        while len(begun) < len(shares):
+            started = [number for number, _ in devices.begin()]
             begun += started
             at_work += started
-            assert at_work, f"{queues.waiting()} wait for ever on {machine}"
+            assert at_work, f"{[*set(range(len(shares))) - {*begun}]} wait for ever on {machine}"
             for _ in range(draw.randint(1, len(at_work))):
-                queues.ended(at_work.pop(draw.randrange(len(at_work))))
-        for choice in {need.slots for need in needs.values()}:
-            of_one_queue = [number for number in begun if needs[number].slots == choice]
-            assert of_one_queue == sorted(of_one_queue)
+                devices.give_back(at_work.pop(draw.randrange(len(at_work))))
+        for choice in {share.devices for share in shares}:
+            of_one_choice = [number for number in begun if shares[number].devices == choice]
+            assert of_one_choice == sorted(of_one_choice)
 
 
 def test_no_device_waits_for_another_ones_jobs():
-    shared = slots.Machine(2, 10**12, ("GPU-one",)).by_cores()
-    processor = slots.Need(("cpu",), n_slots=1, amount=2 * slots.CORE)
-    gpu = slots.Need(("GPU-one",), n_slots=1, amount=1)
-    queues = slots.Queues(shared, dict(enumerate([processor, processor, gpu, gpu])))
-    assert list(queues.begin()) == [(0, ("cpu",)), (2, ("GPU-one",))]
-    queues.ended(2)
-    assert list(queues.begin()) == [(3, ("GPU-one",))]
-    assert queues.waiting() == [1]
+    processor = Share(("cpu",), amount=2 * CORE)
+    gpu = Share(("GPU-one",))
+    pool = LocalPool(None, Machine(2, 10**12, ("GPU-one",)))
+    devices = pool.devices([processor, processor, gpu, gpu])
+    assert list(devices.begin()) == [(0, ("cpu",)), (2, ("GPU-one",))]
+    devices.give_back(2)
+    assert list(devices.begin()) == [(3, ("GPU-one",))]
+    devices.give_back(0)
+    assert list(devices.begin()) == [(1, ("cpu",))]
+
+
+def test_small_jobs_do_not_overtake_a_large_one_for_ever():
+    """Two GPUs of which the second job needs both: the third, of any, waits behind it."""
+    pool = LocalPool(None, Machine(2, 10**12, ("GPU-one", "GPU-two")))
+    either = Share(pool._machine.gpus)
+    devices = pool.devices([either, Share(either.devices, n_devices=2), either])
+    assert list(devices.begin()) == [(0, ("GPU-one",))]
+    assert list(devices.begin()) == []
+    devices.give_back(0)
+    assert list(devices.begin()) == [(1, ("GPU-one", "GPU-two"))]
+    devices.give_back(1)
+    assert list(devices.begin()) == [(2, ("GPU-one",))]
 
 
 @pytest.mark.usefixtures("at_work")
 def test_all_gpus_or_the_first_that_is_free(write, store, monkeypatch):
     of_one_gpu = read_grid(write(vary={"seed": [0], "profile": ["cuda"]}), store=store)
-    (job,) = local_pool.LocalPool().jobs(of_one_gpu, None)
+    (job,) = LocalPool().jobs(of_one_gpu, None)
     assert job.gpu is None, "none has begun it, so whichever is free first takes it"
     path = write(vary={"seed": [0], "profile": ["cuda"]}, on="all")
-    jobs = local_pool.LocalPool().jobs(read_grid(path, store=store), None)
+    jobs = LocalPool().jobs(read_grid(path, store=store), None)
     assert [(job.gpu, job.machine_label) for job in jobs] == [
         ("GPU-one", "GPU 0"),
         ("GPU-two", "GPU 1"),
     ]
     monkeypatch.setattr(nvidia_gpus, "visible_gpus", lambda: [])
-    (job,) = local_pool.LocalPool().jobs(read_grid(path, store=store), None)
+    (job,) = LocalPool().jobs(read_grid(path, store=store), None)
     assert job.gpu is None
 
 
@@ -242,7 +235,7 @@ def test_what_is_ended_here_is_interrupted_and_not_killed_by_the_system():
 def test_a_grid_is_seen_from_its_first_moment(write, store):
     """Before anybody knows which machine this is, which takes seconds."""
     grid = read_grid(write(), store=store)
-    jobs = local_pool.LocalPool().jobs(grid, None)
+    jobs = LocalPool().jobs(grid, None)
     with progress(1, "grid", quiet=True) as bar, board_of(jobs, bar):
         until = time.monotonic() + 10
         while not standing(grid.store) and time.monotonic() < until:
@@ -263,14 +256,24 @@ def test_a_time_limit_ends_a_repeat_which_then_goes_on(write, store, wholeness):
     assert (status["ended"], status["rows"][0]["status"]) == (True, "time-limit")
 
 
+def test_a_job_is_as_large_in_a_large_grid(write, store):
+    """As a worker of a cluster is sent it."""
+
+    def n_bytes(n_seeds):
+        grid = read_grid(write(vary={"seed": [*range(n_seeds)]}), store=store)
+        return len(pickle.dumps(Job(grid, grid.points[0]).to_send()))
+
+    assert n_bytes(20) == n_bytes(2)
+
+
 def test_an_error_that_nobody_foresaw_ends_its_point_alone(write, store, monkeypatch):
     """And neither the others nor the table."""
     errors = [OSError(28, "No space left on device"), ValueError("half a line"), SystemExit(3)]
 
-    def in_child(task, setup, **options):
-        raise errors[task.keywords["parameters"]["seed"]]
+    def execute(notebook, output, parameters, **options):
+        raise errors[parameters["seed"]]
 
-    monkeypatch.setattr(repeat_by_notebook, "in_child", in_child)
+    monkeypatch.setattr(repeat_by_notebook, "execute", execute)
     runs = run_grid(read_grid(write(vary={"seed": [0, 1, 2]}), store=store), quiet=True)
     assert [run.status for run in runs] == ["disk-full", "failed", "failed"]
     assert "no space is left on the disk" in runs[0].reason
@@ -298,6 +301,21 @@ def test_ctrl_c(write, store, small_store):
     answer = run_command("grid", write(), "--store", store, "--json")
     assert answer.json["runs"][0]["status"] == "done"
     assert Store(store).runs()[0].repeats[0].manifest.training.resumed_at
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_waits_for_nothing(write, store):
+    process = start("grid", write(vary={"seed": [0, 1]}), "--store", store, start_new_session=True)
+    family = []
+    until = time.monotonic() + 60
+    while not family and time.monotonic() < until:
+        time.sleep(0.05)
+        family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=5)
+    assert psutil.wait_procs(family, timeout=5)[1] == [], "a child went on by itself"
 
 
 @pytest.mark.slow
@@ -402,18 +420,3 @@ def test_thirty_kills_at_random(write, store, small_store, wholeness):
     assert answer.code == 0, answer.err
     assert len(wholeness(store)) == 6
     assert {item.name for item in store.iterdir()} == {"runs", "data"}
-
-
-def test_a_look_at_the_queues_asks_for_each_of_them_once():
-    """However many jobs wait: the driver must not take the cores that it shares out."""
-    machine = slots.Machine(n_cores=2, memory=2**34)
-    shared = machine.by_cores()
-    one_core = slots.Need(("cpu",), n_slots=1, amount=slots.CORE)
-    asked = []
-    take = shared.take
-    shared.take = lambda need: asked.append(need) or take(need)
-    queues = slots.Queues(shared, dict.fromkeys(range(10_000), one_core))
-    assert len(list(queues.begin())) == 2
-    asked.clear()
-    assert list(queues.begin()) == []
-    assert len(asked) == 1

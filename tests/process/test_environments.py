@@ -13,7 +13,7 @@ import yaml
 
 from cellrepro.errors import NotPossibleHere
 from cellrepro.grid.parameter_names import options_by_name
-from cellrepro.process import cellpose_versions, uv
+from cellrepro.process import cellpose_versions, locked_environment
 from cellrepro.process.cellpose_versions import CACHE_VARIABLE, LOCK, python_of
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.segmentation_plan import plan_segmentation
@@ -35,8 +35,8 @@ def test_what_versions_cannot_do(small_data, tmp_path, invoke, monkeypatch):
     with pytest.raises(ValueError, match="unknown model 'cyto3'"):
         plan_segmentation(SegmentationOptions(data=small_data, model="cyto3"))
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setattr(uv.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(uv.shutil, "which", lambda name: None)
+    monkeypatch.setattr(locked_environment.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(locked_environment.shutil, "which", lambda name: None)
     with pytest.raises(NotPossibleHere, match="pip install uv"):
         python_of(OLD)
     assert not (tmp_path / "outputs").exists()

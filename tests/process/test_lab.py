@@ -14,16 +14,11 @@ import pytest
 import cellrepro
 from cellrepro import extras
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.exchange.bundle import read_bundle
-from cellrepro.exchange.lab_setup import make_lab_like
 from cellrepro.lab_elsewhere import handed_to
 from cellrepro.process import lab as labs
 from cellrepro.process import locked_environment
-from cellrepro.process.lab import LAB_VARIABLE, Lab, known_lab, make_lab
+from cellrepro.process.lab import LAB_VARIABLE, Lab, known_lab, make_lab, write_own_wheel
 from cellrepro.process.locked_environment import LockedEnvironment
-from cellrepro.process.own_wheel import write_own_wheel
-from cellrepro.store.store import Store
-from stores import add_run, three
 from test_setup_files import repack
 
 # A Python that does not find some modules, as where they were never installed.
@@ -68,7 +63,6 @@ def small_lock(tmp_path, monkeypatch):
     for variable in ("PIP_NO_INDEX", "UV_NO_INDEX", "UV_NO_CACHE"):
         monkeypatch.setenv(variable, "1")
     monkeypatch.setattr(labs, "LOCK", lock)
-    monkeypatch.setattr(labs, "uv_command", lambda: [])
     return lock
 
 
@@ -261,77 +255,3 @@ def test_the_lab_has_the_versions_of_development():
     for name in ("torch", "torchvision", "cellpose", "jupyterlab", "pyarrow", "uv"):
         (pin,) = [line for line in of_development if line.startswith(f"{name}==")]
         assert pin in of_lab
-
-
-@pytest.fixture
-def passport(tmp_path):
-    """Of a run that was made with three packages of certain versions."""
-    store = Store(tmp_path / "outputs")
-    run = add_run(store, [(1.0, three())])
-    file = tmp_path / "run.intoto.jsonl"
-    cellrepro.export_passports(run.key, file, store=store.root)
-    return file
-
-
-def test_a_lab_is_made_like_a_passport(tmp_path, passport, own_config, monkeypatch):
-    """Its numeric libraries are pinned, the rest is as in the lock; it is not the usual lab."""
-    asked = []
-    monkeypatch.setattr(labs, "uv_command", lambda: ["uv"])
-
-    def make(self, *_, **__):
-        self.folder.mkdir()
-        (self.folder / self.mark).touch()
-
-    monkeypatch.setattr(LockedEnvironment, "make", make)
-    monkeypatch.setattr(LockedEnvironment, "install_package", lambda *_: None)
-    monkeypatch.setattr(LockedEnvironment, "compile_what_runs", lambda _: None)
-
-    def install(_, requirements, *, constraints, **__):
-        asked.append((requirements, constraints))
-        return True
-
-    monkeypatch.setattr(LockedEnvironment, "install_resolved", install)
-    lab = make_lab_like(passport, tmp_path / "lab")
-    ((requirements, constraints),) = asked
-    versions = read_bundle(passport).passports[0].packages
-    assert requirements[1:] == [
-        f"{name}=={version}"
-        for name, version in sorted(versions.items())
-        if name not in ("python", "cellrepro")
-    ]
-    names = {line.partition("==")[0] for line in constraints}
-    assert "pandas" in names
-    assert not names & {*versions}
-    assert not [name for name in names if name.startswith("nvidia-cu")]
-    assert known_lab() is None
-    make_lab_like(passport, lab.folder)
-    assert len(asked) == 1  # nothing has changed since
-
-
-def test_versions_that_are_not_to_be_had(tmp_path, passport, own_config, monkeypatch):
-    monkeypatch.setattr(labs, "uv_command", lambda: ["uv"])
-    monkeypatch.setattr(LockedEnvironment, "make", lambda self, *_, **__: self.folder.mkdir())
-    monkeypatch.setattr(LockedEnvironment, "install_resolved", lambda *_, **__: False)
-    with pytest.raises(NotPossibleHere, match=r"cannot be installed together.*--python"):
-        make_lab_like(passport, tmp_path / "lab")
-
-
-def test_what_names_no_versions_makes_no_lab(tmp_path, passport, own_config):
-    text = passport.read_text()
-    forged = tmp_path / "forged.intoto.jsonl"
-    forged.write_text(text.replace("pkg:pypi/torch@", "pkg:pypi/torch@2%20--no-deps%20x"))
-    with pytest.raises(BadInput, match="names the version"):
-        make_lab_like(forged, tmp_path / "lab")
-    forged.write_text(text.replace("pkg:pypi/", "https://pypi.example/"))
-    with pytest.raises(BadInput, match="names no version"):
-        make_lab_like(forged, tmp_path / "lab")
-    with pytest.raises(BadInput, match="no such file"):
-        make_lab_like(tmp_path / "nothing.intoto.jsonl", tmp_path / "lab")
-    assert not (tmp_path / "lab").exists()
-
-
-def test_the_core_makes_a_lab_like_a_passport(tmp_path, own_config):
-    """It needs no PyTorch to read one."""
-    done = core("setup", tmp_path / "lab", "--like", tmp_path / "nothing.intoto.jsonl")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "no such file; expected a passport" in done.stderr

@@ -361,7 +361,7 @@ def test_a_child_ends_with_its_caller():
     """Its standard input closes when the caller goes, however it goes."""
     script = (
         "import time\n"
-        "from cellrepro.process.serving import end_with_caller\n"
+        "from cellrepro.process.child import end_with_caller\n"
         "end_with_caller()\n"
         "print('on', flush=True)\n"
         "time.sleep(60)"

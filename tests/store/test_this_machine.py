@@ -126,12 +126,12 @@ def test_a_machine_is_looked_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("CELLREPRO_CACHE", str(tmp_path))
     looks = []
 
-    def looked(question):
+    def looked(question, children):
         looks.append(question)
         return some_machine("here")
 
     monkeypatch.setattr(machine_here, "_looked", looked)
-    ask = machine_here._answered.__wrapped__  # as another process does: without this one's memory
+    ask = machine_here._answered  # as another process does: without this one's memory
     question = machine_here._Question("{}", None, False, None, None)
     assert [ask(question).label for _ in range(2)] == ["here", "here"]
     assert len(looks) == 1

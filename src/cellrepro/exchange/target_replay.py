@@ -48,7 +48,7 @@ def replay_target(
         _add_receipt(replayed, request.receipt, signer=signer, store=store)
         notes.append(f"the receipt was added to {request.receipt}")
     if replayed.verdict != Verdict.IDENTICAL:
-        notes += _advise_environment(replayed, store)
+        notes += _advise_environment(replayed)
     return replayed, notes
 
 
@@ -114,8 +114,8 @@ def _add_receipt(replayed: Replay, file: Path, *, signer: Signer | None, store: 
     keep_attestations(store, replayed.original, both)
 
 
-def _advise_environment(replayed: Replay, store: Store) -> Iterator[str]:
-    """If versions differ from the passport, say how to make an environment with those."""
+def _advise_environment(replayed: Replay) -> Iterator[str]:
+    """If versions differ from the passport, say which, and what to do."""
     differing = {
         name.removeprefix("versions."): values
         for name, values in replayed.environment.items()
@@ -123,9 +123,8 @@ def _advise_environment(replayed: Replay, store: Store) -> Iterator[str]:
     }
     if not differing:
         return
-    passport = keep_attestations(store, replayed.original, [replayed.passport.attestation])
     versions = [f"{name} {values.theirs}, not {values.here}" for name, values in differing.items()]
     yield (
-        f"the original was computed with other versions ({some(versions, 4)}): `cellrepro setup "
-        f"FOLDER --like {passport}` makes an environment with them, to compute it again there"
+        f"the original was computed with other versions ({some(versions, 4)}): to compute it again "
+        "with them, install them in an environment of its own, beside cellrepro[lab]"
     )

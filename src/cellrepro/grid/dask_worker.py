@@ -6,9 +6,8 @@ Its machine is a resource, too, so that a job for that machine waits for one of 
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,8 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from cellrepro.grid.grid_runs import GridRun
 from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
-from cellrepro.grid.sending import SentFiles, job_on_worker
-from cellrepro.grid.status import JobProgress
-from cellrepro.process.children import Children
+from cellrepro.grid.status import JobReporter
+from cellrepro.process.calling import Children
 from cellrepro.store import machine_identity, nvidia_gpus
 from cellrepro.version import __version__
 
@@ -36,6 +34,17 @@ _CHILDREN: dict[str, Children] = {}
 def machine_resource(identity: str) -> str:
     """Name of the resource of all workers on one machine."""
     return f"{_MACHINE_PREFIX}{identity}"
+
+
+def not_seen(worker: str, path: Path, store: Path) -> str:
+    """Say that a worker does not see what it needs, and what to do."""
+    return (
+        f"the worker {worker} does not see {path}; expected store, images, notebook and network "
+        "on a file system that all machines share, at the same paths. Where a machine shares none, "
+        "give the grid file there by itself, and bring its runs here: `cellrepro export FILE.yaml "
+        "runs.cellrepro.zip --weights --images` there, then `cellrepro import runs.cellrepro.zip "
+        f"--store {store}` here"
+    )
 
 
 @dataclass(frozen=True)
@@ -61,36 +70,21 @@ class MachineIdentities:
         return (self.processor,) if self.gpu is None else (self.processor, self.gpu)
 
 
-def _folder_of(worker: Any, topic: str) -> Path:
-    """A worker's folder for one grid, as two grids may have different files of one name."""
-    return Path(worker.local_directory) / topic
-
-
 class WorkerSetup(WorkerPlugin):
-    """Plugin of Dask that prepares every worker for a grid, also one that connects later."""
+    """Plugin of Dask that sets the resources of every worker, also of one that connects later."""
 
     idempotent = False
 
-    def __init__(self, topic: str, files: Mapping[str, bytes]) -> None:
+    def __init__(self, topic: str) -> None:
         self.name = topic
-        self.files = files
 
     async def setup(self, worker: Any) -> None:
-        """Write the files, and set the resources of the worker."""
-        folder = _folder_of(worker, self.name)
-        for name, content in self.files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+        """Set the resources of the worker."""
         resources = {machine_resource(identity): 1 for identity in MachineIdentities.here().all()}
         resources[JOB_RESOURCE] = 1
         if nvidia_gpus.visible_gpus() and GPU_RESOURCE not in worker.state.total_resources:
             resources[GPU_RESOURCE] = 1
         await worker.set_resources(**resources)  # by Dask's own rule, one argument each
-
-    def teardown(self, worker: Any) -> None:
-        """Remove the folder of the grid."""
-        shutil.rmtree(_folder_of(worker, self.name), ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -104,11 +98,11 @@ class WorkerRecord:
     identities: MachineIdentities
     resources: tuple[str, ...]
     """Names of its resources, without those of its machines."""
-    sees_store: bool
-    """Whether the driver's store lies at the same path there."""
+    not_seen: tuple[Path, ...]
+    """Those of the needed paths that are not there."""
 
 
-def describe_worker(area: Path, dask_worker: Any) -> WorkerRecord:
+def describe_worker(needed: Sequence[Path], dask_worker: Any) -> WorkerRecord:
     """Describe this worker."""
     resources = dask_worker.state.total_resources
     return WorkerRecord(
@@ -116,55 +110,21 @@ def describe_worker(area: Path, dask_worker: Any) -> WorkerRecord:
         version=__version__,
         identities=MachineIdentities.here(),
         resources=tuple(name for name in resources if not name.startswith(_MACHINE_PREFIX)),
-        sees_store=area.is_dir(),
+        not_seen=tuple(path for path in needed if not path.exists()),
     )
 
 
-@dataclass(frozen=True)
-class WorkerAnswer:
-    """The result of a job on a worker."""
+def run_job_on_worker(job: Job, area: Path, topic: str, number: int) -> GridRun:
+    """Carry a job out on this worker; ``area`` is a folder of the store that must be seen here."""
+    worker = get_worker()
+    if not area.is_dir():  # it has connected since all were asked
+        reason = not_seen(str(worker.name), job.grid.store.root, job.grid.store.root)
+        return job.grid_run("failed", reason=reason)
 
-    run: GridRun
-    """How the job ended; the folder is relative to the store."""
-    files: SentFiles | None
-    """The files that were made; None where the worker sees the store."""
+    def send(message: Mapping[str, Any]) -> None:
+        worker.log_event(topic, {"number": number, **message})
 
-
-def run_job_on_worker(job: Job, area: Path, topic: str, number: int) -> WorkerAnswer:
-    """Carry a job out on this worker, in the store or in a folder of its own."""
-    sees_store = area.is_dir()
-    if not sees_store:
-        job = job_on_worker(job, _folder_of(get_worker(), topic))
-    run = run_job(job, _EventSender(topic, number))
-    root = job.grid.store.root
-    return WorkerAnswer(
-        run=replace(run, folder=run.folder.relative_to(root)),
-        files=None if sees_store else SentFiles.of(job),
-    )
-
-
-class _EventSender:
-    """The listener of a job on a worker, which sends everything to the driver.
-
-    Events hold plain values alone, which Dask's own format can carry.
-    """
-
-    def __init__(self, topic: str, number: int) -> None:
-        self.children = _children_of(topic)
-        self._topic = topic
-        self._number = number
-        self._worker = get_worker()
-
-    @property
-    def stopped(self) -> bool:
-        return self.children.ended
-
-    def changed(self, progress: JobProgress) -> None:
-        event = {"number": self._number, "progress": progress.model_dump()}
-        self._worker.log_event(self._topic, event)
-
-    def say(self, line: str) -> None:
-        self._worker.log_event(self._topic, {"line": line})
+    return run_job(job, JobReporter(send, _children_of(topic)))
 
 
 def end_jobs(topic: str) -> None:

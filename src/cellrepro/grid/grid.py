@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole
-from cellrepro.grid.board import Board
-from cellrepro.grid.board_file import board_of
 from cellrepro.grid.grid_runs import GridRun, GridRuns
 from cellrepro.grid.job import Job
 from cellrepro.grid.local_pool import LocalPool
 from cellrepro.grid.points import Grid
+from cellrepro.grid.status import board_of
 from cellrepro.progress import progress
+
+if TYPE_CHECKING:
+    from cellrepro.grid.dask_pool import DaskPool
 
 
 def planned(grid: Grid) -> GridRuns:
@@ -32,7 +32,7 @@ def planned(grid: Grid) -> GridRuns:
 
 def _planned_run(job: Job) -> GridRun:
     try:
-        machine = job.machine
+        machine = job.machine()
     except CellreproError as error:
         return job.grid_run("not-here", reason=str(error))
     store = job.grid.store
@@ -65,7 +65,8 @@ def run_grid(
     minutes : float, optional
         That a repeat may take.
     scheduler : str, optional
-        Address of a Dask scheduler, ``tcp://HOST:PORT``, whose workers do the work.
+        Address of a Dask scheduler, ``tcp://HOST:PORT``, whose workers do the work. All see the
+        store, the images, the notebook and the network, at the same paths.
     slurm : str or Path, optional
         YAML file with the options of ``dask_jobqueue.SLURMCluster``, and ``jobs``, how many.
     quiet : bool
@@ -83,14 +84,24 @@ def run_grid(
     BadInput
         If the time is not more than 0, more than one of ``workers``, ``scheduler`` and ``slurm``
         is given, the Slurm file says something else, no scheduler answers, its workers have
-        a different version of cellrepro, or the grid's ``on`` names workers that are not there.
+        a different version of cellrepro or do not see the store, or the grid's ``on`` names
+        workers that are not there.
     NotPossibleHere
         Without Dask or Slurm where they are asked for; if no worker comes, or the scheduler is
         lost.
     """
     refuse_wrong_limits(workers=workers, minutes=minutes)
     with _pool(grid, workers=workers, scheduler=scheduler, slurm=slurm) as pool:
-        return _run_in(pool, grid, minutes, quiet=quiet)
+        jobs = pool.jobs(grid, minutes)
+        notices = dict.fromkeys(notice for point in grid.points for notice in point.plan.notices)
+        n_repeats = len(jobs) * grid.repeats
+        with (
+            progress(n_repeats, "grid", quiet=quiet) as bar,
+            board_of(jobs, bar, dashboard=pool.dashboard) as board,
+        ):
+            for notice in notices:
+                board.say(f"note: {notice}")
+            return GridRuns(tuple(pool.run(jobs, board)))
 
 
 def refuse_wrong_limits(*, workers: int | None, minutes: float | None) -> None:
@@ -101,38 +112,10 @@ def refuse_wrong_limits(*, workers: int | None, minutes: float | None) -> None:
         raise BadInput(f"minutes (--time-limit) is {minutes:g}; expected a number above 0")
 
 
-class Pool(Protocol):
-    """The machines that carry jobs out: `LocalPool` here, or `DaskPool` on a cluster."""
-
-    dashboard: str
-    """Address of Dask's dashboard; empty without Dask."""
-
-    def jobs(self, grid: Grid, minutes: float | None) -> list[Job]:
-        """Make the jobs of a grid: each point on the machines that are to carry it out."""
-
-    def begin(self, jobs: Sequence[Job], board: Board) -> Work:
-        """Begin the jobs, in this order."""
-
-
-class Work(Protocol):
-    """The jobs of one grid, in a pool."""
-
-    futures: list[Future[GridRun]]
-    """How each job ends, in the order of the jobs."""
-    look_seconds: float
-    """Seconds after which `advance` is called although no job has ended."""
-
-    def advance(self) -> None:
-        """Begin jobs as far as there is room; called when a job has ended, and now and then."""
-
-    def stop(self) -> None:
-        """Stop all jobs at once."""
-
-
 @contextmanager
 def _pool(
     grid: Grid, *, workers: int | None, scheduler: str | None, slurm: str | Path | None
-) -> Iterator[Pool]:
+) -> Iterator[LocalPool | DaskPool]:
     """Open the pool that the arguments of `run_grid` ask for."""
     if scheduler is None and slurm is None:
         yield LocalPool(workers)
@@ -156,50 +139,3 @@ def _pool(
     elif scheduler is not None:
         with pool_of_scheduler(grid, scheduler) as pool:
             yield pool
-
-
-def _run_in(pool: Pool, grid: Grid, minutes: float | None, *, quiet: bool) -> GridRuns:
-    """Carry a grid out in a pool, with a progress bar and a board."""
-    jobs = pool.jobs(grid, minutes)
-    notices = dict.fromkeys(notice for point in grid.points for notice in point.plan.notices)
-    n_repeats = len(jobs) * grid.repeats
-    with (
-        progress(n_repeats, "grid", quiet=quiet) as bar,
-        board_of(jobs, bar, dashboard=pool.dashboard) as board,
-    ):
-        for notice in notices:
-            board.say(f"note: {notice}")
-        work = pool.begin(jobs, board)
-        have_all_ended = False
-        try:
-            _wait_for_all(work)
-            have_all_ended = True
-        finally:
-            if not have_all_ended:  # interrupted, or the cluster is lost
-                board.stopped = True
-                work.stop()
-    return GridRuns(tuple(future.result() for future in work.futures))
-
-
-def _wait_for_all(work: Work) -> None:
-    """Let the work advance whenever a job has ended, until all have."""
-    ended: queue.SimpleQueue[Future[GridRun]] = queue.SimpleQueue()
-    for future in work.futures:
-        future.add_done_callback(ended.put)
-    n_left = len(work.futures)
-    while n_left:
-        work.advance()
-        n_left -= _n_ended(ended, work.look_seconds)
-
-
-def _n_ended(ended: queue.SimpleQueue[Future[GridRun]], seconds: float) -> int:
-    """Count the jobs that have ended since the last call; waits so long for the first."""
-    try:
-        ended.get(timeout=seconds)
-    except queue.Empty:
-        return 0
-    n_ended = 1
-    while not ended.empty():
-        ended.get()
-        n_ended += 1
-    return n_ended

@@ -1,16 +1,15 @@
-"""A job: one point of a grid and its machine; and the listener that is told of its progress."""
+"""A job: one point of a grid, and the machine that is to carry it out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from cellrepro.grid.grid_runs import GridRun, JobStatus
 from cellrepro.grid.point import Point
 from cellrepro.grid.points import Grid
-from cellrepro.grid.status import JobProgress
-from cellrepro.process.children import Children
+from cellrepro.process.calling import Children
 from cellrepro.process.machine_here import machine_here
+from cellrepro.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,6 @@ class Job:
     """Name for people of the machine that must carry it out; empty for any."""
     machine_identity: str = ""
     """Identity of that machine, see `cellrepro.store.machine_identity.identity`."""
-    stored_by_driver: frozenset[str] = frozenset()
-    """Repeats in the store of the command that sent the job, ``MACHINE/INDEX``."""
 
     @property
     def key(self) -> str:
@@ -42,11 +39,11 @@ class Job:
             return f"{self.point.label} on {self.machine_label}"
         return self.point.label
 
-    @property
-    def machine(self) -> str:
-        """The name of this machine as the job computes on it."""
+    def machine(self, children: Children | None = None) -> str:
+        """Find out the name of this machine as the job computes on it."""
         plan = self.point.plan
-        return machine_here(plan.profile, self.gpu, plan.request.setup.cellpose).name
+        cellpose = plan.request.setup.cellpose
+        return machine_here(plan.profile, self.gpu, cellpose, children=children).name
 
     def grid_run(self, status: JobStatus, *, machine: str = "", reason: str = "") -> GridRun:
         """Make the record of how it ended."""
@@ -59,32 +56,10 @@ class Job:
             reason=reason,
         )
 
+    def to_send(self) -> Job:
+        """Copy it for a worker, without the other points of its grid, so that it stays small.
 
-class Listener(Protocol):
-    """Is told of the progress of a job, and can stop it."""
-
-    children: Children
-    """The child processes of its grid."""
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the grid was stopped, so that a killed child is no failure."""
-
-    def changed(self, progress: JobProgress) -> None:
-        """Receive the progress of the job."""
-
-    def say(self, line: str) -> None:
-        """Print a line for the user."""
-
-
-class ProgressReporter:
-    """Holds the progress of a job, and passes each change on to its listener."""
-
-    def __init__(self, listener: Listener) -> None:
-        self.listener = listener
-        self.progress = JobProgress()
-
-    def report(self, progress: JobProgress) -> None:
-        """Replace the progress."""
-        self.progress = progress
-        self.listener.changed(progress)
+        The path of the store becomes absolute, as a worker has another current folder.
+        """
+        store = Store(self.grid.store.root.resolve())
+        return replace(self, grid=replace(self.grid, points=(), store=store))

@@ -1,4 +1,4 @@
-"""One repeat of a job: made by its notebook in a child process, and stored with it.
+"""One repeat of a job: made by its notebook in a kernel of its own, and stored with it.
 
 A repeat whose process was killed is tried once more.
 """
@@ -10,23 +10,21 @@ import re
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from cellrepro.errors import CellreproError
-from cellrepro.grid.job import Job, ProgressReporter
+from cellrepro.grid.job import Job
 from cellrepro.grid.notebook_execution import execute
-from cellrepro.process.calling import in_child
-from cellrepro.process.child import Event
+from cellrepro.grid.status import JobReporter
 from cellrepro.process.grid_handover import (
     HANDOVER_FOLDER_VARIABLE,
     HANDOVER_REPEAT_VARIABLE,
     further_runs,
 )
 from cellrepro.process.process_ends import LOST, RunError, as_refusal, reworded
-from cellrepro.process.setup import only_gpu
+from cellrepro.process.setup import interpreter_for, only_gpu
 from cellrepro.progress import LINES_VARIABLE
-from cellrepro.progress_log import FILE_VARIABLE
+from cellrepro.progress_log import FILE_VARIABLE, followed
 from cellrepro.store.stored_run import MANIFEST, NOTEBOOK, Repeat
 from cellrepro.words import some
 
@@ -56,13 +54,13 @@ class RepeatToMake:
         return self.job.grid.store.repeat(self.job.key, self.machine, self.index)
 
 
-def make_repeat(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
+def make_repeat(repeat: RepeatToMake, reporter: JobReporter) -> Repeat:
     """Make a repeat, or wait until another process has made it."""
 
     def wait_for_another_process() -> None:
-        if reporter.listener.stopped:
+        if reporter.is_stopped:
             raise CellreproError("stopped while another process was at the same repeat")
-        reporter.report(reporter.progress.model_copy(update={"text": "another process is at it"}))
+        reporter.report(text="another process is at it")
 
     job = repeat.job
     with job.grid.store.alone(job.key, repeat.machine, repeat.index, wait_for_another_process):
@@ -72,18 +70,18 @@ def make_repeat(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
         return _made_with_a_second_try(repeat, reporter)
 
 
-def _made_with_a_second_try(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
+def _made_with_a_second_try(repeat: RepeatToMake, reporter: JobReporter) -> Repeat:
     """Make a repeat; try once more if its process was killed, but not after an error."""
     try:
         return _try_to_make(repeat, reporter)
     except RunError as error:
-        if error.status not in LOST or reporter.listener.stopped:
+        if error.status not in LOST or reporter.is_stopped:
             raise
-        reporter.listener.say(f"again    {repeat.name}  {repeat.job.label}: {error}")
+        reporter.say(f"again    {repeat.name}  {repeat.job.label}: {error}")
     return _try_to_make(repeat, reporter)
 
 
-def _try_to_make(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
+def _try_to_make(repeat: RepeatToMake, reporter: JobReporter) -> Repeat:
     """Make a repeat; if its process was killed, find out whether memory was short."""
     n_killed_before = n_killed_for_memory()
     try:
@@ -96,7 +94,7 @@ def _try_to_make(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
         raise RunError("out-of-memory", sentence, label=repeat.label) from error
 
 
-def _make_and_store(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
+def _make_and_store(repeat: RepeatToMake, reporter: JobReporter) -> Repeat:
     """Execute the notebook for one repeat and store what it made, with the notebook."""
     job = repeat.job
     store = job.grid.store
@@ -104,12 +102,12 @@ def _make_and_store(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
     with store.staging() as folder:
         repeat_folder = (folder / "repeat").resolve()
         notebook = (folder / NOTEBOOK).resolve()
-        reporter.report(reporter.progress.model_copy(update={"notebook": str(notebook)}))
+        reporter.report(notebook=str(notebook))
         try:
             _execute(repeat, reporter, repeat_folder=repeat_folder, notebook=notebook)
             _check_that_it_was_made(repeat.name, repeat_folder)
         except Exception as error:
-            if reporter.listener.stopped:
+            if reporter.is_stopped:
                 raise
             refusal = _with_failure_kept(error, repeat, folder)
             if refusal is error:
@@ -122,38 +120,38 @@ def _make_and_store(repeat: RepeatToMake, reporter: ProgressReporter) -> Repeat:
 
 
 def _execute(
-    repeat: RepeatToMake, reporter: ProgressReporter, *, repeat_folder: Path, notebook: Path
+    repeat: RepeatToMake, reporter: JobReporter, *, repeat_folder: Path, notebook: Path
 ) -> None:
-    """Execute the notebook in a child process."""
+    """Execute the notebook, whose kernel is the process that computes."""
     job = repeat.job
-    source = job.grid.notebook
+    progress_file = repeat_folder.with_name("progress.json")
 
-    def hear(event: Event) -> None:
+    def hear(text: str) -> None:
         # A progress message that cannot be parsed is no reason to lose the repeat.
         with suppress(ValueError, TypeError, LookupError):
-            parts = json.loads(event.text)
-            so_far = {name: parts[name] for name in ("done", "total", "text")}
-            reporter.report(reporter.progress.model_copy(update=so_far))
+            parts = json.loads(text)
+            reporter.report(**{name: parts[name] for name in ("done", "total", "text")})
 
+    # Another version of Cellpose is for a child of the kernel.
+    setup = replace(job.point.plan.request.setup, cellpose=None)
     variables = {
         HANDOVER_FOLDER_VARIABLE: str(repeat_folder),
         HANDOVER_REPEAT_VARIABLE: repeat.name,
         LINES_VARIABLE: "lines",
-        FILE_VARIABLE: str(repeat_folder.with_name("progress.json")),
+        FILE_VARIABLE: str(progress_file),
         **only_gpu(job.gpu),
     }
-    # A notebook makes repeats 0 to N-1; those that are stored it does not make again.
-    parameters = {**job.point.parameters, "repeats": repeat.index + 1}
-    in_child(
-        partial(execute, notebook=source, output=notebook, parameters=parameters),
-        # Another version of Cellpose is for the child of the notebook.
-        replace(job.point.plan.request.setup, cellpose=None),
-        label=f"the notebook {source.name}",
-        on_event=hear,
-        variables=variables,
-        minutes=job.minutes,
-        children=reporter.listener.children,
-    )
+    with followed(progress_file, hear):
+        execute(
+            job.grid.notebook,
+            notebook,
+            # A notebook makes repeats 0 to N-1; those that are stored it does not make again.
+            {**job.point.parameters, "repeats": repeat.index + 1},
+            environment=interpreter_for(setup).environment | variables,
+            children=reporter.children,
+            minutes=job.minutes,
+            handed_over=repeat_folder,
+        )
 
 
 def _check_that_it_was_made(name: str, repeat_folder: Path) -> None:

@@ -1,8 +1,8 @@
 """Work in a process of its own, with the profile's environment.
 
-`in_child` starts a process that calls `cellrepro.process.serving.serve`, and listens to its events
-until it ends. What travels between the two is in `cellrepro.process.messages`. The child's standard
-input stays open: when it closes, the caller is gone, and the child ends.
+`in_child` starts a process that calls `cellrepro.process.child.serve`, and listens to its events
+until it ends. The child's standard input stays open: when it closes, the caller is gone, and the
+child ends.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from cellrepro.errors import CellreproError
-from cellrepro.process.child import Child, Event
-from cellrepro.process.children import Children
-from cellrepro.process.grid_handover import leave_ending
-from cellrepro.process.messages import (
+from cellrepro.process.child import (
     Answer,
+    Child,
+    Event,
     T,
     Task,
     event_in,
@@ -31,6 +30,7 @@ from cellrepro.process.messages import (
     read_answer,
     write_task,
 )
+from cellrepro.process.grid_handover import leave_ending
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup, interpreter_for
 from cellrepro.progress import progress
@@ -40,8 +40,40 @@ from cellrepro.progress_count import Progress
 # user may have a cellpose.py or random.py, leaves the path; Python's option -P came with 3.11.
 _SERVE = (
     "import sys; sys.path[:] = [path for path in sys.path if path]; "
-    "from cellrepro.process.serving import serve; serve()"
+    "from cellrepro.process.child import serve; serve()"
 )
+
+
+class Children:
+    """The child processes of one piece of work, so that all of them can be ended together.
+
+    Each grid has its own: to end one grid ends no process of another one.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False  # once true, a process that is started ends at once
+        self._running: set[subprocess.Popen[Any]] = set()
+        self._lock = threading.Lock()
+
+    def end(self) -> None:
+        """Kill all that run, and all that are started later."""
+        with self._lock:
+            self.ended = True
+            for process in self._running:
+                process.kill()
+
+    @contextmanager
+    def having(self, process: subprocess.Popen[Any]) -> Iterator[None]:
+        """Register a process for one block."""
+        with self._lock:
+            self._running.add(process)
+            if self.ended:
+                process.kill()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running.remove(process)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.process.locked_environment import program_in
-from cellrepro.process.uv import uv_command
+from cellrepro.process.locked_environment import program_in, uv_command
 from cellrepro.store.installed_versions import distributions
 from cellrepro.store.locks import locked
 from cellrepro.store.whole_files import write_whole
@@ -167,16 +166,7 @@ def _make(folder: Path, version: str, preferred: list[str]) -> None:
     _uv(version, "pip", "compile", requirements, "--generate-hashes", "--output-file", lock)
     environment = folder / "environment"
     _uv(version, "venv", "--python", sys.executable, environment)
-    _uv(
-        version,
-        "pip",
-        "install",
-        "--python",
-        environment,
-        "--require-hashes",
-        "--requirements",
-        lock,
-    )
+    _uv(version, "pip", "sync", "--python", environment, "--require-hashes", lock)
     lock.rename(folder / LOCK)
 
 

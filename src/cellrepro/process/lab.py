@@ -7,23 +7,24 @@ installed. The core finds it again, and starts there what it cannot do itself.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.process.locked_environment import FolderTaken, LockedEnvironment, SetUpFailed
-from cellrepro.process.own_wheel import write_own_wheel
-from cellrepro.process.uv import uv_command
 from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.whole_files import write_whole
 from cellrepro.version import __version__
@@ -35,8 +36,12 @@ LOCK = Path(__file__).with_name("lab.lock")
 _OLDEST = (3, 10)
 _NEWEST = (3, 13)
 _MARK = ".cellrepro-lab"
-_PINNED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)==\S+")
-_OF_PYTORCH = re.compile(r"nvidia-|cuda-|triton")
+_NAME = "cellrepro"
+_OF_A_CHECKOUT = ("notebooks", "grids")
+"""Folders that are inside of an installed package, and beside ``src/`` in a checkout."""
+_NO_DATE = (1980, 1, 1, 0, 0, 0)
+_METADATA = ("METADATA", "entry_points.txt")
+_WHEEL = "Wheel-Version: 1.0\nGenerator: cellrepro\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _GIGABYTES = {"Linux": 7}
 _GIGABYTES_ELSEWHERE = 3  # where PyTorch brings no CUDA
 
@@ -69,12 +74,7 @@ class Lab:
         return Path(sys.prefix).resolve() == self.folder.resolve()
 
 
-def make_lab(
-    folder: str | Path,
-    *,
-    python: str | None = None,
-    versions: Mapping[str, str] | None = None,
-) -> Lab:
+def make_lab(folder: str | Path, *, python: str | None = None) -> Lab:
     """Make the lab in a folder; `known_lab` finds it from then on."""
     target = Path(folder).expanduser().resolve()
     interpreter = python or sys.executable
@@ -89,10 +89,9 @@ def make_lab(
     _refuse_other_pythons(interpreter)
     _refuse_unwritable(target)
     with locked(beside_of_user(target), wait=True):
-        _bring_up_to_date(environment, interpreter, versions)
+        _bring_up_to_date(environment, interpreter)
     lab = Lab(target, __version__)
-    if versions is None:
-        _remember(lab)
+    _remember(lab)
     return lab
 
 
@@ -128,67 +127,31 @@ def _read_lab(folder: Path) -> Lab | None:
         return None
 
 
-def _bring_up_to_date(
-    environment: LockedEnvironment, interpreter: str, versions: Mapping[str, str] | None
-) -> None:
+def _bring_up_to_date(environment: LockedEnvironment, interpreter: str) -> None:
     """Install the lock and this package, unless exactly these are installed already."""
-    uv = uv_command()
     try:
         with tempfile.TemporaryDirectory() as scratch:
             wheel = write_own_wheel(Path(scratch))
-            made: dict[str, object] = {
+            made = {
                 "version": __version__,
                 "lock": file_digest(LOCK),
                 "package": file_digest(wheel),
             }
-            if versions is not None:
-                made["versions"] = dict(versions)
             if environment.ready.exists():
                 if json.loads(environment.ready.read_text(encoding="utf-8")) == made:
                     return
                 environment.ready.unlink()
             else:
                 _announce(environment.folder)
-                environment.make(interpreter, uv=uv)
-            if versions is None:
-                environment.install(uv=uv, verbose=sys.stderr.isatty())
-            else:
-                _install_versions(environment, wheel, versions, uv)
-            environment.install_package("--force-reinstall", str(wheel))
+                environment.make(interpreter)
+            environment.install(verbose=sys.stderr.isatty())
+            environment.install_package("--reinstall", str(wheel))
     except FolderTaken as failure:
         raise BadInput(str(failure)) from failure
     except SetUpFailed as failure:
         raise NotPossibleHere(str(failure)) from failure
     environment.compile_what_runs()
     write_whole(environment.ready, json.dumps(made, indent=1), replace=True)
-
-
-def _install_versions(
-    environment: LockedEnvironment, wheel: Path, versions: Mapping[str, str], uv: Sequence[str]
-) -> None:
-    """Install the lab with given versions of some packages, and the lock's of all others."""
-    pins = [f"{name}=={version}" for name, version in versions.items()]
-    is_had = environment.install_resolved(
-        [f"cellrepro[lab] @ {wheel.as_uri()}", *pins],
-        constraints=[*_of_the_lock({*versions})],
-        uv=uv,
-        verbose=sys.stderr.isatty(),
-    )
-    if not is_had:
-        raise SetUpFailed(
-            f"{', '.join(pins)} cannot be installed together for this Python and system: the lines "
-            "above say which of them is not to be had. A different Python may have it (--python), "
-            f"or a different kind of computer; {environment.again} begins anew"
-        )
-
-
-def _of_the_lock(without: Collection[str]) -> Iterator[str]:
-    """The pins of the lock, without some packages and without PyTorch's libraries for GPUs."""
-    for line in LOCK.read_text(encoding="utf-8").splitlines():
-        pinned = _PINNED.match(line)
-        if pinned is None or pinned["name"] in without or _OF_PYTORCH.match(pinned["name"]):
-            continue
-        yield line.removesuffix("\\").strip()
 
 
 def _announce(folder: Path) -> None:
@@ -265,3 +228,55 @@ def environment_for(lab: Lab, variables: Mapping[str, str]) -> dict[str, str]:
     left_out = ("PYTHONHOME", "__PYVENV_LAUNCHER__", "VIRTUAL_ENV")
     kept = {name: value for name, value in variables.items() if name not in left_out}
     return {**kept, LAB_VARIABLE: str(lab.folder)}
+
+
+# -- this package as a wheel -----------------------------------------------------------------
+
+
+def write_own_wheel(folder: Path) -> Path:
+    """Write a wheel of this package; equal files give equal bytes."""
+    distribution = metadata.distribution(_NAME)
+    of_metadata = f"{_NAME}-{distribution.version}.dist-info"
+    wheel = folder / f"{_NAME}-{distribution.version}-py3-none-any.whl"
+    contents = {name: file.read_bytes() for name, file in _package_files().items()}
+    for name in _METADATA:
+        contents[f"{of_metadata}/{name}"] = (distribution.read_text(name) or "").encode()
+    contents[f"{of_metadata}/WHEEL"] = _WHEEL.encode()
+    record = f"{of_metadata}/RECORD"
+    lines = [f"{name},{_digest(content)},{len(content)}\n" for name, content in contents.items()]
+    contents[record] = "".join([*lines, f"{record},,\n"]).encode()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, content in contents.items():
+            entry = zipfile.ZipInfo(name, date_time=_NO_DATE)  # equal files give an equal wheel
+            archive.writestr(entry, content, compress_type=zipfile.ZIP_DEFLATED)
+    return wheel
+
+
+def _package_files() -> dict[str, Path]:
+    """The files of the package by their names in a wheel."""
+    package = Path(__file__).resolve().parents[1]
+    files = {f"{_NAME}/{file.relative_to(package).as_posix()}": file for file in _below(package)}
+    for name in _OF_A_CHECKOUT:
+        beside = package.parents[1] / name
+        if not (package / name).is_dir() and beside.is_dir():
+            for file in _below(beside):
+                files[f"{_NAME}/{name}/{file.relative_to(beside).as_posix()}"] = file
+    return files
+
+
+def _below(folder: Path) -> list[Path]:
+    """The files below a folder, without bytecode and the checkpoints of Jupyter."""
+    return [
+        file
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+        and not any(
+            part == "__pycache__" or part.startswith(".") for part in file.relative_to(folder).parts
+        )
+    ]
+
+
+def _digest(content: bytes) -> str:
+    """SHA-256 as RECORD has it: base64 without padding."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest())
+    return f"sha256={digest.rstrip(b'=').decode()}"

@@ -1,4 +1,4 @@
-"""A virtual environment made from a lock: files checked against digests, finished or made anew.
+"""A virtual environment that uv makes from a lock, with digests: finished, or made anew.
 
 This file imports the standard library alone, as ``scripts/set_up.py`` runs it before anything is
 installed.
@@ -12,9 +12,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import util
 from pathlib import Path
 from typing import IO
 
@@ -33,7 +34,14 @@ IMPORTED = (  # by every training; pandas imports pyarrow
     "anywidget",
 )
 """Modules whose bytecode is left compiled."""
-_PIP = ("-m", "pip", "install", "--disable-pip-version-check")
+
+
+def uv_command() -> list[str]:
+    """The words that start uv, which makes environments; none where it is not installed."""
+    if util.find_spec("uv") is not None:
+        return [sys.executable, "-m", "uv"]
+    program = shutil.which("uv")
+    return [] if program is None else [program]
 
 
 class SetUpFailed(Exception):
@@ -80,15 +88,17 @@ class LockedEnvironment:
         """A file that is written last: without it the environment is not finished."""
         return self.folder / ".ready"
 
-    def make(self, python: str, *, uv: Sequence[str] = ()) -> None:
+    def make(self, python: str) -> None:
         """Make the environment, with pip in it and nothing else."""
         self._remove_unfinished()
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / self.mark).touch()
-        of_python = [python, "-m", "venv", str(self.folder)]
-        of_uv = [*uv, "venv", "--quiet", "--seed", "--allow-existing", "--python", python]
-        if not (succeeds(*of_python) or (uv and succeeds(*of_uv, str(self.folder)))):
-            raise self._failed(of_python)
+        uv = uv_command()
+        if uv:
+            options = ("--quiet", "--seed", "--allow-existing", "--python", python)
+            self._run(*uv, "venv", *options, str(self.folder))
+        else:
+            self._run(python, "-m", "venv", str(self.folder))
 
     def begin_again(self) -> None:
         """Mark a finished environment as begun and unfinished."""
@@ -124,53 +134,32 @@ class LockedEnvironment:
                 item.unlink()
         shutil.rmtree(folder)
 
-    def install(self, *, uv: Sequence[str] = (), verbose: bool = False) -> None:
-        """Install what the lock names with uv, or with pip where uv has no wheel."""
+    def install(self, *, verbose: bool = False) -> None:
+        """Install what the lock names, each file held to its digest."""
         quiet = () if verbose else ("--quiet",)
-        lock = self.lock.read_text(encoding="utf-8")
-        entry = re.search(r"^uv==(?:.*\\\n)*.*\n", lock, flags=re.MULTILINE)
-        pip = [str(self.python), *_PIP, *quiet]
-        with tempfile.TemporaryDirectory() as scratch:
-            if not uv and entry is not None:
-                uv_lock = Path(scratch, "uv.lock")
-                uv_lock.write_text(entry[0], encoding="utf-8")
-                # uv's entry alone and no building: some platforms have no wheel of it, and no Rust
-                if succeeds(*pip, "--only-binary=uv", "--require-hashes", "-r", str(uv_lock)):
-                    uv = [str(self.program("uv"))]
-            with_uv = [*uv, "pip", "install", *quiet, "--python", str(self.python)]
-            if uv and succeeds(*with_uv, "--require-hashes", "-r", str(self.lock)):
-                return
-            if uv or entry is not None:
-                sys.stderr.write("uv cannot install here, so pip does, which takes longer\n")
-            without_uv = Path(scratch, "without-uv.lock")
-            without_uv.write_text(lock.replace(entry[0] if entry else "", ""), encoding="utf-8")
-            self._run(*pip, "--require-hashes", "-r", str(without_uv))
-
-    def install_resolved(
-        self,
-        requirements: Sequence[str],
-        *,
-        constraints: Sequence[str],
-        uv: Sequence[str] = (),
-        verbose: bool = False,
-    ) -> bool:
-        """Install requirements with their dependencies; False where the resolver finds no solution.
-
-        The reason is on standard error.
-        """
-        quiet = () if verbose else ("--quiet",)
-        with_uv = [*uv, "pip", "install", *quiet, "--python", str(self.python)]
-        command = with_uv if uv else [str(self.python), *_PIP, *quiet]
-        with tempfile.TemporaryDirectory() as scratch:
-            file = Path(scratch, "constraints.txt")
-            file.write_text("".join(f"{line}\n" for line in constraints), encoding="utf-8")
-            return succeeds(*command, "--constraint", str(file), *requirements) or succeeds(
-                *command, *requirements
-            )
+        self._run_uv("install", *quiet, "--require-hashes", "-r", str(self.lock))
 
     def install_package(self, *what: str) -> None:
         """Install this package without dependencies, which the lock has."""
-        self._run(str(self.python), *_PIP, "--quiet", "--no-deps", *what)
+        self._run_uv("install", "--quiet", "--no-deps", *what)
+
+    def _run_uv(self, command: str, *arguments: str) -> None:
+        uv = uv_command() or self._fetched_uv()
+        self._run(*uv, "pip", command, "--python", str(self.python), *arguments)
+
+    def _fetched_uv(self) -> list[str]:
+        """Install uv into the environment, held to its own entry of the lock."""
+        uv = self.program("uv")
+        if not uv.exists():
+            lock = self.lock.read_text(encoding="utf-8")
+            entry = re.search(r"^uv==(?:.*\\\n)*.*\n", lock, flags=re.MULTILINE)
+            with tempfile.TemporaryDirectory() as scratch:
+                uv_lock = Path(scratch, "uv.lock")
+                uv_lock.write_text(entry[0] if entry else "uv", encoding="utf-8")
+                pip = (str(self.python), "-m", "pip", "install", "--disable-pip-version-check")
+                only = ("--only-binary=uv", "--require-hashes", "-r", str(uv_lock))
+                self._run(*pip, "--quiet", *only)
+        return [str(uv)]
 
     def compile_what_runs(self) -> None:
         """Compile the bytecode of what every training imports, as uv compiles nothing.
@@ -189,24 +178,18 @@ class LockedEnvironment:
         subprocess.run(command, check=False, env=environment, stdout=2)
 
     def _run(self, *command: str) -> None:
-        if not succeeds(*command):
-            raise self._failed(command)
-
-    def _failed(self, command: Sequence[str]) -> SetUpFailed:
-        return SetUpFailed(f"set-up failed at: {' '.join(command)}; {self.again} begins it anew")
+        """Run a command, whose output goes to standard error."""
+        failed = f"set-up failed at: {' '.join(command)}; {self.again} begins it anew"
+        try:
+            subprocess.run(command, check=True, stdout=2)
+        except subprocess.CalledProcessError as error:
+            raise SetUpFailed(failed) from error
+        except OSError as error:
+            raise SetUpFailed(f"{failed} ({error})") from error
 
 
 def _holds_a_file(folder: Path) -> bool:
     return any(item.is_file() for item in folder.rglob("*"))
-
-
-def succeeds(*command: str) -> bool:
-    """Run a command with its output on standard error; whether it ended well."""
-    try:
-        return subprocess.run(command, check=False, stdout=2).returncode == 0
-    except OSError as error:
-        sys.stderr.write(f"{command[0]}: {error}\n")
-        return False
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from cellrepro.determinism.profiles import Profile, cpu_capability
 from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
 from cellrepro.libraries import has_library
-from cellrepro.process.calling import in_child, in_this_process
+from cellrepro.process.calling import Children, in_child, in_this_process
 from cellrepro.process.cellpose_versions import cache_folder
 from cellrepro.process.child import Child
 from cellrepro.process.grid_handover import handover_folder
@@ -33,9 +32,16 @@ if TYPE_CHECKING:
 
 
 def machine_here(
-    profile: Profile, gpu: str | None = None, cellpose: str | None = None
+    profile: Profile,
+    gpu: str | None = None,
+    cellpose: str | None = None,
+    *,
+    children: Children | None = None,
 ) -> MachineRecord:
-    """Find out which machine a repeat would be of here; the answer is cached."""
+    """Find out which machine a repeat would be of here; the answer is cached.
+
+    It takes a child process, which ends with the other ``children``.
+    """
     can_answer_here = (
         handover_folder() is not None and cellpose is None and _was_started_for(profile)
     )
@@ -46,7 +52,9 @@ def machine_here(
         gpu=gpu,
         cellpose=cellpose,
     )
-    return _answered(question)
+    if question not in _ANSWERS:
+        _ANSWERS[question] = _answered(question, children)
+    return _ANSWERS[question]
 
 
 def _was_started_for(profile: Profile) -> bool:
@@ -71,15 +79,17 @@ class _Question:
     cellpose: str | None
 
 
-@functools.cache
-def _answered(question: _Question) -> MachineRecord:
+_ANSWERS: dict[_Question, MachineRecord] = {}
+
+
+def _answered(question: _Question, children: Children | None = None) -> MachineRecord:
     """Look at the machine, unless that was done since it started with the same PyTorch."""
     if question.cellpose is not None:  # in another environment, which may have another PyTorch
-        return _looked(question)
+        return _looked(question, children)
     file = _answer_file(question)
     with suppress(OSError, ValueError):
         return MachineRecord.model_validate_json(file.read_bytes())
-    machine = _looked(question)
+    machine = _looked(question, children)
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, machine.model_dump_json(), replace=True)
@@ -103,13 +113,14 @@ def _answer_file(question: _Question) -> Path:
     return cache_folder() / "machines" / f"{value_digest(facts)[:16]}.json"
 
 
-def _looked(question: _Question) -> MachineRecord:
+def _looked(question: _Question, children: Children | None) -> MachineRecord:
     profile = Profile.model_validate_json(question.profile_settings)
     setup = Setup(profile, cellpose=question.cellpose)
     label = f"looking at this machine under profile {profile.name!r}"
     if question.in_this_process:
         return in_this_process(look, setup, label=label)
-    return in_child(look, setup, label=label, variables=only_gpu(question.gpu))
+    variables = only_gpu(question.gpu)
+    return in_child(look, setup, label=label, variables=variables, children=children)
 
 
 def look(child: Child) -> MachineRecord:

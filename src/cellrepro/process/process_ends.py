@@ -115,7 +115,7 @@ def _status_by_signs(what: str) -> Status | None:
     return None
 
 
-def as_refusal(error: Exception, label: str) -> CellreproError:
+def as_refusal(error: BaseException, label: str) -> CellreproError:
     """Turn any error into one for the user: itself, or a `RunError` that classifies it."""
     if isinstance(error, CellreproError):
         return error

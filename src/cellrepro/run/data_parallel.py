@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 from cellrepro.determinism import seeds
 from cellrepro.errors import NotPossibleHere
-from cellrepro.process.calling import in_child
+from cellrepro.process.calling import Children, in_child
 from cellrepro.process.child import Child, Event
-from cellrepro.process.children import Children
 from cellrepro.run.inputs import read_images, training_loop
 from cellrepro.run.plan import Request
 from cellrepro.run.rank_exchange import RankTeam
