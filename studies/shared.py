@@ -120,9 +120,10 @@ def with_interval(distribution: Distribution) -> str:
     return f"{share_text(distribution.mean)} ({ends})"
 
 
-def scores_of(runs: Sequence[Run]) -> list[float]:
-    """AP at IoU 0.5 of each repeat."""
-    return [repeat.manifest.ap50 for run in runs for repeat in run.repeats]
+def score_range(runs: Sequence[Run], digits: int = 2) -> str:
+    """AP at IoU 0.5 of all repeats, from the least to the most."""
+    scores = [repeat.manifest.ap50 for run in runs for repeat in run.repeats]
+    return f"{min(scores):.{digits}f} to {max(scores):.{digits}f}"
 
 
 # -- comparisons, a line for each ----------------------------------------------------------
