@@ -12,16 +12,13 @@ import nbformat
 import numpy as np
 import pandas as pd
 from IPython.display import Markdown
-from matplotlib.axes import Axes
 from matplotlib.axis import Axis as Scale
 from numpy.typing import ArrayLike
 
 from cellrepro import BadInput, Store, Verdict, measure_spread
 from cellrepro.comparison.measured_axis import Axis, Distribution
 from cellrepro.comparison.seed_spread import Spread
-from cellrepro.show.figures import style
 from cellrepro.show.figures.spread import spread_rows
-from cellrepro.show.figures.style import SERIES, Picture
 from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.words import ppm_text, share_text
 
@@ -208,41 +205,6 @@ def line_table(lines: Mapping[str, Line]) -> Markdown:
         for line in lines.values()
     ]
     return table(head, rows)
-
-
-def line_figure(lines: Mapping[str, Line], heading: str) -> Picture:
-    """Draw a row for each comparison, cells on the left, pixels on the right.
-
-    A dot is a pair of runs, a diamond their mean with its interval.
-    """
-    figure = Picture(height=1.2 + 0.42 * len(lines))
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, measure in zip(panels, ("changed", "ppm"), strict=True):
-        _draw_pairs(axes, [line.axis.distribution(measure) for line in lines.values()])
-    percent_axis(panels[0].xaxis)
-    style.label_axes(panels[0], x="cells that changed (logarithmic; 0 apart)")
-    style.label_axes(panels[1], x="pixels that differ, per million (logarithmic; 0 apart)")
-    style.rows(panels[0], [line.label for line in lines.values()], size=9)
-    means = "; ".join(f"{line.label}: {with_interval(line.changed)}" for line in lines.values())
-    return figure.described(heading, "", f"{heading}. Cells that changed: {means}.")
-
-
-def _draw_pairs(axes: Axes, distributions: Sequence[Distribution]) -> None:
-    values = [float(value) for each in distributions for value in each.values]
-    ends = [end for each in distributions if each.interval for end in each.interval[:2]]
-    style.with_zero(axes, "x", [*values, *ends])
-    axes.set_xlim(left=left_of_zero(values))
-    for y, distribution in enumerate(distributions):
-        jitter = np.random.default_rng(y).uniform(-0.1, 0.1, len(distribution.values))
-        axes.plot(distribution.values, y - 0.12 + jitter, "o", color=SERIES[0], ms=4, alpha=0.5)
-        mean = distribution.mean
-        if distribution.interval:
-            below = mean - distribution.interval.low
-            above = distribution.interval.high - mean
-            across = np.maximum([[below], [above]], 0)
-            axes.errorbar(mean, y + 0.2, xerr=across, color="black", capsize=3, lw=2)
-        axes.plot(mean, y + 0.2, "D", ms=6, mfc="white", mec="black", mew=1.6)
-    style.x_grid(axes)
 
 
 def left_of_zero(values: Sequence[float]) -> float:
