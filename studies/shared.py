@@ -38,15 +38,18 @@ class Evidence:
         return [repeat for run in self.runs for repeat in run.repeats]
 
     def trainings(self, images: str, epochs: int, model: str = "tiny") -> list[Run]:
-        """Those of a network over one set of images."""
-        return [
+        """Those of a network over one set of images; an error if no network was trained so."""
+        runs = [
             run
             for run in self.runs
-            if run.spec.task == "train"
-            and run.spec.data == images
-            and run.spec.model == model
-            and run.spec.epochs == epochs
+            if run.spec.task == "train" and run.spec.data == images and run.spec.epochs == epochs
         ]
+        if not runs:
+            raise BadInput(
+                f"{self.folder} holds no training on {images!r} of {epochs} epochs; expected a "
+                "store in which the grids of this study were run"
+            )
+        return [run for run in runs if run.spec.model == model]
 
     def table(self, name: str) -> pd.DataFrame:
         """A table beside the runs."""
@@ -173,8 +176,6 @@ def compared(
     First repeats, a line for each value of some fields of the spec (``repeats_by``, by whose
     values its line is found), then the axes that have labels, by name.
     """
-    if not runs:
-        raise BadInput("no such run is here; expected a store with the grids of this study")
     spread = measure_spread(runs)
     keep_rows(rows_file, spread_rows(spread))
     return _lines_of_repeats(spread, repeats_by) | {

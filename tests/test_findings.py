@@ -17,6 +17,8 @@ import papermill
 import pytest
 import tifffile
 
+from cellrepro import BadInput
+
 PROJECT = Path(__file__).parents[1]
 EVIDENCE = PROJECT / "evidence" / "runs"
 PAGE = PROJECT / "docs" / "findings.md"
@@ -169,6 +171,17 @@ def test_a_study_of_other_evidence(tmp_path):
         o.data.get("text/markdown", "") for c in executed.cells for o in c.get("outputs", [])
     )
     assert shown.count("| cpu-avx2 |") == costs.count(",cpu-1thread,") > 0
+
+
+def test_a_store_without_the_runs_of_a_study_is_refused(monkeypatch):
+    monkeypatch.syspath_prepend(str(PROJECT / "studies"))
+    import shared
+
+    evidence = shared.Evidence(str(PROJECT / "evidence"))
+    assert len(evidence.trainings("nuclei", 500)) == 12
+    assert evidence.trainings("nuclei", 500, "vit-l") == []
+    with pytest.raises(BadInput, match="no training on 'worms' of 500 epochs; expected a store"):
+        evidence.trainings("worms", 500)
 
 
 @pytest.mark.slow
