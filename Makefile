@@ -17,7 +17,7 @@ help:
 	@echo "make test-faults         applies known faults to a copy: the tests must notice each"
 	@echo "make fuzz [SECONDS=n]    made-up input for every parser, an hour in all; what fails is kept"
 	@echo "make bench [ALL=1]       the benchmarks, ratios side by side; ALL=1: what takes long, too"
-	@echo "make findings            docs/findings.md and its figures anew, from evidence/"
+	@echo "make findings            the studies over evidence/, and docs/findings.md from them"
 	@echo "make pictures            the pictures of README and docs anew, from the demo's runs"
 	@echo "make site                the pages of docs/ as a site with search: site/index.html"
 	@echo "make lint                ruff, format check, mypy"

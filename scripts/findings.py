@@ -1,121 +1,124 @@
-"""Write docs/findings.md, its figures and the tables behind them anew from evidence/.
+"""Execute the notebooks of studies/, and write docs/findings.md and docs/answers.md from them.
 
     make findings                               # or: python scripts/findings.py
     python scripts/findings.py --check STORE    # have these runs, made anew, the same digests?
 
-The words are in docs/findings.md.j2 and docs/answers.md.j2; every number in them is computed here.
+A page holds what the notebooks show: their text, tables and figures without the code. Cells with
+the tag ``summary`` are for the overview and the answers, which collect them.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from studies.evidence import DOCS, EVIDENCE, OUT, about, ending_of, every_run, keep_rows
-from studies.study_1_five_steps import study_1
-from studies.study_2_long_training import study_2
-from studies.study_3_divergence import study_3
-from studies.study_4_cost import study_4
-from studies.study_5_cells import study_5
-from studies.study_6_settings import study_6
-from studies.study_7_portable import study_7
+import nbformat
+from nbclient import NotebookClient
+from nbconvert import MarkdownExporter
+from traitlets.config import Config
+from website import slug
 
-from cellrepro.store.ledger import LEDGER
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount, ppm_text, share_text
+from cellrepro.words import amount
+
+PROJECT = Path(__file__).parents[1]
+DOCS = PROJECT / "docs"
+STUDIES = sorted((PROJECT / "studies").glob("[1-9]_*.ipynb"))
+OVERVIEW = PROJECT / "studies" / "0_overview.ipynb"
+ANSWERS = PROJECT / "studies" / "answers.ipynb"
+
+FIGURE = """{% extends 'markdown/index.md.j2' %}
+{% block data_png %}
+![{{ output.metadata['image/png'].alt }}]({{ output.metadata.filenames['image/png'] }})
+{%- endblock %}"""
+"""In a page a figure stands with its words, for those who cannot see it."""
+
+AS_PAGE = Config(
+    MarkdownExporter={"exclude_input": True},
+    TagRemovePreprocessor={"enabled": True, "remove_cell_tags": {"summary"}},
+    ExtractOutputPreprocessor={"output_filename_template": "findings/{unique_key}{extension}"},
+)
+"""A study has one figure, whose file is named after it."""
 
 
 def main() -> int:
-    """Write figures, tables and text; or check a store beside evidence."""
+    """Write the pages; or check a store beside evidence."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--check", type=Path, metavar="STORE", help="compare a store's digests")
     store = parser.parse_args().check
     if store is None:
-        write_findings()
+        for path in [*STUDIES, OVERVIEW, ANSWERS]:  # the last two read what the others say
+            print(path.name, file=sys.stderr)
+            execute(path)
+        for name, content in pages().items():
+            (DOCS / name).write_bytes(content)
         return 0
     if not (store / "runs").is_dir():
         parser.error(f"{store} holds no run; expected a store with runs of the studies")
-    return check(Store(store))
+    return check(Store(store), Store(PROJECT / "evidence"))
 
 
 # -- writing -------------------------------------------------------------------------------
 
 
-def write_findings() -> None:
-    """Compute every study, and fill the words in."""
-    OUT.mkdir(exist_ok=True)
-    keep_digests()
-    environment = Environment(
-        loader=FileSystemLoader(DOCS), undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.globals |= {"share": share_text, "ppm": ppm_text, "amount": amount}
-    studies = {
-        "about": about(),
-        "one": study_1(),
-        "two": study_2(),
-        "three": study_3(),
-        "four": study_4(),
-        "five": study_5(),
-        "six": study_6(),
-        "seven": study_7(),
-    }
-    for name in ("findings.md", "answers.md"):
-        text = environment.get_template(f"{name}.j2").render(studies)
-        (DOCS / name).write_text(text + "\n", encoding="utf-8")
+def execute(path: Path) -> None:
+    """Execute a notebook in its folder; it keeps what it showed, and nothing of this machine."""
+    notebook = nbformat.read(path, as_version=4)
+    place = {"metadata": {"path": path.parent}}
+    NotebookClient(notebook, timeout=600, record_timing=False, resources=place).execute()
+    del notebook.metadata["language_info"]
+    nbformat.write(notebook, path)
 
 
-def keep_digests() -> None:
-    """A row for each run: what was asked for, where it ran, and what it ended in."""
-    keep_rows("digests.csv", [_digests_of(repeat) for run in every_run() for repeat in run.repeats])
+def pages() -> dict[str, bytes]:
+    """The pages and figures of docs/, by their names, of the notebooks as they were executed."""
+    exporter = MarkdownExporter(config=AS_PAGE, raw_template=FIGURE)
+    files = {}
+
+    def shown(path: Path) -> str:
+        text, resources = exporter.from_filename(str(path), {"unique_key": path.stem})
+        files.update(resources["outputs"])
+        return text
+
+    sections = [re.sub("^#", "##", shown(path), flags=re.MULTILINE) for path in STUDIES]
+    findings = as_page([shown(OVERVIEW), *sections], page="")
+    answers = as_page([shown(ANSWERS)], page="findings.md")
+    return {"findings.md": findings.encode(), "answers.md": answers.encode(), **files}
 
 
-def _digests_of(repeat: Repeat) -> dict[str, object]:
-    spec = repeat.spec
-    manifest = repeat.manifest
-    ending = ending_of(repeat)
-    return {
-        "run": repeat.name,
-        "data": spec.data,
-        "task": spec.task,
-        "model": spec.model,
-        "mode": spec.mode,
-        "seed": spec.seed,
-        "profile": spec.profile,
-        "epochs": spec.epochs,
-        "numeric class": manifest.machine.numeric_class,
-        "cells": manifest.n_objects,
-        "ap50": manifest.ap50,
-        "weights": ending.weights,
-        "masks": ending.masks,
-        "ledger": manifest.files.get(LEDGER),
-    }
+def as_page(parts: list[str], *, page: str) -> str:
+    """Join parts; a link to a notebook leads to its section of a page."""
+    text = re.sub("\n{3,}", "\n\n", "\n\n".join(parts)).strip()
+    text = text.replace("](../docs/", "](")
+    for path in STUDIES:
+        title = nbformat.read(path, as_version=4).cells[0].source.splitlines()[0]
+        text = text.replace(f"]({path.name})", f"]({page}#{slug(title.removeprefix('# '))})")
+    return f"{text}\n"
 
 
 # -- checking ------------------------------------------------------------------------------
 
 
-def check(store: Store) -> int:
+def check(store: Store, evidence: Store) -> int:
     """Say which of a store's runs in mode strict have the committed digests.
 
-    Runs are compared where their numeric class is the same.
-
-    Returns
-    -------
-    int
-        1 if one has others, or nothing could be compared; else 0.
+    Runs are compared where their numeric class is the same. Gives 1 if one has other digests, or
+    nothing could be compared; else 0.
     """
     n_equal = 0
     others = []
     for run in store.runs():
-        committed = Store(EVIDENCE).run(run.key)
+        committed = evidence.run(run.key)
         if committed is None or run.spec.mode != "strict":
             continue
         for repeat in run.repeats:
-            for counterpart in _of_one_numeric_class(repeat, committed.repeats):
-                if ending_of(repeat) == ending_of(counterpart):
+            for counterpart in committed.repeats:
+                if numeric_class(repeat) != numeric_class(counterpart):
+                    continue
+                if ending(repeat) == ending(counterpart):
                     n_equal += 1
                 else:
                     others.append(f"{repeat.name} is not {counterpart.name}")
@@ -123,9 +126,14 @@ def check(store: Store) -> int:
     return 1 if others or n_equal == 0 else 0
 
 
-def _of_one_numeric_class(repeat: Repeat, repeats: tuple[Repeat, ...]) -> list[Repeat]:
-    numeric_class = repeat.manifest.machine.numeric_class
-    return [each for each in repeats if each.manifest.machine.numeric_class == numeric_class]
+def numeric_class(repeat: Repeat) -> str:
+    return repeat.manifest.machine.numeric_class
+
+
+def ending(repeat: Repeat) -> tuple[str | None, str]:
+    """The digests of its weights and of its masks."""
+    weights = repeat.manifest.weights
+    return weights.digest if weights else None, repeat.manifest.masks_digest
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Two findings computed again from the evidence, in another way; the page must say the same."""
+"""Findings computed again from the evidence, in another way; studies and pages say the same."""
 
+import ast
 import itertools
 import json
 import re
@@ -8,9 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import collect_findings
+import findings
+import nbformat
 import numpy as np
+import papermill
 import pytest
 import tifffile
+
+from cellrepro import BadInput
 
 PROJECT = Path(__file__).parents[1]
 EVIDENCE = PROJECT / "evidence" / "runs"
@@ -113,16 +120,98 @@ def test_how_far_counts_of_two_seeds_differ():
     assert [median, largest] == pytest.approx(100 * expected / np.mean(counts), rel=0.05)
 
 
+NOTEBOOKS = [findings.OVERVIEW, *findings.STUDIES, findings.ANSWERS]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_study_is_one_notebook(path):
+    """Its question first, parameters of plain literals, executed, nothing of a machine's own."""
+    cells = nbformat.read(path, 4).cells
+    assert cells[0].source.startswith("# ")
+    assert "?" in cells[0].source or path == findings.ANSWERS
+    for trace in ("/home/", "/root/", "/tmp/", "/Users/", str(Path.cwd())):
+        assert trace not in path.read_text(encoding="utf-8")
+    code = [cell for cell in cells if cell.cell_type == "code"]
+    (parameters,) = (cell for cell in code if "parameters" in cell.metadata.get("tags", []))
+    assert {type(one) for one in ast.parse(parameters.source).body} == {ast.AnnAssign}
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    kinds = {output.output_type for cell in code for output in cell.outputs}
+    assert kinds == {"execute_result"}  # no error, no warning
+    figures = [o for cell in code for o in cell.outputs if "image/png" in o.data]
+    assert all(figure.metadata["image/png"]["alt"] for figure in figures)
+
+
+def test_the_pages_are_those_of_the_notebooks():
+    for name, content in findings.pages().items():
+        assert (PROJECT / "docs" / name).read_bytes() == content, name
+
+
+def test_every_study_is_in_the_overview_and_in_the_answers():
+    for page in ("findings.md", "answers.md"):
+        text = (PROJECT / "docs" / page).read_text(encoding="utf-8")
+        for number in range(1, len(findings.STUDIES) + 1):
+            assert f"#{number}-" in text
+        assert ".ipynb" not in text
+        assert "../docs" not in text
+
+
+def test_a_study_of_other_evidence(tmp_path):
+    """A changed parameter is all that it takes; the numbers follow."""
+    costs = (PROJECT / "evidence" / "cost.csv").read_text()
+    (tmp_path / "evidence" / "runs").mkdir(parents=True)
+    (tmp_path / "evidence" / "cost.csv").write_text(costs.replace(",cpu-1thread,", ",cpu-avx2,"))
+    executed = papermill.execute_notebook(
+        str(PROJECT / "studies" / "4_cost.ipynb"),
+        str(tmp_path / "executed.ipynb"),
+        {"evidence_folder": str(tmp_path / "evidence")},
+        cwd=str(PROJECT / "studies"),
+        progress_bar=False,
+    )
+    shown = "".join(
+        o.data.get("text/markdown", "") for c in executed.cells for o in c.get("outputs", [])
+    )
+    assert shown.count("| cpu-avx2 |") == costs.count(",cpu-1thread,") > 0
+
+
+def test_a_store_without_the_runs_of_a_study_is_refused(monkeypatch):
+    monkeypatch.syspath_prepend(str(PROJECT / "studies"))
+    import shared
+
+    evidence = shared.Evidence(str(PROJECT / "evidence"))
+    assert len(evidence.trainings("nuclei", 500)) == 12
+    assert evidence.trainings("nuclei", 500, "vit-l") == []
+    with pytest.raises(BadInput, match="no training on 'worms' of 500 epochs; expected a store"):
+        evidence.trainings("worms", 500)
+
+
 @pytest.mark.slow
-def test_the_page_is_written_anew_from_evidence_alone(tmp_path):
-    shutil.copytree(PROJECT / "evidence", tmp_path / "evidence")
-    shutil.copytree(PROJECT / "scripts", tmp_path / "scripts")
-    (tmp_path / "docs").mkdir()
-    pages = ["findings.md", "answers.md"]
-    for page in pages:
-        shutil.copy(PROJECT / "docs" / f"{page}.j2", tmp_path / "docs")
+def test_the_pages_are_written_anew_from_evidence_alone(tmp_path):
+    for folder in ("evidence", "scripts", "studies"):
+        shutil.copytree(PROJECT / folder, tmp_path / folder)
+    (tmp_path / "docs" / "findings").mkdir(parents=True)
     subprocess.run([sys.executable, tmp_path / "scripts" / "findings.py"], check=True)
-    for page in pages:
-        assert (tmp_path / "docs" / page).read_text() == (PROJECT / "docs" / page).read_text()
-    for table in (PROJECT / "docs" / "findings").glob("*.csv"):
-        assert (tmp_path / "docs" / "findings" / table.name).read_text() == table.read_text()
+    for path in NOTEBOOKS:
+        assert (tmp_path / "studies" / path.name).read_text() == path.read_text()
+    for path in [*(PROJECT / "docs" / "findings").glob("*.csv"), PAGE]:
+        assert (tmp_path / path.relative_to(PROJECT)).read_text() == path.read_text()
+
+
+def test_a_store_made_anew_is_checked(capsys, monkeypatch):
+    """Against itself every strict run is equal; nothing to compare is no success."""
+    check = ["findings.py", "--check"]
+    monkeypatch.setattr(sys, "argv", [*check, str(PROJECT / "evidence")])
+    assert findings.main() == 0
+    assert int(capsys.readouterr().out.split()[0]) > 20
+
+
+def test_a_measured_row_takes_the_place_of_the_one_known_by_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(collect_findings, "EVIDENCE", tmp_path)
+    first = {"images": "nuclei", "a": "k/m/0", "b": "k/m/1", "max_abs": 1.5}
+    collect_findings.keep("weights", [first, first | {"b": "k/m/10"}])
+    collect_findings.keep("weights", [first | {"b": "k/m/2"}, first | {"max_abs": None}])
+    assert (tmp_path / "weights.csv").read_text().splitlines() == [
+        "images,a,b,max_abs",
+        "nuclei,k/m/0,k/m/1,",
+        "nuclei,k/m/0,k/m/2,1.5",
+        "nuclei,k/m/0,k/m/10,1.5",
+    ]
