@@ -194,7 +194,8 @@ def test_the_words_of_another_program_are_not_touched(tmp_path, invoke):
         "tifffile.imwrite(sys.argv[3], numpy.full((16, 16), len(sys.argv[1]), 'uint16'))\n"
     )
     words = [sys.executable, program, "--keep-checkpoints", "{image}", "{masks}"]
-    answer = invoke("wrap", images, *options(store=tmp_path / "outputs"), "--", *words)
+    asked = options(store=tmp_path / "outputs", repeats=1)
+    answer = invoke("wrap", images, *asked, "--", *words)
     assert answer.code == 0, answer.err
     (masks,) = tmp_path.glob("outputs/runs/*/*/0/masks/one.tif")
     assert tifffile.imread(masks).max() == len("--keep-checkpoints")

@@ -90,12 +90,13 @@ def test_a_list_reads_little_and_says_what_it_left_unread(damaged, invoke, monke
 def test_nothing_starts_from_damaged_weights(damaged, small_store, invoke):
     root, path = damaged
     model = f"{small_store.key}/1"
-    answer = invoke("segment", small_store.data, "--model", model, "--store", root)
+    asked = ("--model", model, "--store", root, "--repeats", 1)
+    answer = invoke("segment", small_store.data, *asked)
     if path.name.startswith("weights"):
         assert answer.code == 2
         assert f"{path} is damaged" in answer.err
     else:  # its masks are no part of a start
-        assert Store(root).find(model).weights is not None
+        assert answer.code == 0
 
 
 def test_a_whole_store_is_left_alone(small_store, invoke):
