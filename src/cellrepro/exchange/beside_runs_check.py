@@ -18,11 +18,11 @@ from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.images.folder import folder_digest
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store import locks
-from cellrepro.store.scratch_files import Owner, is_being_written
 from cellrepro.store.store import Store
 from cellrepro.store.store_paths import OWN_FOLDERS
 from cellrepro.store.stored_run import SPEC, Repeat
 from cellrepro.store.unsent_files import NOTE_ENDING, RECEIVED
+from cellrepro.store.whole_files import Owner, is_being_written
 from cellrepro.words import short_digest
 
 _NETWORK = re.compile(r"[0-9a-f]{64}\.safetensors")

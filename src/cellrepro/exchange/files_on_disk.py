@@ -7,9 +7,9 @@ from pathlib import Path
 
 from cellrepro.digests.digests import file_digest
 from cellrepro.exchange.problem import Problem, PutAside, Remove
-from cellrepro.store.scratch_files import is_being_written, is_scratch
 from cellrepro.store.seal import SUMS
 from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, SPEC
+from cellrepro.store.whole_files import is_being_written, is_scratch
 
 NOT_OURS = "the lab has not put it there: move it out of the store"
 _RECORDS = (MANIFEST, SPEC, SUMS)

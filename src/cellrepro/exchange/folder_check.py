@@ -16,9 +16,9 @@ from cellrepro.exchange.problem import (
     Restore,
     Write,
 )
-from cellrepro.store.scratch_files import is_being_written
 from cellrepro.store.seal import SUMS
 from cellrepro.store.stored_run import MANIFEST
+from cellrepro.store.whole_files import is_being_written
 from cellrepro.words import short_digest
 
 RESTORE_REPEAT = "copy it again from where it came, or remove this repeat's folder and run it again"

@@ -23,8 +23,7 @@ from cellrepro.exchange.strict_json import JsonObject
 from cellrepro.explanation.describe import describe
 from cellrepro.explanation.description import Description
 from cellrepro.results import Result, Row, derived
-from cellrepro.store.new_files import new_file
-from cellrepro.store.whole_files import write_whole
+from cellrepro.store.whole_files import new_file, write_whole
 from cellrepro.version import __version__
 from cellrepro.words import joined
 

@@ -13,9 +13,7 @@ from cellrepro.exchange.files_on_disk import FilesOnDisk
 from cellrepro.exchange.problem import Mending, Move, Problem, PutAside, Remove, Restore, Write
 from cellrepro.store.locks import locked
 from cellrepro.store.removal import remove_empty, remove_file, remove_folder
-from cellrepro.store.renames import link_or_copy, replace_file
-from cellrepro.store.scratch_files import scratch_beside
-from cellrepro.store.whole_files import whole_file
+from cellrepro.store.whole_files import link_or_copy, replace_file, scratch_beside, whole_file
 
 ASIDE = "aside"
 """Folder of the store for what the lab has not written."""

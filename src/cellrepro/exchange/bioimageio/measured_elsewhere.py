@@ -18,8 +18,8 @@ from cellrepro.exchange.bioimageio.measuring import USUAL_REPEATS
 from cellrepro.exchange.bioimageio.packaged_run import packaged_run, refuse_without_libraries
 from cellrepro.results import Result
 from cellrepro.spec import defaults
-from cellrepro.store.new_files import new_file
 from cellrepro.store.store import Store
+from cellrepro.store.whole_files import new_file
 from cellrepro.words import amount
 
 
