@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from cellrepro.digests.same_bits import PLAIN_TYPES
 from cellrepro.trace.observer import Call
 
 # Names of operations that return uninitialised memory: equal bits are not promised.
@@ -174,14 +175,11 @@ def _add_leaves(values: Iterable[Any], leaves: list[Any]) -> None:
             leaves.append(value)
 
 
-_ORDINARY = (torch.Tensor, torch.nn.Parameter)  # and no class that stands for several tensors
-
-
 def is_plain(tensor: object) -> TypeGuard[torch.Tensor]:
     """Whether a value is a tensor that is a plain view of memory."""
     if not isinstance(tensor, torch.Tensor):
         return False
-    if type(tensor) not in _ORDINARY and is_traceable_wrapper_subclass(tensor):
+    if type(tensor) not in PLAIN_TYPES and is_traceable_wrapper_subclass(tensor):
         return False
     return (
         tensor.layout is torch.strided
