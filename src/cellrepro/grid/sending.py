@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cellrepro.determinism.profile_reference import ProfileReference
+from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.digests.digests import file_digest, value_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.job import Job
