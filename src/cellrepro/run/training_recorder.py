@@ -14,7 +14,7 @@ from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.run.options import RecordingOptions
 from cellrepro.run.repeat_ledgers import growing_ledgers, with_spec
-from cellrepro.spec.choices import LedgerKind
+from cellrepro.spec.defaults import LedgerKind
 from cellrepro.spec.spec import Spec
 from cellrepro.store import checkpoint_choice, checkpoints
 from cellrepro.store.checkpoints import CHECKPOINTS, Checkpoint, Origin

@@ -23,7 +23,7 @@ from cellrepro.determinism.mode_names import Mode
 from cellrepro.determinism.modes import check_mode
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.spec import defaults
-from cellrepro.spec.choices import LedgerKind
+from cellrepro.spec.defaults import LedgerKind
 from cellrepro.spec.field_marks import InSpec
 
 _FIRST = InSpec(first=True, chosen=True)
