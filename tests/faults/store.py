@@ -128,7 +128,7 @@ def a_resumed_ledger_keeps_later_rows(go_back):
     "cellrepro.store.environment_record:MachineRecord.name",
     "Another version of PyTorch makes another machine, whose bits are not taken for the same.",
     tests=[
-        "tests/store/test_this_machine.py::test_a_machine_is_told_apart_by_what_can_change_bits"
+        "tests/store/test_machine_identity.py::test_a_machine_is_told_apart_by_what_can_change_bits"
     ],
 )
 def a_machine_forgets_its_libraries(name):

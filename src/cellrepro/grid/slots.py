@@ -17,7 +17,7 @@ import psutil
 from cellrepro.errors import whole
 from cellrepro.grid.job import Job
 from cellrepro.model.encoders import SMALL
-from cellrepro.store import nvidia_gpus
+from cellrepro.store import hardware
 
 CORE = 1000
 """Thousandths of a core."""
@@ -60,7 +60,7 @@ class Machine:
         return cls(
             n_cores=max(1, n_cores),
             memory=psutil.virtual_memory().total,
-            gpus=tuple(nvidia_gpus.visible_gpus()),
+            gpus=tuple(hardware.visible_gpus()),
         )
 
     def by_cores(self) -> Slots:

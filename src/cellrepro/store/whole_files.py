@@ -255,6 +255,7 @@ def is_being_written(name: str) -> bool:
     """Whether a file of this name is the scratch file of a process that may be alive."""
     owner = _owner_of_scratch(name)
     here = Owner.here()
+    # A scratch file has no lock, so that this process, too, may be writing it.
     return owner is not None and (owner == here or owner.may_be_alive(here))
 
 
