@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-
 from cellrepro.errors import BadInput
 from cellrepro.store.locks import locked
 from cellrepro.store.removal import remove_empty, remove_if_possible
@@ -108,25 +106,26 @@ def read_failures(root: Path) -> list[KeptFailure]:
 def _read(path: Path) -> KeptFailure:
     """Read one record; of a damaged one is known what the names of its folders say."""
     key, machine, repeat = path.parent.parts[-3:]
-    try:
-        record = _FailureRecord.model_validate_json(regular_bytes(path, most_bytes=_MOST_BYTES))
-    except (OSError, ValueError):
-        record = _FailureRecord(reason=f"not known: {path} cannot be read")
+    reason, spec = _reason_and_spec(path)
     return KeptFailure(
         folder=path.parent,
         key=key,
         machine=machine,
         repeat=int(repeat) if repeat.isdecimal() else repeat,
-        reason=record.reason,
-        spec=record.spec,
+        reason=reason,
+        spec=spec,
     )
 
 
-class _FailureRecord(BaseModel):
-    """The part of a record that is read: which repeat it is of, its folder says, also of a copy."""
-
-    reason: str
-    spec: dict[str, Any] | None = None
+def _reason_and_spec(path: Path) -> tuple[str, dict[str, Any] | None]:
+    """What a record says beside its folder, which tells its repeat, also where it was copied."""
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        record = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
+        reason = record.get("reason")
+        spec = record.get("spec")
+        if isinstance(reason, str) and (spec is None or isinstance(spec, dict)):
+            return reason, spec
+    return f"not known: {path} cannot be read", None
 
 
 def folder_of(root: Path, key: str, machine: str, repeat: int) -> Path:
