@@ -17,7 +17,8 @@ import torch
 from cellpose.vit import CPSAM
 from segment_anything import sam_model_registry
 
-from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
+from cellrepro.digests.generator_digests import generator_digests
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model import encoders
 from cellrepro.model import network as module

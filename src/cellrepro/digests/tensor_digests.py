@@ -13,14 +13,12 @@ There are two; the length of a digest tells which:
 from __future__ import annotations
 
 import ctypes
-import json
-import random
 import struct
 import sys
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import xxhash
@@ -56,11 +54,19 @@ if TYPE_CHECKING:
     tensor stays one until it is known whether all lie on the processor."""
 
 
+def processor_row(value: Any) -> bytes:
+    """The row of bytes that stands for a value in the processor's memory, before it is digested."""
+    return _row(list(_tokens(value)))
+
+
 def _combined(tokens: list[Token]) -> str:
     if all(isinstance(token, bytes) or token.is_cpu for token in tokens):
-        row = b"".join(token if isinstance(token, bytes) else _xxh3(token) for token in tokens)
-        return row_digest(row, of_processor=True)
+        return row_digest(_row(tokens), of_processor=True)
     return lanes_digest(tokens)
+
+
+def _row(tokens: list[Token]) -> bytes:
+    return b"".join(token if isinstance(token, bytes) else _xxh3(token) for token in tokens)
 
 
 def row_digest(row: bytes, *, of_processor: bool) -> str:
@@ -77,7 +83,7 @@ def _tokens(value: Any) -> Iterator[Token]:
     elif isinstance(value, np.ndarray | np.generic):
         yield _array_as_tensor(value)
     elif isinstance(value, Mapping):
-        heads = {key: _plain_tokens(key) for key in value}
+        heads = {key: processor_row(key) for key in value}
         yield b"{"
         for key in sorted(value, key=heads.__getitem__):
             yield heads[key]
@@ -92,11 +98,6 @@ def _tokens(value: Any) -> Iterator[Token]:
         yield plain
     else:
         yield from _tensor_tokens(value)
-
-
-def _plain_tokens(value: Any) -> bytes:
-    """The tokens of a value without tensors, as keys are."""
-    return b"".join(cast("Iterator[bytes]", _tokens(value)))
 
 
 def _plain_token(value: Any) -> bytes | None:
@@ -280,40 +281,3 @@ def _mixed(words: torch.Tensor) -> torch.Tensor:
 def _signed(word: int) -> int:
     """A word of 64 bits as int64 holds it."""
     return (word + 2**63) % 2**64 - 2**63
-
-
-# -- generators ----------------------------------------------------------------------------
-
-_TWISTER = struct.Struct("<625I")
-"""The state of a Mersenne twister: 624 words, and the position among them."""
-
-
-def _numpy_state() -> bytes:
-    """The state of NumPy's global generator, whichever bit generator somebody gave it."""
-    held: Any = np.random.get_state(legacy=False)
-    state = held["state"]
-    spare = struct.pack("@id", held["has_gauss"], held["gauss"])
-    if held["bit_generator"] == "MT19937":
-        return b"MT19937;" + _TWISTER.pack(*state["key"].tolist(), state["pos"]) + spare
-    return json.dumps(held, sort_keys=True, default=lambda array: array.tolist()).encode()
-
-
-def generator_digests() -> dict[str, str]:
-    """A digest of the state of every global generator of random numbers; none is moved.
-
-    By name: "python", "numpy", "torch" (on the processor), "cuda:0" and so on, "mps".
-    """
-    import torch
-
-    version, words, gauss = random.getstate()
-    states = {
-        "python": b"%d;" % version + _TWISTER.pack(*words) + _plain_tokens(gauss),
-        "numpy": _numpy_state(),
-        "torch": _xxh3(torch.default_generator.get_state()),
-    }
-    if torch.cuda.is_initialized():  # asking earlier would start it
-        for index, generator in enumerate(torch.cuda.default_generators):
-            states[f"cuda:{index}"] = _xxh3(generator.get_state())
-    if torch.backends.mps.is_available():
-        states["mps"] = _xxh3(torch.mps.get_rng_state())
-    return {name: xxhash.xxh3_128_hexdigest(state) for name, state in states.items()}

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from cellrepro.determinism.generator_states import capture, restore
+from cellrepro.digests.generator_digests import generator_digests
 from cellrepro.digests.same_bits import same_bits
-from cellrepro.digests.tensor_digests import generator_digests
 from cellrepro.errors import BadInput
 from cellrepro.trace.replay_plan import is_plain
 from cellrepro.trace.stateful_parts import alive, has_state, parameters_of, way_back

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from cellrepro.digests.digests import value_digest
-from cellrepro.digests.tensor_digests import generator_digests, tensor_digest, tensors_digest
+from cellrepro.digests.generator_digests import generator_digests
+from cellrepro.digests.tensor_digests import tensor_digest, tensors_digest
 from cellrepro.store.ledger import Ledger
 from cellrepro.torch_internals import modes_suspended_if_any
 
