@@ -22,7 +22,7 @@ from cellrepro.determinism import modes
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.profiles import load
 from cellrepro.digests.digests import file_digest
-from cellrepro.digests.tensor_digests import generator_digests
+from cellrepro.digests.generator_digests import generator_digests
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.process.machine_here import machine_here
 from cellrepro.spec.spec import Spec

@@ -10,7 +10,8 @@ from torch import nn
 
 from cellrepro.determinism import generator_states
 from cellrepro.determinism.seeds import seed_everything
-from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
+from cellrepro.digests.generator_digests import generator_digests
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.network import build
 from cellrepro.model.training_loop import TrainingLoop

@@ -30,7 +30,7 @@ from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.lab_elsewhere import carried_out
 from cellrepro.results import Result
 from cellrepro.shown_text import visible, wrapped
-from cellrepro.spec.choices import STORED_CHECKPOINTS
+from cellrepro.spec.defaults import STORED_CHECKPOINTS
 from cellrepro.stated import carrying_out
 from cellrepro.version import __version__
 

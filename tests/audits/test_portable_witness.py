@@ -14,7 +14,7 @@ def found():
     return witness(quiet=True)
 
 
-def test_this_machine_computes_the_reference_bits(found):
+def test_machine_identity_computes_the_reference_bits(found):
     assert [stage.stage for stage in found.stages] == list(portable_witness.reference_digests())
     assert found.ok, found.lines()
     assert "the same as on every machine that was tried" in str(found)

@@ -9,9 +9,9 @@ from cellrepro.determinism.known_operations import (
     base_name,
     entries,
     for_operation,
-    may_race,
     releases,
 )
+from cellrepro.determinism.modes import may_race
 from cellrepro.determinism.torch_alerts import alert_in, lookup
 
 ERROR = "{} does not have a deterministic implementation, but you set 'torch.use_determinist"

@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cellrepro.digests import tensor_digests
 from cellrepro.digests.digests import array_digest, file_digest, value_digest
+from cellrepro.digests.generator_digests import generator_digests
 from cellrepro.digests.same_bits import difference, same_bits
 from cellrepro.digests.tensor_digests import (
     comparable,
-    generator_digests,
     lanes_digest,
     tensor_digest,
     tensors_digest,

@@ -55,7 +55,8 @@ from cellrepro.exchange.bioimageio.resource_description import (
 )
 from cellrepro.exchange.bioimageio.tolerance import HiddenObjects, Tolerance
 from cellrepro.exchange.cellpose_check import write_torch_file
-from cellrepro.model.network import parameter_shapes, save_weights, seeded_network
+from cellrepro.model.network import parameter_shapes, seeded_network
+from cellrepro.model.weights_file import save_weights
 from cellrepro.spec.segmentation_settings import Normalize
 from cellrepro.store.store import Store
 from cellrepro.store.training_record import WeightsRecord

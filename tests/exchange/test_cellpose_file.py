@@ -26,6 +26,7 @@ from cellrepro.exchange.model_statement import (
 from cellrepro.images.synthetic_sets import labelled_nuclei
 from cellrepro.model import encoders, known_weights, network
 from cellrepro.model.weight_sources import ModelSource
+from cellrepro.model.weights_file import save_weights
 from cellrepro.store.store import Store
 from cellrepro.store.training_record import WeightsRecord
 from stores import add_run, some_spec, three
@@ -42,7 +43,7 @@ def small_cellpose(monkeypatch, one_thread, tmp_path):
     monkeypatch.setattr(known_weights, "_SHIPPED", "small")
     network.parameter_shapes.cache_clear()
     weights = tmp_path / "weights.safetensors"
-    network.save_weights(network.seeded_network("small", seed=0), weights, architecture="small")
+    save_weights(network.seeded_network("small", seed=0), weights, architecture="small")
     with network.encoder_in_place(SIZES):
         yield weights
     network.parameter_shapes.cache_clear()
@@ -146,7 +147,7 @@ def stored_vit_l(root):
         (folder / "masks").mkdir(parents=True)
         built = network.seeded_network("vit-l", seed=0)
         path = folder / "weights.safetensors"
-        digest = network.save_weights(built, path, architecture="vit-l")
+        digest = save_weights(built, path, architecture="vit-l")
         del built
         import tifffile
 

@@ -13,10 +13,10 @@ from cellrepro.exchange.kept_passports import attestations_of, keep_attestations
 from cellrepro.exchange.passport_export import export_passports
 from cellrepro.exchange.store_check import check_store
 from cellrepro.store.manifest import Manifest
-from cellrepro.store.scratch_files import Owner
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import Store
 from cellrepro.store.unsent_files import note_not_sent
+from cellrepro.store.whole_files import Owner
 from stores import add_run, planted, squares, three
 
 WEIGHTS = "weights.safetensors"

@@ -35,12 +35,12 @@ def any_cellpose_trains(why_no_training):
 
 
 @breaks(
-    "cellrepro.model.network:_load_into",
+    "cellrepro.model.weights_file:load_weights",
     "Weights that lack a parameter of the network are refused, not completed at random.",
     tests=["tests/model/test_network.py::test_weights_of_another_network_do_not_fit"],
 )
-def weights_that_do_not_fit_are_loaded(load_into):
-    def load(network, path, encoder):
+def weights_that_do_not_fit_are_loaded(load_weights):
+    def load(network, path, *, encoder):
         from safetensors.torch import load_file
 
         network.load_state_dict(load_file(path), strict=False)

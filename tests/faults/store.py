@@ -18,22 +18,23 @@ def masks_are_not_sealed(share):
 
 
 @breaks(
-    "cellrepro.store.committing:_where_to_place",
+    "cellrepro.store.committing:_folder_of",
     "What is stored is never overwritten.",
     tests=["tests/store/test_store.py::test_never_overwrites_and_keeps_the_images_once"],
 )
-def a_stored_repeat_is_replaced(where_to_place):
-    def fault(run, target):
+def a_stored_repeat_is_replaced(folder_of):
+    def fault(root, key, manifest):
         from cellrepro.store.removal import remove_if_possible
 
+        target = folder_of(root, key, manifest)
         remove_if_possible(target)
-        return where_to_place(run, target)
+        return target
 
     return fault
 
 
 @breaks(
-    "cellrepro.store.renames:replace_by_link",
+    "cellrepro.store.whole_files:replace_by_link",
     "A file that was changed behind the store's back is never linked to.",
     tests=[
         "tests/store/test_store.py"
@@ -73,7 +74,7 @@ def damaged_files_are_judged(refuse_damaged):
 
 
 @breaks(
-    "cellrepro.store.scratch_files:Owner.may_be_alive",
+    "cellrepro.store.whole_files:Owner.may_be_alive",
     "What another machine works in is not removed, whatever this one makes of its lock.",
     tests=["tests/store/test_store.py::test_what_another_machine_works_in_is_not_swept"],
 )
@@ -127,7 +128,7 @@ def a_resumed_ledger_keeps_later_rows(go_back):
     "cellrepro.store.environment_record:MachineRecord.name",
     "Another version of PyTorch makes another machine, whose bits are not taken for the same.",
     tests=[
-        "tests/store/test_this_machine.py::test_a_machine_is_told_apart_by_what_can_change_bits"
+        "tests/store/test_machine_identity.py::test_a_machine_is_told_apart_by_what_can_change_bits"
     ],
 )
 def a_machine_forgets_its_libraries(name):

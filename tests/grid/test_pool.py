@@ -30,7 +30,7 @@ from cellrepro.process.machine_here import look
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
-from cellrepro.store import nvidia_gpus
+from cellrepro.store import hardware
 from cellrepro.store.store import Store
 from conftest import MAIN, SMALL, run_command
 
@@ -83,7 +83,7 @@ def at_work(monkeypatch):
         return job.grid_run("done")
 
     monkeypatch.setattr(local_pool, "run_job", run_job)
-    monkeypatch.setattr(nvidia_gpus, "visible_gpus", lambda: ["GPU-one", "GPU-two"])
+    monkeypatch.setattr(hardware, "visible_gpus", lambda: ["GPU-one", "GPU-two"])
     monkeypatch.setattr(local_pool.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     return begun, go
 
@@ -202,7 +202,7 @@ def test_all_gpus_or_the_first_that_is_free(write, store, monkeypatch):
         ("GPU-one", "GPU 0"),
         ("GPU-two", "GPU 1"),
     ]
-    monkeypatch.setattr(nvidia_gpus, "visible_gpus", lambda: [])
+    monkeypatch.setattr(hardware, "visible_gpus", lambda: [])
     (job,) = LocalPool().jobs(read_grid(path, store=store), None)
     assert job.gpu is None
 

@@ -10,10 +10,10 @@ from cellrepro.explanation.tile_lines import tiles_along
 from cellrepro.model import cellpose_generation
 from cellrepro.model.cellpose_generation import (
     TRAINED_WITH,
-    TileLayout,
     installed_version,
     refuse_training,
 )
+from cellrepro.model.tile_layout import TileLayout
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.segmentation_plan import plan_segmentation
 from cellrepro.run.training_plan import plan_training

@@ -9,7 +9,7 @@ from cellpose.models import CellposeModel
 
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.digests.digests import array_digest
-from cellrepro.digests.tensor_digests import generator_digests
+from cellrepro.digests.generator_digests import generator_digests
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.model.evaluator import evaluator, shared_defaults

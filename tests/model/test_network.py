@@ -17,12 +17,14 @@ import torch
 from cellpose.vit import CPSAM
 from segment_anything import sam_model_registry
 
-from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
+from cellrepro.digests.generator_digests import generator_digests
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model import encoders
 from cellrepro.model import network as module
-from cellrepro.model.network import build, save_weights, seeded_network, weights_digest
+from cellrepro.model.network import build, seeded_network
 from cellrepro.model.weight_sources import ModelSource, find_model
+from cellrepro.model.weights_file import save_weights, weights_digest
 from cellrepro.store.store import Store
 from small_training import tiny
 
@@ -36,7 +38,8 @@ PRINT_DIGEST = """
 import sys, torch
 from pathlib import Path
 from cellrepro.model.encoders import TINY
-from cellrepro.model.network import build, save_weights
+from cellrepro.model.network import build
+from cellrepro.model.weights_file import save_weights
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.determinism.profiles import cpu_capability
 network = build(ModelSource(TINY, TINY), seed=0, device=torch.device("cpu"), dtype="float32")

@@ -16,7 +16,8 @@ from cellpose.vit import BaseModel
 
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeds import seed_everything
-from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
+from cellrepro.digests.generator_digests import generator_digests
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.model.augmentation import upcoming_crops

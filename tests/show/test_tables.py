@@ -134,7 +134,7 @@ def test_readable_tables_share_no_styles(masks):
     assert "nan" not in html
 
 
-def test_this_machine():
+def test_machine_identity():
     assert {"python", "torch", "cellpose", "processor"} <= set(show.host_table().index)
     assert show.profile_table().loc["cpu", "runs here"] == "yes"
     row = show.switch_table().loc["deterministic_algorithms"]

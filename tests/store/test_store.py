@@ -22,7 +22,7 @@ import torch
 
 from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.store import machine_identity, removal, this_machine
+from cellrepro.store import machine_identity, removal
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import MANIFEST, NOTEBOOK, WEIGHTS, Repeat
 from stores import add_run, squares
@@ -198,7 +198,7 @@ def test_without_a_machine_the_only_one_is_meant_else_this_one(store, keep, made
     """Refused, with the list, only where neither decides."""
     monkeypatch.setenv(machine_identity.MACHINE_VARIABLE, "here")
     spec, there = made_up.spec(), made_up.machine("there")
-    here = this_machine.machine(torch.device("cpu"), "0a")
+    here = machine_identity.machine(torch.device("cpu"), "0a")
     for machine, repeat in ((there, 0), (there, 1), (here, 0)):
         keep(store, spec, machine=machine, repeat=repeat)
     pair = store.find_two(spec.key, spec.key)
@@ -282,12 +282,13 @@ def test_stores_are_united_by_copying(tmp_path, keep, made_up, wholeness):
 
 def test_failures_are_kept_replaced_and_forgotten(store, made_up):
     spec = made_up.spec()
-    for reason in ("first", "second"):
+    odd_name = os.fsdecode(b"\xff.tif")  # no UTF-8, as a message may name it
+    for reason in ("first", odd_name):
         with store.staging() as area:
             (area / NOTEBOOK).write_text("{}")
             kept = store.keep_failure(area, spec, machine="here", repeat=1, reason=reason)
     (failure,) = store.failures()
-    assert (failure.key, failure.repeat, failure.reason) == (spec.key, 1, "second")
+    assert (failure.key, failure.repeat, failure.reason) == (spec.key, 1, odd_name)
     assert (failure.folder, (kept / NOTEBOOK).exists()) == (kept, True)
     store.forget_failure(spec.key, "here", 1)
     assert store.failures() == []

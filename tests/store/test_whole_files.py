@@ -14,9 +14,8 @@ from cellrepro.exchange.export import export_runs
 from cellrepro.exchange.importing import import_runs
 from cellrepro.exchange.store_check import check_store
 from cellrepro.store import checkpoint_choice, checkpoints
-from cellrepro.store.scratch_files import Owner, is_being_written
 from cellrepro.store.store import Store
-from cellrepro.store.whole_files import whole_file, write_whole
+from cellrepro.store.whole_files import Owner, is_being_written, whole_file, write_whole
 from small_training import Small
 from stores import add_run, squares, three
 
@@ -148,7 +147,7 @@ def windows(monkeypatch):
         "fsync": fsync, "replace": replace, "rename": rename, "unlink": unlink, "remove": unlink,
     }.items():  # fmt: skip
         monkeypatch.setattr(os, name, function)
-    monkeypatch.setattr("cellrepro.store.renames.RENAME_REPLACES", False)
+    monkeypatch.setattr("cellrepro.store.whole_files.RENAME_REPLACES", False)
     monkeypatch.setattr("cellrepro.store.locks.fcntl", None)
     return n_calls
 

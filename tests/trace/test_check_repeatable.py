@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from cellrepro.determinism.seeds import generator
+from cellrepro.digests.generator_digests import generator_digests
 from cellrepro.digests.same_bits import same_bits
-from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.errors import BadInput
 from cellrepro.trace.check_dataset import check_dataset
 from cellrepro.trace.check_repeatable import check_repeatable

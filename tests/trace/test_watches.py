@@ -10,7 +10,8 @@ from torch import nn
 from cellrepro.comparison.ledger_diff import compare_ledgers
 from cellrepro.determinism.modes import mode_in_force
 from cellrepro.determinism.seeds import seed_everything
-from cellrepro.digests.tensor_digests import generator_digests, tensor_digest, tensors_digest
+from cellrepro.digests.generator_digests import generator_digests
+from cellrepro.digests.tensor_digests import tensor_digest, tensors_digest
 from cellrepro.images.folder import LabelledImage
 from cellrepro.store.ledger import Ledger
 from cellrepro.trace.operation_audit import Auditor

@@ -15,10 +15,10 @@ from cellrepro.arithmetic.kernels.table import FORMS
 from cellrepro.trace.observer import Call
 
 Form = Literal["exact", "replaced", "missing"]
-"""How an operation becomes portable: it is so by nature, another form stands for it, or it has
-none."""
+"""An operation is portable by nature, it is replaced by a portable form, or it has none."""
 
 _NAMESPACES = frozenset(("aten", "prims", "c10d", "_c10d_functional"))
+"""Those whose names the tables know."""
 _HALF = (torch.float16, torch.bfloat16)
 _OF_FRACTIONS = frozenset(
     [
@@ -31,7 +31,7 @@ _OF_FRACTIONS = frozenset(
         "grid_sampler_3d",
     ]
 )
-"""They make fractions, also of whole numbers, as gradients do."""
+"""Replaced operations that make fractions of whole numbers, too, as those of gradients do."""
 _ALONG_AXES = frozenset(
     [
         "convolution",
@@ -49,7 +49,7 @@ _ALONG_AXES = frozenset(
         "unfold_backward",
     ]
 )
-"""Their forms need an axis, and numbers along it."""
+"""Replaced operations whose portable form works along an axis, which must have numbers."""
 
 
 def name_of(func: Any) -> str:
@@ -58,21 +58,31 @@ def name_of(func: Any) -> str:
     >>> name_of(torch.ops.aten.add_.Tensor)
     'add'
     """
-    name = str(func).split(".")[1]
-    if name.endswith("_") and not name.endswith("__"):
+    name = _whole_name(func)
+    if writes_in_place(func):
         return name[:-1]
     return name.strip("_") if name.startswith("__") else name
 
 
+def writes_in_place(func: Any) -> bool:
+    """Whether an operation writes into its first argument, as an ``_`` behind its name says."""
+    name = _whole_name(func)
+    return name.endswith("_") and not name.endswith("__")
+
+
+def _whole_name(func: Any) -> str:
+    return str(func).split(".")[1]
+
+
 @functools.cache
 def exact_operations() -> Mapping[str, frozenset[str]]:
-    """The names of operations that are exact by nature: of each kind of the table."""
+    """Operations that are exact by nature, by the kinds that ``exact_operations.yaml`` explains."""
     text = resources.files("cellrepro.arithmetic").joinpath("exact_operations.yaml").read_text()
     return {kind: frozenset(names.split()) for kind, names in yaml.safe_load(text).items()}
 
 
 def form_of(call: Call) -> Form:
-    """How an operation becomes portable."""
+    """The form in which an operation with its arguments is portable."""
     if call.func.namespace == "profiler":
         return "exact"
     if call.func.namespace not in _NAMESPACES:  # of another library, whatever its last name
@@ -93,7 +103,7 @@ def form_of(call: Call) -> Form:
 
 
 def refuse_numbers(call: Call) -> None:
-    """Refuse types and shapes that no form but the exact ones is made for."""
+    """Refuse numbers and shapes for which the replacing forms are not made."""
     leaves = list(_leaves((*call.args, *call.kwargs.values())))
     for leaf in leaves:
         dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf
@@ -113,7 +123,7 @@ def refuse_numbers(call: Call) -> None:
 
 
 def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:
-    """Arguments of an operation, and what is in those that are lists: they hold no deeper ones."""
+    """The arguments of an operation, and the items of those that are lists, which hold no lists."""
     for argument in arguments:
         if isinstance(argument, list | tuple):
             yield from argument
@@ -122,6 +132,7 @@ def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:
 
 
 def _has_fractions(leaf: Any) -> bool:
+    """Whether an argument is of a floating-point type, or asks for one."""
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype.is_floating_point or leaf.dtype.is_complex
     if isinstance(leaf, torch.dtype):
@@ -130,13 +141,14 @@ def _has_fractions(leaf: Any) -> bool:
 
 
 def _is_exact_in_whole_numbers(name: str) -> bool:
+    """Whether an operation computes whole numbers of whole numbers; a quotient is a fraction."""
     exact = exact_operations()
     return name in exact["whole_numbers"] or name in exact["single"] - {"div"}
 
 
 def _is_single(name: str, call: Call, tensors: list[torch.Tensor]) -> bool:
-    """Whether PyTorch carries out one operation, and nothing beside it."""
-    if name == "div":
+    """Whether PyTorch carries out one rounded operation, without a factor beside it."""
+    if name == "div":  # on a GPU, a division by one number is a product with its inverse
         divides_by_one_number = len(tensors) < 2 or tensors[1].dim() == 0
         on_processor = all(tensor.device.type == "cpu" for tensor in tensors)
         return "rounding_mode" not in call.kwargs and (on_processor or not divides_by_one_number)

@@ -13,7 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cellrepro.arithmetic.kernels import optimizers
 from cellrepro.arithmetic.kernels.registry import NoPortableForm
 from cellrepro.arithmetic.kernels.table import FORMS
-from cellrepro.arithmetic.operation_forms import form_of, name_of, refuse_numbers
+from cellrepro.arithmetic.operation_forms import (
+    form_of,
+    name_of,
+    refuse_numbers,
+    writes_in_place,
+)
 from cellrepro.arithmetic.proof import prove
 from cellrepro.call_site import Site
 from cellrepro.determinism.modes import mode_in_force
@@ -21,7 +26,8 @@ from cellrepro.errors import NotPossibleHere
 from cellrepro.trace.observer import Call, Observer
 from cellrepro.trace.source_lines import source_line
 
-_USUAL_CHANCE = 0.5  # of ``bernoulli_``: the dispatcher drops what equals the schema's default
+_USUAL_CHANCE = 0.5
+"""The default of ``bernoulli_``: PyTorch's dispatcher leaves out an argument that equals it."""
 _COMPUTES_SCALARS = (
     "computes numbers by the system's power function, which is not the same everywhere (AdamW, "
     "Adam, SGD, RMSprop, Adagrad, Adadelta and Rprop have a portable form)"
@@ -96,7 +102,7 @@ class PortableArithmetic(Observer):
     """Carries out every operation of a ``with`` block in its portable form."""
 
     def _begin(self, way_back: ExitStack) -> None:
-        """Have attention computed from single operations, and Adam's update by one alone."""
+        """Make PyTorch compute attention by single operations, and Adam's update by one."""
         way_back.callback(
             torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()
         )
@@ -105,7 +111,7 @@ class PortableArithmetic(Observer):
         way_back.enter_context(optimizers.adam_as_one_operation())
 
     def observe(self, call: Call) -> Any:
-        """Carry out one operation."""
+        """Carry out one operation, or those of which it is made."""
         form = form_of(call)
         if form == "missing" and name_of(call.func).startswith(_FOREACH):
             with self._dispatching_again():
@@ -121,7 +127,7 @@ class PortableArithmetic(Observer):
             return self.without_form(call, str(missing))
 
     def without_form(self, call: Call, reason: str) -> Any:
-        """Refuse an operation; overridden by who only wants to know."""
+        """Refuse an operation; a subclass that only takes note of it overrides this."""
         raise NotPortable(call.site, reason) from None
 
     @contextmanager
@@ -134,6 +140,7 @@ class PortableArithmetic(Observer):
             TorchDispatchMode.__exit__(self, None, None, None)
 
     def _replaced(self, call: Call) -> Any:
+        """The result of the portable form, where the operation itself would have put it."""
         kernel = FORMS[name_of(call.func)]
         refuse_numbers(call)
         arguments = dict(call.kwargs)
@@ -141,9 +148,9 @@ class PortableArithmetic(Observer):
             arguments["chance"] = arguments.pop("p", _USUAL_CHANCE)
         target = arguments.pop("out", None)
         result = kernel(*call.args, **arguments)
-        if target is None and _writes_into_first(call.func):
+        if target is None and writes_in_place(call.func):
             target = call.args[0]
-        if target is None or result is None:  # none from an update, which writes by itself
+        if target is None or result is None:  # an update returns nothing: it has written already
             return result
         return target.copy_(result)
 
@@ -164,19 +171,15 @@ def _decomposes(func: Any) -> bool:
     return bool(func._can_decompose()) if hasattr(func, "_can_decompose") else False
 
 
-def _writes_into_first(func: Any) -> bool:
-    name = str(func).split(".")[1]
-    return name.endswith("_") and not name.endswith("__")
-
-
 # -- operations on lists of tensors, which PyTorch's optimizers use on GPUs --------------------
 
 _FOREACH = "_foreach_"
-"""With which the names of these operations begin (torch 2.6 to 2.15)."""
+"""The names of these operations begin with it (torch 2.6 to 2.15)."""
 
 _OTHER_NAMES = {"norm": "linalg_vector_norm", "max": "amax"}
+"""Operations on one tensor that have another name."""
 _WITH_VALUE = ("addcdiv", "addcmul")
-"""Whose last argument is by name in the operation on one tensor."""
+"""Operations on one tensor that take the last argument by its name, ``value``."""
 
 
 def _each_by_itself(
@@ -203,5 +206,5 @@ def _each_by_itself(
 
 
 def _own(argument: object, index: int) -> object:
-    """Take the part of an argument that belongs to one tensor."""
+    """The part of an argument that belongs to one of the tensors."""
     return argument[index] if isinstance(argument, list | tuple) else argument

@@ -21,7 +21,7 @@ from cellrepro.process.setup import Setup
 from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle, stated_among
-from cellrepro.store import installed_versions, this_machine
+from cellrepro.store import hardware, installed_versions
 from cellrepro.terminal import FileName
 
 
@@ -117,7 +117,7 @@ def diagnose_warning(
     level: Level = "info" if is_harmless else "warning"
     settings = profiles.load(profile or meaning.profile).model_dump(mode="json")
     return ExplainedWarning(
-        host=this_machine.host(),
+        host=hardware.host(),
         profile={**settings, "mode": mode},
         findings=(Finding(level, meaning.meaning, meaning.remedy),),
         ok=is_harmless,
@@ -202,7 +202,7 @@ def diagnose(
 def _host(double_run: DoubleRun | None) -> dict[str, object]:
     """The machine, its packages, and what the double run computed with."""
     return {
-        **this_machine.host(),
+        **hardware.host(),
         "versions": installed_versions.versions(),
         "numeric_class": double_run.first.numeric_class if double_run else None,
         "libraries": double_run.first.libraries if double_run else [],

@@ -19,7 +19,8 @@ from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.modes import switches
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.digests.digests import value_digest
-from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
+from cellrepro.digests.generator_digests import generator_digests
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import ImageFolder
 from cellrepro.model import evaluator
 from cellrepro.model.encoders import TINY

@@ -106,7 +106,7 @@ def _of_threads(profile: Profile) -> Iterator[Finding]:
 
 def _of_races(setup: Setup) -> Iterator[Finding]:
     profile = setup.profile
-    race = known_operations.may_race(setup.mode, device=profile.device, threads=profile.threads)
+    race = modes.may_race(setup.mode, device=profile.device, threads=profile.threads)
     if race is None:
         return
     audited_mode = "fast" if setup.mode == "off" else setup.mode  # what the audit can do

@@ -11,7 +11,7 @@ from cellrepro.audits.findings import Finding
 from cellrepro.determinism.automatic_profile import UsableDevices
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.store import nvidia_gpus
+from cellrepro.store import hardware
 from cellrepro.words import joined
 
 _HOW_TO_ASK = "gpu=True in Python, --use_gpu on its command line; without it the processor computes"
@@ -51,7 +51,7 @@ class TorchBuild:
 
 def gpu_findings() -> Iterator[Finding]:
     """Look for GPUs; PyTorch is asked, in a process of its own, only where there is one."""
-    gpus = nvidia_gpus.gpus()
+    gpus = hardware.gpus()
     is_mac = platform.system() == "Darwin"
     build = None
     if gpus or is_mac:

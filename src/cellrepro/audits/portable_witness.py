@@ -22,7 +22,7 @@ from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
-from cellrepro.store import installed_versions, this_machine
+from cellrepro.store import hardware, installed_versions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -161,7 +161,7 @@ def witness(*, profile: str | Path = defaults.PROFILE, quiet: bool = False) -> P
     expected = reference_digests()
     return PortableWitness(
         profile=chosen.name,
-        machine=this_machine.host(),
+        machine=hardware.host(),
         versions=installed_versions.versions(),
         stages=tuple(
             StageDigest(stage, digest, expected.get(stage)) for stage, digest in digests.items()

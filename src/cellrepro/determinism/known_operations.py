@@ -1,6 +1,6 @@
-"""Operations that may not repeat bit for bit: why, and what to do.
+"""Operations that may not give the same bits again: why, and what to do.
 
-The knowledge is data, ``nondeterministic.yaml`` beside this file, with the source of every line.
+The list is ``nondeterministic.yaml`` beside this file, with the source of every line.
 """
 
 from __future__ import annotations
@@ -15,26 +15,34 @@ import yaml
 
 from cellrepro.errors import BadInput
 
-_KINDS = ("error", "switched", "unlisted")  # the gravest first
+_KINDS = ("error", "switched", "unlisted")
+"""Kinds of entries, the gravest first; the head of the file explains them."""
 
 
 @dataclass(frozen=True)
 class KnownOperation:
-    """One way in which an operation may not repeat; the data's head explains its fields."""
+    """One way in which an operation may not repeat."""
 
     alert: str | None
     """The name that PyTorch gives it in its warning; none where it says nothing."""
     ops: tuple[str, ...]
     """Names of the operations, by `base_name`."""
     devices: tuple[str, ...]
+    """The kinds of devices on which it may not: ``cpu``, ``cuda``, ``mps``."""
     phase: str
+    """The pass in which it may not: ``forward``, ``backward`` or ``both``."""
     kind: str
     """One of `_KINDS`."""
     reason: str
+    """Why it may not repeat."""
     remedy: str
+    """What to do."""
     source: str
+    """Where this was read: lines of PyTorch's source, a page of a library's documentation."""
     version: str
+    """The version of PyTorch, or of a library, that was read."""
     documented: tuple[str, ...] = ()
+    """The names under which PyTorch's documentation lists it."""
 
 
 @cache
@@ -57,6 +65,7 @@ def base_name(op: str) -> str:
 
 @cache
 def _data() -> dict[str, Any]:
+    """The content of the file, whose head explains it."""
     text = resources.files("cellrepro.determinism") / "nondeterministic.yaml"
     return yaml.safe_load(text.read_text(encoding="utf-8"))
 
@@ -88,8 +97,9 @@ class AlertElsewhere:
 
     alert: str
     giver: str
-    """Its source: ``torchvision``, or versions of PyTorch."""
+    """What gives it: ``torchvision``, or versions of PyTorch."""
     remedy: str
+    """What to do."""
 
 
 @cache
@@ -112,18 +122,3 @@ def for_operation(op: str, device: str) -> KnownOperation | None:
     name, kind = base_name(op), device.partition(":")[0]
     fitting = [entry for entry in entries() if name in entry.ops and kind in entry.devices]
     return min(fitting, key=lambda entry: _KINDS.index(entry.kind), default=None)
-
-
-def may_race(
-    mode: str, *, device: str, threads: int | None, loose: str | None = None
-) -> str | None:
-    """Why repeats may differ in bits by a race between threads; none where there can be none."""
-    if device == "cpu" and threads == 1:
-        return None
-    if mode == "warn":
-        return "mode warn lets operations race that have no deterministic implementation"
-    if mode == "off":
-        return "mode off fixes nothing: neither seeds, nor the order in which threads add"
-    if mode not in ("strict", "portable"):
-        return f"mode {mode} lets operations add in the order in which threads arrive"
-    return None if loose is None else f"{loose} was left loose"

@@ -192,3 +192,18 @@ def _check_workspace(mode: Mode, device: str | None) -> None:
             f"before the process starts (CUBLAS_WORKSPACE_CONFIG={_WORKSPACES[0]} in front of the "
             "command), or use `cellrepro train`, which starts processes of its own"
         )
+
+
+def may_race(
+    mode: str, *, device: str, threads: int | None, loose: str | None = None
+) -> str | None:
+    """Why repeats may differ in bits by a race between threads; none where there can be none."""
+    if device == "cpu" and threads == 1:
+        return None
+    if mode == "warn":
+        return "mode warn lets operations race that have no deterministic implementation"
+    if mode == "off":
+        return "mode off fixes nothing: neither seeds, nor the order in which threads add"
+    if mode not in SUBSTITUTING:
+        return f"mode {mode} lets operations add in the order in which threads arrive"
+    return None if loose is None else f"{loose} was left loose"

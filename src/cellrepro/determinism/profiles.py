@@ -35,7 +35,6 @@ from cellrepro.determinism.numeric_variables import (
     THREAD_VARIABLES,
 )
 from cellrepro.determinism.process_start import require_at_startup
-from cellrepro.determinism.profile_reference import ProfileReference
 from cellrepro.determinism.torch_switches import Switch
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.field_defaults import added_later
@@ -47,16 +46,16 @@ if TYPE_CHECKING:
     import torch
 
 
-_ALWAYS = {
-    # Time, not numbers: waiting threads of GNU OpenMP sleep sooner, so that two trainings on the
-    # same cores take twice as long instead of eight times (measured: docs/building.md).
-    "GOMP_SPINCOUNT": "1000",
-}
-
+_ALWAYS = {"GOMP_SPINCOUNT": "1000"}
+"""Variables of every profile. This one changes time and no numbers: waiting threads of GNU OpenMP
+sleep sooner, so that two trainings on the same cores take twice as long instead of eight times
+(measured: docs/building.md)."""
 
 _FIRST_FIELDS = frozenset(
     ("name", "description", "device", "threads", "dtype", "tf32", "environment", "cpu_capability")
 )
+"""Fields of the first version, which are always written into a spec. A later one is written where
+it differs from its default, so that the keys of earlier runs stay as they are."""
 
 
 def cpu_capability() -> str:
@@ -73,7 +72,7 @@ def cpu_capability() -> str:
 
 
 def device_kind(device: str) -> str:
-    """``cpu``, ``cuda`` or ``mps``: of which kind a device is."""
+    """The kind of a device without its number: ``cpu``, ``cuda`` or ``mps``."""
     return device if device in ("cpu", "mps") else "cuda"
 
 
@@ -139,7 +138,7 @@ class Profile(BaseModel):
         return {name: value for name, value in serialize(self).items() if name not in left_out}
 
     def variables(self) -> dict[str, str]:
-        """The environment variables a process of this profile is started with."""
+        """The environment variables with which a process of this profile starts."""
         names = (
             (*THREAD_VARIABLES, ACCELERATE_THREADS)
             if sys.platform == "darwin"
@@ -149,19 +148,22 @@ class Profile(BaseModel):
         return {**_ALWAYS, **threads, **self.environment}
 
     def started_with(self, extra: Mapping[str, str]) -> dict[str, str]:
-        """`variables` and those of mode and seed, over which the profile's numeric ones win."""
-        chosen = {name: v for name, v in self.environment.items() if name in NUMERIC_VARIABLES}
-        return {**self.variables(), **extra, **chosen}
+        """`variables`, and ``extra`` ones of mode and seed, over which numeric ones of it win."""
+        numeric = {name: v for name, v in self.environment.items() if name in NUMERIC_VARIABLES}
+        return {**self.variables(), **extra, **numeric}
 
     def child_environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The whole environment of a child process: the caller's without its numeric variables."""
+        """The environment of a child process: `started_with`, and the caller's other variables.
+
+        Numeric variables of the caller are left out.
+        """
         kept = {name: value for name, value in os.environ.items() if name not in NUMERIC_VARIABLES}
         return {**kept, **self.started_with(extra or {})}
 
     def replaced(self, extra: Mapping[str, str]) -> list[str]:
-        """A sentence that names the caller's variables which the child has not, or not so.
+        """A sentence that names the caller's variables which a child process does not inherit.
 
-        ``extra`` is what mode and seed need, such as ``TCNN_SEED``. Empty if there are none.
+        Empty if it inherits them all; ``extra`` as in `started_with`.
         """
         of_child = self.started_with(extra)
         replaced = [
@@ -235,11 +237,38 @@ class Profile(BaseModel):
 # -- the files -----------------------------------------------------------------------------
 
 
-def load(name: str | Path) -> Profile:
-    """Read a profile of `profile_names`, or a YAML file of the user's.
+@dataclass(frozen=True)
+class ProfileReference:
+    """A profile as a command, a grid or a spec names it: a name or a file, and more variables."""
 
-    The stem of a file is the name of its profile.
-    """
+    source: str
+    """One of `profile_names`, or the path of a YAML file."""
+    variables: tuple[str, ...] = ()
+    """Each ``NAME=VALUE``."""
+
+    @classmethod
+    def parse(cls, text: str | Path) -> ProfileReference:
+        """Read a reference.
+
+        >>> ProfileReference.parse("cpu+MKL_CBWR=COMPATIBLE")
+        ProfileReference(source='cpu', variables=('MKL_CBWR=COMPATIBLE',))
+        >>> ProfileReference.parse("my+lab/own.yaml").source
+        'my+lab/own.yaml'
+        """
+        source, *variables = re.split(r"\+(?=\w+=)", str(text))
+        return cls(source, tuple(variables))
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it names a file, which need not be there."""
+        return Path(self.source).suffix in (".yaml", ".yml")
+
+    def __str__(self) -> str:
+        return "+".join([self.source, *self.variables])
+
+
+def load(name: str | Path) -> Profile:
+    """Read a profile by its reference; the stem of a file is the name of its profile."""
     reference = ProfileReference.parse(name)
     if reference.source == AUTO:
         reference = replace(reference, source=automatic_profile())

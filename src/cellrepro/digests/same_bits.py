@@ -13,8 +13,9 @@ import torch
 
 from cellrepro.errors import BadInput
 
+PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
+"""Types of a tensor that is one view of memory; one of a subclass may stand for several."""
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 _INFINITE = float("inf")
 # The C library's comparison is several times as fast as a comparison of tensors.
 _memcmp: Any = ctypes.CDLL(None).memcmp if os.name == "posix" else None
@@ -34,7 +35,7 @@ def in_one_stretch(value: Any) -> bool:
     """
     return (
         _memcmp is not None
-        and type(value) in _PLAIN
+        and type(value) in PLAIN_TYPES
         and value.is_cpu
         and value.layout is torch.strided
         and not (value.is_complex() or value.is_nested or value.is_neg() or value.is_quantized)

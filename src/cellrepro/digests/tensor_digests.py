@@ -13,19 +13,20 @@ There are two; the length of a digest tells which:
 from __future__ import annotations
 
 import ctypes
-import json
-import random
 import struct
 import sys
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import xxhash
 
 from cellrepro.errors import BadInput
+
+if TYPE_CHECKING:
+    import torch
 
 
 def tensor_digest(value: Any) -> str:
@@ -47,25 +48,42 @@ def comparable(a: str, b: str) -> bool:
     return len(a) == len(b)
 
 
-# A value becomes a row of tokens, none of which is the beginning of another. Tensors stay tensors
-# in it until the algorithm is known.
+if TYPE_CHECKING:
+    Token: TypeAlias = bytes | torch.Tensor
+    """A value becomes a row of tokens, none of which is the beginning of another one; a strided
+    tensor stays one until it is known whether all lie on the processor."""
 
 
-def _combined(tokens: list[Any]) -> str:
+def processor_row(value: Any) -> bytes:
+    """The row of bytes that stands for a value in the processor's memory, before it is digested."""
+    return _row(list(_tokens(value)))
+
+
+def _combined(tokens: list[Token]) -> str:
     if all(isinstance(token, bytes) or token.is_cpu for token in tokens):
-        row = b"".join(token if type(token) is bytes else _xxh3(token) for token in tokens)
-        return xxhash.xxh3_128_hexdigest(row)
+        return row_digest(_row(tokens), of_processor=True)
     return lanes_digest(tokens)
 
 
-def _tokens(value: Any) -> Iterator[Any]:
+def _row(tokens: list[Token]) -> bytes:
+    return b"".join(token if isinstance(token, bytes) else _xxh3(token) for token in tokens)
+
+
+def row_digest(row: bytes, *, of_processor: bool) -> str:
+    """The digest of a row of bytes, in the length that tells where the values in it lay."""
+    if of_processor:
+        return xxhash.xxh3_128_hexdigest(row)
+    return "".join(xxhash.xxh3_64_hexdigest(row, seed) for seed in (1, 2, 3))
+
+
+def _tokens(value: Any) -> Iterator[Token]:
     """The tokens of a nested value."""
     if _is_strided(value):
         yield value
     elif isinstance(value, np.ndarray | np.generic):
         yield _array_as_tensor(value)
     elif isinstance(value, Mapping):
-        heads = {key: b"".join(_tokens(key)) for key in value}
+        heads = {key: processor_row(key) for key in value}
         yield b"{"
         for key in sorted(value, key=heads.__getitem__):
             yield heads[key]
@@ -99,6 +117,7 @@ def _plain_token(value: Any) -> bytes | None:
 
 
 def _is_strided(value: Any) -> bool:
+    """Whether a value is a plain tensor with values, which is a token by itself."""
     torch = sys.modules.get("torch")  # without which there are no tensors
     return torch is not None and (
         (type(value) is torch.Tensor or type(value) is torch.nn.Parameter)
@@ -107,7 +126,7 @@ def _is_strided(value: Any) -> bool:
     )
 
 
-def _tensor_tokens(value: Any) -> Iterator[Any]:
+def _tensor_tokens(value: Any) -> Iterator[Token]:
     """The tokens of any other tensor, in parts where it has some."""
     import torch
 
@@ -136,7 +155,7 @@ def _tensor_tokens(value: Any) -> Iterator[Any]:
         yield b"]"
 
 
-def _array_as_tensor(value: Any) -> Any:
+def _array_as_tensor(value: np.ndarray | np.generic) -> torch.Tensor:
     """An array in C order and native bytes; a copy only where it is not so."""
     import torch
 
@@ -151,11 +170,11 @@ def _array_as_tensor(value: Any) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _header(dtype: Any, shape: tuple[int, ...]) -> bytes:
+def _header(dtype: torch.dtype, shape: tuple[int, ...]) -> bytes:
     return f"t{_name(dtype)}{tuple(shape)};".encode()
 
 
-def _name(dtype: Any) -> str:
+def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
@@ -172,7 +191,7 @@ def memory_digest(address: int, n_bytes: int) -> bytes:
     return xxhash.xxh3_128_digest(_memory(address, n_bytes, _READ_ONLY))
 
 
-def _xxh3(tensor: Any) -> bytes:
+def _xxh3(tensor: torch.Tensor) -> bytes:
     """Header and digest of a strided tensor."""
     address = _address(tensor)
     if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
@@ -182,8 +201,8 @@ def _xxh3(tensor: Any) -> bytes:
     return _header(tensor.dtype, tensor.shape) + xxhash.xxh3_128_digest(content)
 
 
-def _address(tensor: Any) -> int:
-    """Get the address at which a tensor begins: reading one that is nowhere ends the process."""
+def _address(tensor: torch.Tensor) -> int:
+    """The address of a tensor's values; refused if it has none, as reading there would crash."""
     try:
         address = tensor.data_ptr()
     except RuntimeError:  # also the answer inside torch.func and torch.compile
@@ -196,7 +215,7 @@ def _address(tensor: Any) -> int:
     return address
 
 
-def _integers_in_order(tensor: Any) -> Any:
+def _integers_in_order(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor's bits as contiguous integers, by operations that nothing observes."""
     import torch
 
@@ -215,14 +234,14 @@ _PIECE = 1 << 21
 """How many words are mixed at once: enough to keep a device busy, little beside a network."""
 
 
-def lanes_digest(tokens: list[Any]) -> str:
+def lanes_digest(tokens: list[Token]) -> str:
     """The digest of tensors, on any device, and of bytes between them."""
     import torch
 
     from cellrepro.torch_internals import hidden_from_modes
 
     with torch.no_grad(), hidden_from_modes():
-        sums = [_lanes(torch, token) for token in tokens if not isinstance(token, bytes)]
+        sums = [_lanes(token) for token in tokens if not isinstance(token, bytes)]
         device = next((one.device for one in sums if not one.is_cpu), "cpu")
         # One copy to the host for all.
         lanes = iter(torch.stack([one.to(device) for one in sums]).tolist())
@@ -232,11 +251,13 @@ def lanes_digest(tokens: list[Any]) -> str:
         else _header(token.dtype, token.shape) + struct.pack("<3q", *next(lanes))
         for token in tokens
     )
-    return "".join(xxhash.xxh3_64_hexdigest(row, seed) for seed in (1, 2, 3))
+    return row_digest(row, of_processor=False)
 
 
-def _lanes(torch: Any, value: Any) -> Any:
+def _lanes(value: torch.Tensor) -> torch.Tensor:
     """The three sums over a strided tensor: int64, shape (3,), on its device."""
+    import torch
+
     _address(value)  # refuses one without memory
     integers = _integers_in_order(value)  # contiguous, yet a single one may have any stride
     content = integers.as_strided((integers.numel(),), (1,)).view(torch.uint8)
@@ -250,8 +271,8 @@ def _lanes(torch: Any, value: Any) -> Any:
     return sums
 
 
-def _mixed(words: Any) -> Any:
-    """PyTorch shifts int64 with its sign, so the high half is cut out."""
+def _mixed(words: torch.Tensor) -> torch.Tensor:
+    """degski's mixer; PyTorch shifts int64 with its sign, which a mask takes off."""
     for _ in range(2):
         words = (words ^ (words >> 32 & 0xFFFFFFFF)) * _signed(_MIX)
     return words ^ (words >> 32 & 0xFFFFFFFF)
@@ -260,39 +281,3 @@ def _mixed(words: Any) -> Any:
 def _signed(word: int) -> int:
     """A word of 64 bits as int64 holds it."""
     return (word + 2**63) % 2**64 - 2**63
-
-
-# -- generators ----------------------------------------------------------------------------
-
-_TWISTER = struct.Struct("<625I")
-
-
-def _numpy_state() -> bytes:
-    """The state of NumPy's global generator, whichever bit generator somebody gave it."""
-    held: Any = np.random.get_state(legacy=False)
-    state = held["state"]
-    spare = struct.pack("@id", held["has_gauss"], held["gauss"])
-    if held["bit_generator"] == "MT19937":
-        return b"MT19937;" + _TWISTER.pack(*state["key"].tolist(), state["pos"]) + spare
-    return json.dumps(held, sort_keys=True, default=lambda array: array.tolist()).encode()
-
-
-def generator_digests() -> dict[str, str]:
-    """A digest of the state of every global generator of random numbers; none is moved.
-
-    By name: "python", "numpy", "torch" (on the processor), "cuda:0" and so on, "mps".
-    """
-    import torch
-
-    version, words, gauss = random.getstate()
-    states = {
-        "python": b"%d;" % version + _TWISTER.pack(*words) + b"".join(_tokens(gauss)),
-        "numpy": _numpy_state(),
-        "torch": _xxh3(torch.default_generator.get_state()),
-    }
-    if torch.cuda.is_initialized():  # asking earlier would start it
-        for index, generator in enumerate(torch.cuda.default_generators):
-            states[f"cuda:{index}"] = _xxh3(generator.get_state())
-    if torch.backends.mps.is_available():
-        states["mps"] = _xxh3(torch.mps.get_rng_state())
-    return {name: xxhash.xxh3_128_hexdigest(state) for name, state in states.items()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cellrepro.call_site import Site
 from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
-from cellrepro.determinism.known_operations import may_race
+from cellrepro.determinism.modes import may_race
 from cellrepro.divergence.evidence import Cause, Evidence
 from cellrepro.divergence.first_difference import FirstDifference, OperationAt, Size
 from cellrepro.divergence.inspection import CannotInspect, Inspection

@@ -36,10 +36,9 @@ from cellrepro.process.setup import Setup
 from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
 from cellrepro.spec.spec import Spec
-from cellrepro.store.new_files import new_file
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.store.whole_files import whole_file, write_whole
+from cellrepro.store.whole_files import new_file, whole_file, write_whole
 from cellrepro.version import __version__
 from cellrepro.words import amount, grouped, short_digest
 

@@ -24,11 +24,11 @@ from cellrepro.results import Result, Row, table_lines
 from cellrepro.spec import defaults
 from cellrepro.spec.sent_spec import refused_elsewhere
 from cellrepro.spec.spec import KEY_LENGTH, Spec
-from cellrepro.store.new_files import new_file
 from cellrepro.store.seal import SUMS, read_seal
 from cellrepro.store.store import Store
 from cellrepro.store.store_paths import inside
 from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat
+from cellrepro.store.whole_files import new_file
 from cellrepro.words import amount, grouped
 
 _CHECKPOINTS = "checkpoints/"

@@ -20,12 +20,11 @@ from cellrepro.exchange.kept_passports import keep_attestations
 from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
 from cellrepro.store.removal import remove_folder
-from cellrepro.store.renames import link_or_copy, moved, replace_file
 from cellrepro.store.store import Store
 from cellrepro.store.store_paths import inside, regular_bytes
 from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, NOTEBOOK, WEIGHTS, Repeat
 from cellrepro.store.unsent_files import note_not_sent
-from cellrepro.store.whole_files import to_disk
+from cellrepro.store.whole_files import link_or_copy, moved, replace_file, to_disk
 from cellrepro.words import amount, joined, some
 
 

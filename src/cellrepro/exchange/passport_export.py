@@ -15,9 +15,8 @@ from cellrepro.exchange.signed.signer import find_signer, fingerprint_of
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
 from cellrepro.spec.sent_spec import refused_elsewhere
-from cellrepro.store.new_files import new_file
 from cellrepro.store.store import Store
-from cellrepro.store.whole_files import whole_file
+from cellrepro.store.whole_files import new_file, whole_file
 from cellrepro.words import amount
 
 

@@ -15,9 +15,8 @@ from cellrepro.exchange.store_findings import checked_store
 from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
 from cellrepro.store.removal import remove_file
-from cellrepro.store.renames import link_or_copy, replace_file
-from cellrepro.store.scratch_files import scratch_beside
 from cellrepro.store.store import Store, StoreOrFolder
+from cellrepro.store.whole_files import link_or_copy, replace_file, scratch_beside
 from cellrepro.words import amount
 
 

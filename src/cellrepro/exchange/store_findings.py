@@ -30,12 +30,12 @@ from cellrepro.progress import progress
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store import locks
 from cellrepro.store.manifest import ResultSummary
-from cellrepro.store.scratch_files import Owner, is_being_written
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS
 from cellrepro.store.store import Store
 from cellrepro.store.store_paths import OWN_FOLDERS
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat, read_record
 from cellrepro.store.unsent_files import NOTE_ENDING, RECEIVED, names_not_sent
+from cellrepro.store.whole_files import Owner, is_being_written
 from cellrepro.words import amount, joined, short_digest
 
 _IMAGES = re.compile(r"[0-9a-f]{16}")

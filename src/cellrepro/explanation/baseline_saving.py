@@ -18,9 +18,9 @@ from cellrepro.explanation.references import masks_of, reference_kind
 from cellrepro.results import Result, Row, json_text
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
-from cellrepro.store.new_files import refuse_existing
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
+from cellrepro.store.whole_files import refuse_existing
 from cellrepro.terminal import FileName
 from cellrepro.words import amount, joined
 

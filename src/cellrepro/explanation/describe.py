@@ -24,7 +24,7 @@ from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import SegFile, read_seg
 from cellrepro.model.cellpose_generation import generation_of
-from cellrepro.model.known_weights import known_to_cellpose
+from cellrepro.model.pretrained import known_to_cellpose
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Store

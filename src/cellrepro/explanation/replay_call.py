@@ -25,7 +25,7 @@ from cellrepro.process.process_ends import RunError
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
 from cellrepro.progress_count import Progress
-from cellrepro.store import this_machine
+from cellrepro.store import hardware
 
 _WHAT_FOLLOWS_INTERRUPT = (
     "the search ends with what it has found: after the segmentation that is being computed, and a "
@@ -97,7 +97,7 @@ def _what_makes_it_shorter(sides: SidePair, profile: Profile, window: Window | N
                     f"image's {needed.of} tiles"
                 )
     if profile.kind == "cpu":
-        ways += [f"--profile auto computes on {gpu['name']}" for gpu in this_machine.gpus()[:1]]
+        ways += [f"--profile auto computes on {gpu['name']}" for gpu in hardware.gpus()[:1]]
     return "; ".join(ways)
 
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from cellrepro.model.cellpose_generation import TileLayout
+from cellrepro.model.tile_layout import TileLayout
 from cellrepro.spec.segmentation_settings import Settings
 
 _PAD = 16  # pixels; Cellpose pads to a multiple, at least by as many

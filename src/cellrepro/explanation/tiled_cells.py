@@ -11,7 +11,7 @@ from cellrepro.comparison.straight_borders import seam, straight_borders
 from cellrepro.explanation.tile_dependence import Tiled
 from cellrepro.explanation.tile_lines import tile_lines
 from cellrepro.explanation.unmatched_cells import labels_in, unmatched_cells
-from cellrepro.model.cellpose_generation import TileLayout
+from cellrepro.model.tile_layout import TileLayout
 from cellrepro.spec.segmentation_settings import Settings
 
 CROPS = ((37, 53), (91, 22))

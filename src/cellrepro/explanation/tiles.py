@@ -128,6 +128,7 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
     with child.opened(request.model) as (network, _):
         from cellrepro.determinism.generator_states import generators_kept
         from cellrepro.model.evaluator import evaluator
+        from cellrepro.model.tile_layout import scaled_channels, tile_layout
 
         evaluate = evaluator(network)
         settings = request.spec.settings
@@ -146,8 +147,8 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
                         image.name,
                         image.image,
                         settings,
-                        layout=evaluate.tile_layout,
-                        scaled_channels=evaluate.channels_of(image.image, settings.arguments()),
+                        layout=tile_layout(evaluate.model),
+                        scaled_channels=scaled_channels(image.image, settings.arguments()),
                     )
                 )
             child.tell("done", image.name)

@@ -14,7 +14,7 @@ from cellrepro.comparison.weight_tensors import Tensor, pieces, values
 from cellrepro.digests.digests import file_digest
 from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.explanation.description import Description
-from cellrepro.model.known_weights import CHECKPOINT, OF_SEVERAL_GPUS, OFFICIAL_NAMES, recognise
+from cellrepro.model.known_weights import OFFICIAL_NAMES, recognise
 from cellrepro.store import checkpoints
 from cellrepro.words import joined
 
@@ -103,7 +103,13 @@ def _digest_of(path: Path) -> str:
 def _obstacle(tensors: Iterable[Tensor], under: str, loads_as: str | None) -> str | None:
     """Say why Cellpose refuses a file whose network it would load; None where it takes it."""
     if under:
-        return CHECKPOINT.format(key=under)
+        return (
+            f"a checkpoint of a training, with its network under {under!r}; Cellpose takes a "
+            "network by itself: save what is under that key with torch.save"
+        )
     if loads_as and any(tensor.stored_as.startswith("module.") for tensor in tensors):
-        return OF_SEVERAL_GPUS
+        return (
+            "its names begin with `module.`; Cellpose 4.2.1.1 looks for W2 before it takes that "
+            "off, and refuses the file; save it again under the names without it"
+        )
     return None

@@ -19,7 +19,7 @@ from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
 from cellrepro.grid.status import JobReporter
 from cellrepro.process.calling import Children
-from cellrepro.store import machine_identity, nvidia_gpus
+from cellrepro.store import hardware, machine_identity
 from cellrepro.version import __version__
 
 JOB_RESOURCE = "cellrepro"
@@ -59,7 +59,7 @@ class MachineIdentities:
     @classmethod
     def here(cls) -> MachineIdentities:
         """The identities of this process."""
-        gpus = nvidia_gpus.visible_gpus()
+        gpus = hardware.visible_gpus()
         return cls(
             processor=machine_identity.identity(""),
             gpu=machine_identity.identity(gpus[0]) if gpus else None,
@@ -82,7 +82,7 @@ class WorkerSetup(WorkerPlugin):
         """Set the resources of the worker."""
         resources = {machine_resource(identity): 1 for identity in MachineIdentities.here().all()}
         resources[JOB_RESOURCE] = 1
-        if nvidia_gpus.visible_gpus() and GPU_RESOURCE not in worker.state.total_resources:
+        if hardware.visible_gpus() and GPU_RESOURCE not in worker.state.total_resources:
             resources[GPU_RESOURCE] = 1
         await worker.set_resources(**resources)  # by Dask's own rule, one argument each
 

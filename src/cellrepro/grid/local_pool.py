@@ -20,7 +20,7 @@ from cellrepro.grid.point import Point
 from cellrepro.grid.points import Grid
 from cellrepro.grid.status import Board
 from cellrepro.model.encoders import SMALL
-from cellrepro.store import machine_identity, nvidia_gpus
+from cellrepro.store import hardware, machine_identity
 
 CORE = 1000
 """Thousandths of a core: sums of floats drift, and a job that needs every core would wait for ever
@@ -53,7 +53,7 @@ class Machine:
         return cls(
             n_cores=max(1, n_cores),
             memory=psutil.virtual_memory().total,
-            gpus=tuple(nvidia_gpus.visible_gpus()),
+            gpus=tuple(hardware.visible_gpus()),
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cellrepro.determinism.profile_reference import ProfileReference
+from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.grid.grid_file import Scalar
 from cellrepro.grid.parameter_names import SETTING, VARIABLE, options_by_name
 from cellrepro.run.options import SegmentationOptions, TrainingOptions

@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.spec.training_fields import Hyperparameters
+from cellrepro.spec.defaults import CROP_SIZE, SCALE_RANGE
 
 if TYPE_CHECKING:
     import torch
-
-CROP_SIZE = 256
-"""Pixels along both sides of a crop; fixed for CPSAM."""
-
-USUAL_SCALE_RANGE = Hyperparameters().scale_range
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,7 @@ def augment(
     device: torch.device | str = "cpu",
     *,
     sizes: np.ndarray | None = None,
-    scale_range: float = USUAL_SCALE_RANGE,
+    scale_range: float = SCALE_RANGE,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Crop, turn, flip and resize a batch through Cellpose, drawn anew at every call."""
     from cellpose.transforms import random_rotate_and_resize
@@ -62,7 +57,7 @@ def upcoming_crops(
     images: Sequence[np.ndarray],
     *,
     sizes: np.ndarray | None = None,
-    scale_range: float = USUAL_SCALE_RANGE,
+    scale_range: float = SCALE_RANGE,
 ) -> list[Crop]:
     """Foresee the next crops of `augment`, from a copy of NumPy's global generator.
 

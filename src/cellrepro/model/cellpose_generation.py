@@ -1,7 +1,7 @@
-"""Generations of Cellpose, and what each can do, as far as the lab needs to know it.
+"""Generations of Cellpose: what differs between them where the lab depends on it.
 
-The lab segments with the Cellpose that is installed. It trains with the versions whose loop its
-tests have compared with its own.
+The lab segments with the Cellpose that is installed, from version 3 on. It trains with the versions
+whose loop its tests have compared with its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _WAY_TO_TRAIN = (
 
 @dataclass(frozen=True)
 class Generation:
-    """The versions of Cellpose from one on that behave alike where the lab needs them."""
+    """The versions of Cellpose, from one on, that behave alike where the lab depends on it.
+
+    Defaults are those of the newest.
+    """
 
     first: tuple[int, int]
     """Major and minor number of its first version."""
@@ -51,22 +54,6 @@ class Generation:
     """Default size of a tile, in pixels."""
     has_precision: bool = True
     """Whether it can compute in bfloat16."""
-
-
-@dataclass(frozen=True)
-class TileLayout:
-    """The layout of tiles, as far as neither image nor settings decide it.
-
-    The defaults are those of Cellpose 4.0 to 4.2.
-    """
-
-    tile_size: int = 256
-    """Pixels along an edge, where no setting says another number."""
-    network_diameter: float = float(NETWORK_DIAMETER)
-    usual_diameter: float = float(NETWORK_DIAMETER)
-    """Diameter of a cell that is assumed where none is set, in pixels of the image."""
-    fills_tile: bool = True
-    """Whether an image that is smaller than a tile is padded to the size of one."""
 
 
 _NAMES_OF_3 = (
@@ -127,7 +114,7 @@ def installed_version() -> str | None:
 
 
 def generation_of(version: str | None = None) -> Generation:
-    """Find the generation of a version of Cellpose.
+    """The generation of a version of Cellpose, by default of the installed one.
 
     >>> generation_of("4.2.1.1").default_network, generation_of("4.0.9").default_network
     ('cpsam_v2', 'cpsam')
@@ -135,11 +122,11 @@ def generation_of(version: str | None = None) -> Generation:
     'Cellpose 2 or 3'
     """
     leading = re.match(r"(\d+)\.(\d+)", version or installed_version() or "")
-    if leading is None:  # none is installed, or the spec refuses what is no version
+    if leading is None:  # none is installed; a spec refuses what is no version
         return _GENERATIONS[0]
     numbers = (int(leading[1]), int(leading[2]))
-    older = _GENERATIONS[-1]
-    return next((known for known in _GENERATIONS if numbers >= known.first), older)
+    oldest = _GENERATIONS[-1]
+    return next((known for known in _GENERATIONS if numbers >= known.first), oldest)
 
 
 def why_no_training(version: str | None = None) -> str | None:

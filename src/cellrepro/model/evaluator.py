@@ -1,4 +1,8 @@
-"""Calls of Cellpose's own ``CellposeModel.eval``, each with all that it depends on."""
+"""Calls of Cellpose's own ``CellposeModel.eval`` that do not depend on the calls before.
+
+Around it stand three choices: whether the network sees one tile at a time, whether it sees only the
+tiles of a window, and whether steps that many calls repeat come from a cache.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ import numpy as np
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.digests.digests import array_digest, value_digest
 from cellrepro.errors import BadInput
-from cellrepro.model.cellpose_generation import TileLayout, generation_of
+from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.patching import replaced
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.shared_steps import RecentResults, SharedSteps
@@ -29,14 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EvalOutput:
-    """The output of ``CellposeModel.eval`` for one image; arrays of a stack have an axis Z."""
+    """The output of ``CellposeModel.eval`` for one image; of a stack, shapes have Z before Y."""
 
     masks: np.ndarray
-    """0 is background; planes that were segmented one by one share no number."""
+    """Shape (Y, X); 0 is background, and planes that were segmented one by one share no number."""
     flows: np.ndarray
-    """Flows in y and x."""
+    """Flows in y and x, shape (2, Y, X)."""
     probability: np.ndarray
-    """The logit of being cell."""
+    """The logit of being cell, shape (Y, X)."""
 
 
 def evaluator(
@@ -46,7 +50,11 @@ def evaluator(
     tile_by_tile: bool | None = None,
     window: Window | None = None,
 ) -> Evaluator:
-    """Wrap a network as ``CellposeModel.eval`` needs it."""
+    """Wrap a network for calls of ``CellposeModel.eval``.
+
+    With ``sharing``, steps that several calls have in common are cached. ``tile_by_tile`` is by
+    default as mode ``strict`` needs it. With a ``window`` only the tiles on it are computed.
+    """
     from cellpose.models import CellposeModel
 
     network.eval()
@@ -92,7 +100,10 @@ def _strict_is_in_force() -> bool:
 
 
 class _TileByTile:
-    """A network that is given one tile at a time: always, never, or in mode ``strict`` (None)."""
+    """A network that sees one tile at a time: always, never, or in mode ``strict`` (None).
+
+    The last bits of a tile's output depend on how many others are in its batch.
+    """
 
     def __init__(self, network: CellposeNetwork, tile_by_tile: bool | None) -> None:
         self._network = network
@@ -114,14 +125,11 @@ class _TileByTile:
 
 
 class Evaluator:
-    """Calls ``CellposeModel.eval``, each time with every field of its normalisation.
-
-    With ``sharing``, outputs of the network and `SharedSteps` come from memory where they can.
-    """
+    """A function of an image: ``CellposeModel.eval``; `evaluator` makes it, with its parameters."""
 
     def __init__(self, model: Any, *, sharing: bool, window: Window | None = None) -> None:
         self.model = model
-        self.n_passes = 0
+        self.n_passes = 0  # through the network, in calls that share steps
         self._sharing = sharing
         self._window = window
         self._usual_normalisation = _usual_normalisation()
@@ -136,7 +144,10 @@ class Evaluator:
         normalize: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> EvalOutput:
-        """Segment one image."""
+        """Segment an image, (Y, X) or (Y, X, C), of a ``stack`` with Z first.
+
+        Options are those of ``eval``. Every field of its normalisation is given to it each time.
+        """
         refuse_impossible(
             image.shape,
             {**options, "normalize": normalize},
@@ -166,35 +177,8 @@ class Evaluator:
         _picture, flows, probability, *_ = network_output
         return EvalOutput(masks, np.asarray(flows), np.asarray(probability))
 
-    @property
-    def tile_layout(self) -> TileLayout:
-        """The layout of the network's tiles in an image."""
-        generation = generation_of()
-        if generation.builds_own_networks:
-            return TileLayout()
-        return TileLayout(
-            tile_size=generation.tile_size,
-            network_diameter=float(self.model.diam_mean),
-            usual_diameter=float(self.model.diam_labels),
-            fills_tile=False,
-        )
-
-    def channels_of(self, image: np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
-        """Give those channels of one plane whose intensities Cellpose scales."""
-        generation = generation_of()
-        if generation.n_channels is None:
-            return image
-        from cellpose.transforms import convert_image
-
-        pixels = image if image.ndim > 2 else image[..., None]
-        channel_axis = pixels.ndim - 1
-        if generation.chooses_channels:
-            chosen = options.get("channels")
-            return np.asarray(convert_image(pixels, chosen, channel_axis=channel_axis))
-        return np.asarray(convert_image(pixels, channel_axis=channel_axis))
-
     def _share(self, borrowed: ExitStack) -> None:
-        """Replace passes through the network and the steps beside it by cached ones."""
+        """Take the network's output and the steps beside it from the cache for one call."""
         run_network = self.model._run_net
         shared_pass = functools.partial(self._shared_pass, run_network)
         borrowed.enter_context(replaced(self.model, "_run_net", shared_pass))
@@ -220,13 +204,16 @@ def _with_distinct_numbers(masks: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _usual_normalisation() -> dict[str, Any]:
-    """Cellpose's defaults before the first call: ``eval`` writes into its own (4.2.1.1), and a call
-    that leaves a field out would take what an earlier one has left there."""
+    """A copy of `shared_defaults`, made before the first call of ``eval`` can change them."""
     return dict(shared_defaults())
 
 
 def shared_defaults() -> dict[str, Any]:
-    """Cellpose's normalisation defaults, a dictionary that ``eval`` reads and writes into."""
+    """Cellpose's own dictionary of normalisation defaults, not a copy.
+
+    ``eval`` writes the fields that a call gives into it, and a later call that leaves a field out
+    takes what an earlier one has left there (4.2.1.1).
+    """
     from cellpose import models
 
     return models.normalize_default

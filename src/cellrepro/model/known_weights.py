@@ -1,7 +1,4 @@
-"""The network in a file of weights, known by names and shapes, and how Cellpose loads it.
-
-Nothing is loaded.
-"""
+"""The network in a file of weights, known by the names and shapes of its parameters alone."""
 
 from __future__ import annotations
 
@@ -16,30 +13,19 @@ from cellrepro.model.network import parameter_shapes
 from cellrepro.model.pretrained import NOT_DRAWN
 from cellrepro.words import amount
 
-OFFICIAL_NAMES = {  # SHA-256 of the files as they were published in 2025 and 2026
+OFFICIAL_NAMES = {
     "e1440429eb384f95afe32bcba6510f90d518eaedc917ede549bed6804004abe2": "cpsam",
     "0f1cc3f7ecdd8a037a57c6c48d9d8921391be4cbce3fa9f13c3e3a2e1253c667": "cpsam_v2",
 }
-_SHIPPED = "vit-l"  # the encoder of Cellpose's own network
+"""Cellpose's own networks by the SHA-256 of their files as published in 2025 and 2026."""
+_SHIPPED = "vit-l"
+"""The encoder of Cellpose's own networks."""
 _PATCHES = "encoder.patch_embed.proj.weight"
-OF_SEVERAL_GPUS = (
-    "its names begin with `module.`; Cellpose 4.2.1.1 looks for W2 before it takes that off, and "
-    "refuses the file; save it again under the names without it"
-)
-CHECKPOINT = (
-    "a checkpoint of a training, with its network under {key!r}; Cellpose takes a network by "
-    "itself: save what is under that key with torch.save"
-)
-_NEEDS_CELLPOSE_4 = "Cellpose 3 refuses networks of Cellpose 4; run it in Cellpose 4"
-_OLDER_TRANSFORMER = (
-    'Cellpose 3 takes it with backbone="transformer" alone, and the lab asks for its usual network'
-)
 _NEEDS_CELLPOSE_3 = (
     "Cellpose 4 refuses networks of Cellpose 2 and 3; segment with the version that made it: "
     "cellrepro segment FOLDER --model FILE --cellpose 3.1.1.2"
 )
-_NO_CELLPOSE = "no Cellpose is installed here, so nothing is said of how it loads the file"
-_TORCH_ONLY = "Cellpose reads what torch.save wrote; cellrepro loads this one"
+_NEEDS_CELLPOSE_4 = "Cellpose 3 refuses networks of Cellpose 4; run it in Cellpose 4"
 
 
 @dataclass(frozen=True)
@@ -56,6 +42,10 @@ class Recognised:
     """Why it does not load, or what is lost when it does."""
 
 
+def _refused(generation: str | None, network: str | None, why: str) -> Recognised:
+    return Recognised(generation, network, loads_as=None, note=why)
+
+
 @dataclass(frozen=True)
 class _Weights:
     """The header of a weights file."""
@@ -63,10 +53,11 @@ class _Weights:
     shapes: Mapping[str, tuple[int, ...]]
     """Shapes by the names of the parameters."""
     saved_by_torch: bool
+    """Whether ``torch.save`` wrote it, and not safetensors."""
 
     @property
     def patch_shape(self) -> tuple[int, ...]:
-        """Shape of the patch embedding's weights: (width, channels, height, width)."""
+        """Shape of the patch embedding's weights: (numbers in a token, channels, Y, X)."""
         return self.shapes.get(_PATCHES, (0,))
 
     def has_prefix(self, prefix: str) -> bool:
@@ -76,19 +67,20 @@ class _Weights:
     def loaded(self, generation: str, network: str, note: str = "") -> Recognised:
         """A network that loads as itself where Cellpose can read the file."""
         if not self.saved_by_torch:
-            return Recognised(generation, network, None, _TORCH_ONLY)
+            why = "Cellpose reads what torch.save wrote; cellrepro loads this one"
+            return _refused(generation, network, why)
         return Recognised(generation, network, "itself", note)
 
 
 def recognise(shapes: Mapping[str, tuple[int, ...]], *, saved_by_torch: bool) -> Recognised:
-    """Say what network the parameters of a file belong to.
+    """The network that parameters belong to: what the first rule says that fits them.
 
     >>> recognise({"downsample.down.0.weight": (32, 2, 3, 3)}, saved_by_torch=True).generation
     '2 or 3'
     """
     weights = _Weights(shapes, saved_by_torch)
-    recognised = (rule(weights) for rule in _RULES)
-    return next(result for result in recognised if result is not None)
+    answers = (rule(weights) for rule in _RULES)
+    return next(answer for answer in answers if answer is not None)
 
 
 def _cpnet(weights: _Weights) -> Recognised | None:
@@ -97,15 +89,20 @@ def _cpnet(weights: _Weights) -> Recognised | None:
         return None
     if _is_cellpose_3():
         return weights.loaded("2 or 3", "CPnet")
-    return Recognised("2 or 3", "CPnet", None, _NEEDS_CELLPOSE_3)
+    return _refused("2 or 3", "CPnet", _NEEDS_CELLPOSE_3)
 
 
 def _older_transformer(weights: _Weights) -> Recognised | None:
     """The transformer that Cellpose 3 had beside it."""
     if "diam_mean" not in weights.shapes or not weights.has_prefix("net.encoder."):
         return None
-    why = _OLDER_TRANSFORMER if _is_cellpose_3() else _NEEDS_CELLPOSE_3
-    return Recognised("3", "transformer", None, why)
+    why = _NEEDS_CELLPOSE_3
+    if _is_cellpose_3():
+        why = (
+            'Cellpose 3 takes it with backbone="transformer" alone, and the lab asks for its usual '
+            "network"
+        )
+    return _refused("3", "transformer", why)
 
 
 def _newer_than_installed(weights: _Weights) -> Recognised | None:
@@ -113,8 +110,8 @@ def _newer_than_installed(weights: _Weights) -> Recognised | None:
     if not _is_cellpose_3() or _other_program(weights) is not None:
         return None
     if "encoder.cls_token" in weights.shapes:
-        return Recognised("4 (DINO)", "CPDINO", None, _NEEDS_CELLPOSE_4)
-    return Recognised("4 (SAM)", _sam_name(weights), None, _NEEDS_CELLPOSE_4)
+        return _refused("4 (DINO)", "CPDINO", _NEEDS_CELLPOSE_4)
+    return _refused("4 (SAM)", _sam_name(weights), _NEEDS_CELLPOSE_4)
 
 
 def _is_cellpose_3() -> bool:
@@ -130,7 +127,7 @@ def _dino(weights: _Weights) -> Recognised | None:
     network = f"CPDINO ({encoder or 'unknown encoder'})"
     if encoder is None or not find_spec("dinov3"):
         why = "Cellpose needs the package dinov3 for it, and one of the encoders ViT-L, ViT-B"
-        return Recognised("4 (DINO)", network, None, why)
+        return _refused("4 (DINO)", network, why)
     return weights.loaded("4 (DINO)", network)
 
 
@@ -138,14 +135,15 @@ def _other_program(weights: _Weights) -> Recognised | None:
     """A file without the head of Cellpose 4 or without a patch embedding."""
     if "W2" in weights.shapes and len(weights.patch_shape) == 4:
         return None
-    return Recognised(None, None, None, "no network of Cellpose 2, 3 or 4")
+    return _refused(None, None, "no network of Cellpose 2, 3 or 4")
 
 
 def _sam_without_cellpose(weights: _Weights) -> Recognised | None:
     """A network of Cellpose 4 where no Cellpose is installed that could load it."""
     if has_library("torch") and has_library("cellpose"):
         return None
-    return Recognised("4 (SAM)", _sam_name(weights), None, _NO_CELLPOSE)
+    why = "no Cellpose is installed here, so nothing is said of how it loads the file"
+    return _refused("4 (SAM)", _sam_name(weights), why)
 
 
 def _sam_of_another_size(weights: _Weights) -> Recognised | None:
@@ -159,10 +157,11 @@ def _sam_of_another_size(weights: _Weights) -> Recognised | None:
     if not others:
         return None
     first = others[0]
-    why = f"Cellpose loads the sizes of {_SHIPPED} only, and {first} is {weights.shapes[first]}"
-    return Recognised(
-        "4 (SAM)", _sam_name(weights), None, f"{why}; cellrepro loads its own encoders"
+    why = (
+        f"Cellpose loads the sizes of {_SHIPPED} only, and {first} is {weights.shapes[first]}; "
+        "cellrepro loads its own encoders"
     )
+    return _refused("4 (SAM)", _sam_name(weights), why)
 
 
 def _incomplete_sam(weights: _Weights) -> Recognised | None:
@@ -206,10 +205,3 @@ _RULES: tuple[Callable[[_Weights], Recognised | None], ...] = (
     _sam,
 )
 """Rules in order of precedence; the last fits every network."""
-
-
-def known_to_cellpose(name: str) -> bool:
-    """Whether Cellpose has a model of that name, its own or one that the user registered."""
-    from cellpose import models
-
-    return name in {*models.MODEL_NAMES, *models.get_user_models()}

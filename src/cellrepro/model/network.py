@@ -1,4 +1,4 @@
-"""Cellpose's network, built and saved: small ones that train on any laptop, and larger ones.
+"""Cellpose's network, built: small ones that train on any laptop, and larger ones.
 
 ``tiny`` is Cellpose's own ``CPSAM`` class around a small encoder of SAM's own class, so that every
 operation is the real one. NumPy draws its initial weights, the same bytes on every machine;
@@ -8,11 +8,8 @@ PyTorch's own depend on the processor's vector instructions (torch 2.15).
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +17,14 @@ import numpy as np
 
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import check_seed
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.model.cellpose_generation import refuse_own_network
 from cellrepro.model.encoders import ENCODERS, CellposeNetwork, Encoder
 from cellrepro.model.pretrained import load_pretrained
 from cellrepro.model.weight_sources import ModelSource
+from cellrepro.model.weights_file import load_weights
 
 if TYPE_CHECKING:
     import torch
-
-_ALIGNMENT = 8  # bytes, of the first number in a safetensors file
 
 
 IMPORTED = ("torchvision", "segment_anything", "cellpose.models")
@@ -55,7 +49,7 @@ def build(
             refuse_own_network(source.architecture)
             network = seeded_network(source.architecture, seed=seed)
             if source.path is not None:
-                _load_into(network, source.path, source.architecture)
+                load_weights(network, source.path, encoder=source.architecture)
         else:
             network = load_pretrained(source)
         network.to(device)
@@ -103,7 +97,7 @@ def _network_class() -> Any:
 def encoder_in_place(sizes: Encoder) -> Iterator[None]:
     """Let ``CPSAM()`` find an encoder of these sizes where it looks SAM's ViT-L up.
 
-    `packaged_network` has the same, as it imports nothing of the lab.
+    `packaged_network` has a copy of this: it goes into packages, and imports nothing of the lab.
     """
     import torch
     from segment_anything import sam_model_registry
@@ -131,7 +125,7 @@ def encoder_in_place(sizes: Encoder) -> Iterator[None]:
 
 
 def _draw_weights(network: CellposeNetwork, generator: np.random.Generator, sizes: Encoder) -> None:
-    """Initialise as PyTorch does, uniform in ±1/sqrt(fan-in), with the same bytes everywhere."""
+    """Draw initial weights as PyTorch does, uniform in ±1/sqrt(fan-in), equal on every machine."""
     import torch
 
     # Half the memory and time for 300 million numbers; tiny's draws are pinned in float64.
@@ -168,62 +162,3 @@ def _walsh_patches(n_patterns: int, size: int) -> np.ndarray:
         [(1 + i + j) * np.outer(by_sequency[i], by_sequency[j]) for i, j in order[:n_patterns]]
     )
     return np.repeat(patterns[:, None], 3, axis=1).astype(np.float32) / (2 * size)
-
-
-# --- files of weights -------------------------------------------------------------------------
-
-
-def _load_into(network: CellposeNetwork, path: Path, encoder: str) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        network.load_state_dict(load_file(path), strict=True)
-    except (SafetensorError, RuntimeError) as error:
-        first_line = str(error).strip().splitlines()[0]
-        raise BadInput(f"{path} does not fit the network {encoder!r}: {first_line}") from error
-
-
-def save_weights(network: CellposeNetwork, path: Path, *, architecture: str) -> str:
-    """Write every parameter as float32 safetensors, so that equal parameters give equal files."""
-    from safetensors.torch import save_file
-
-    save_file(_as_float32(network), path, metadata=_of_architecture(architecture))
-    return file_digest(path)
-
-
-def weights_digest(network: CellposeNetwork, *, architecture: str) -> str:
-    """The digest that `save_weights` returns, without writing a file."""
-    tensors = _as_float32(network)
-    digest = hashlib.sha256(_safetensors_header(tensors, _of_architecture(architecture)))
-    for tensor in tensors.values():
-        digest.update(tensor.reshape(-1).numpy().data)
-    return digest.hexdigest()
-
-
-def _as_float32(network: CellposeNetwork) -> dict[str, torch.Tensor]:
-    """Every parameter and buffer as it is written, in the order of names."""
-    import torch
-
-    return {
-        name: tensor.detach().to("cpu", torch.float32).contiguous()
-        for name, tensor in sorted(network.state_dict().items())
-    }
-
-
-def _of_architecture(architecture: str) -> dict[str, str]:
-    """The metadata of a weights file."""
-    return {"cellrepro": json.dumps({"architecture": architecture})}
-
-
-def _safetensors_header(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> bytes:
-    """The header of a safetensors file of float32 tensors, padded as that library pads it."""
-    entries: dict[str, object] = {"__metadata__": metadata}
-    end = 0
-    for name, tensor in tensors.items():
-        start = end
-        end += tensor.nbytes
-        entries[name] = {"dtype": "F32", "shape": [*tensor.shape], "data_offsets": [start, end]}
-    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % _ALIGNMENT)
-    return len(text).to_bytes(8, "little") + text

@@ -37,6 +37,13 @@ def load_pretrained(source: ModelSource) -> CellposeNetwork:
         raise _cannot_load(source, error) from error
 
 
+def known_to_cellpose(name: str) -> bool:
+    """Whether Cellpose has a model of that name, its own or one that the user registered."""
+    from cellpose import models
+
+    return name in {*models.MODEL_NAMES, *models.get_user_models()}
+
+
 def _refuse_unknown_name(name: str) -> None:
     """Refuse a name that Cellpose does not know: it would take another network (4.2.1.1)."""
     from cellpose import models

@@ -22,7 +22,7 @@ from cellrepro.process.cellpose_versions import cache_folder
 from cellrepro.process.child import Child
 from cellrepro.process.grid_handover import handover_folder
 from cellrepro.process.setup import Setup, only_gpu
-from cellrepro.store import installed_versions, machine_identity, nvidia_gpus, this_machine
+from cellrepro.store import hardware, installed_versions, machine_identity
 from cellrepro.store.environment_record import EnvironmentRecord, MachineRecord
 from cellrepro.store.numeric_class import measure_numeric_class
 from cellrepro.store.whole_files import write_whole
@@ -103,9 +103,9 @@ def _answer_file(question: _Question) -> Path:
     facts = {
         "question": asdict(question),
         "identity": machine_identity.identity(""),
-        "host": this_machine.host(),
+        "host": hardware.host(),
         "started": psutil.boot_time(),
-        "gpus": [gpu["uuid"] for gpu in nvidia_gpus.gpus()],
+        "gpus": [gpu["uuid"] for gpu in hardware.gpus()],
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "versions": installed_versions.versions(),
         "torch": origin and [origin, Path(origin).stat().st_mtime_ns],
@@ -127,7 +127,7 @@ def look(child: Child) -> MachineRecord:
     """Identify the machine from inside a child; Cellpose, slow to import, is not needed."""
     profile = child.setup.profile
     device = profile.enter()
-    return this_machine.machine(device, numeric_class(profile, device)["name"])
+    return machine_identity.machine(device, numeric_class(profile, device)["name"])
 
 
 def numeric_class(profile: Profile, device: torch.device) -> dict[str, Any]:
@@ -145,8 +145,8 @@ def environment_here(profile: Profile, device: torch.device) -> EnvironmentRecor
     """The environment of this process, once its mode is in force."""
     of_class = numeric_class(profile, device)
     return EnvironmentRecord(
-        machine=this_machine.machine(device, of_class["name"]),
-        host=this_machine.host(),
+        machine=machine_identity.machine(device, of_class["name"]),
+        host=hardware.host(),
         versions=installed_versions.versions(),
         distributions=installed_versions.distributions(),
         cuda=installed_versions.cuda(),

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput
-from cellrepro.store.new_files import refuse_existing
-from cellrepro.store.whole_files import whole_file, write_whole
+from cellrepro.store.whole_files import refuse_existing, whole_file, write_whole
 
 if TYPE_CHECKING:
     from cellrepro.store.stored_run import Repeat

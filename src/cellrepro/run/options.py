@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from cellrepro.errors import BadInput
 from cellrepro.spec import defaults
-from cellrepro.spec.choices import STORED_CHECKPOINTS, StoredCheckpoints
+from cellrepro.spec.defaults import STORED_CHECKPOINTS, StoredCheckpoints
 from cellrepro.spec.training_fields import (
     CheckedMode,
     Data,

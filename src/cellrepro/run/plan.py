@@ -70,7 +70,8 @@ class Request:
 
     def build(self, device: torch.device, staged: Path) -> tuple[CellposeNetwork, ModelRecord]:
         """Make the network to begin with, and what the manifest says of it."""
-        from cellrepro.model.network import build, save_weights, weights_digest
+        from cellrepro.model.network import build
+        from cellrepro.model.weights_file import save_weights, weights_digest
 
         source = self.model
         dtype = self.setup.profile.dtype

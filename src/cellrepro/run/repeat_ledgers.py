@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cellrepro.digests.digests import value_digest
-from cellrepro.spec.choices import LedgerKind
+from cellrepro.spec.defaults import LedgerKind
 from cellrepro.spec.spec import Spec
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, LedgerRow
 from cellrepro.store.row_tables import Pieces

@@ -12,7 +12,7 @@ from cellrepro.run.outcome import Outcome
 from cellrepro.run.repeats import carry_out
 from cellrepro.run.segmentation_plan import plan_segmentation
 from cellrepro.spec import defaults
-from cellrepro.spec.choices import LedgerKind
+from cellrepro.spec.defaults import LedgerKind
 from cellrepro.terminal import IN_PYTHON, FileName, Quiet
 from cellrepro.terminal_values import EvalSettings
 

@@ -13,7 +13,7 @@ from cellrepro.run.outcome import Outcome
 from cellrepro.run.repeats import carry_out
 from cellrepro.run.training_plan import plan_training
 from cellrepro.spec import defaults
-from cellrepro.spec.choices import LedgerKind, StoredCheckpoints
+from cellrepro.spec.defaults import LedgerKind, StoredCheckpoints
 from cellrepro.stated import STATED
 from cellrepro.terminal import FileName, Quiet, Switch
 from cellrepro.terminal_values import Numbers, Steps, Weights

@@ -14,13 +14,13 @@ from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.run.options import RecordingOptions
 from cellrepro.run.repeat_ledgers import growing_ledgers, with_spec
-from cellrepro.spec.choices import LedgerKind
+from cellrepro.spec.defaults import LedgerKind
 from cellrepro.spec.spec import Spec
 from cellrepro.store import checkpoint_choice, checkpoints
 from cellrepro.store.checkpoints import CHECKPOINTS, Checkpoint, Origin
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, LedgerRow
-from cellrepro.store.renames import link_or_copy
 from cellrepro.store.row_tables import read_rows, write_rows
+from cellrepro.store.whole_files import link_or_copy
 
 if TYPE_CHECKING:
     from cellrepro.trace.operation_ledger import OperationWatch

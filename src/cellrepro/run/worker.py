@@ -218,7 +218,7 @@ def _leave_trained_weights(work: RepeatWork) -> None:
     """Write the trained weights, and go on in the precision of the profile."""
     import torch
 
-    from cellrepro.model.network import save_weights
+    from cellrepro.model.weights_file import save_weights
 
     if work.recorder.origin is not None:  # a training that went on began with different weights
         initial_weights = work.recorder.origin.initial_weights

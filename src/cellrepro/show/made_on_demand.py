@@ -16,7 +16,7 @@ from cellrepro.run.segment import segment
 from cellrepro.run.train import train
 from cellrepro.show.which_runs import best_network, trained_on
 from cellrepro.spec import defaults
-from cellrepro.spec.choices import LedgerKind
+from cellrepro.spec.defaults import LedgerKind
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Run
 

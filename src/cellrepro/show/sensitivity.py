@@ -10,8 +10,7 @@ from cellrepro.explanation.sensitivity import sensitivity_of
 from cellrepro.explanation.sensitivity_result import Sensitivity
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.spec import defaults
-from cellrepro.store.new_files import refuse_existing
-from cellrepro.store.whole_files import whole_file
+from cellrepro.store.whole_files import refuse_existing, whole_file
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.terminal_values import EvalSettings, Overrides
 

@@ -1,6 +1,16 @@
-"""Defaults that functions, commands and notebooks share."""
+"""Choices and defaults that functions, commands and notebooks share; pydantic is not needed."""
 
-from typing import Final
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+LedgerKind = Literal["off", "steps", "ops"]
+"""What a run writes down of every step: nothing, digests of its stages, every operation."""
+
+StoredCheckpoints = Literal["none", "last", "all"]
+"""The checkpoints that are stored with the finished repeat of a training."""
+
+STORED_CHECKPOINTS: tuple[StoredCheckpoints, ...] = get_args(StoredCheckpoints)
 
 MODEL = "tiny"
 SEED = 0
@@ -19,7 +29,7 @@ RANKS = 1  # processes that share each batch of a training
 WEIGHT_DECAY = 0.1  # this and the next three as in ``cellpose.train.train_seg``
 MIN_TRAIN_MASKS = 5
 SCALE_RANGE = 0.5
-CROP_SIZE = 256  # pixels
+CROP_SIZE = 256  # pixels along both sides; fixed for Cellpose's network
 AUDITED_STEPS = 3  # of a training; of a segmentation, images
 REPLAYS = 8  # of each operation that an audit looks at
 SUSPECT_REPLAYS = 200  # of one that is known to race; two executions miss every second flip

@@ -16,7 +16,7 @@ from cellrepro.determinism.numeric_variables import (
     NUMERIC_VARIABLES,
     THREAD_VARIABLES,
 )
-from cellrepro.determinism.profile_reference import ProfileReference
+from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.errors import BadInput
 from cellrepro.shown_text import short
 from cellrepro.spec.spec import Spec

@@ -24,10 +24,11 @@ from cellrepro.spec.training_fields import (
     Version,
 )
 
-KEY_LENGTH = 16  # hex digits: 64 bits, no accidental collision below a billion specs
-
+KEY_LENGTH = 16
+"""Hex digits of a key: 64 bits, so that no two of a million specs share one by accident."""
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+"""A SHA-256 as hex."""
 
 
 class Spec(TrainingFields):
@@ -106,9 +107,9 @@ class Spec(TrainingFields):
         return self.mode if self.loose is None else f"{self.mode}, {self.loose} loose"
 
     def parameters(self) -> dict[str, Any]:
-        """Give the `PARAMETERS` with their values; "" for those that do nothing in this task.
+        """The values of all `PARAMETERS`; "" for those that do nothing in this task.
 
-        The batch size is that of the task.
+        ``batch_size`` is that of the task: crops in a step of a training, tiles in a segmentation.
         """
         values = {name: getattr(self, name) for name in PARAMETERS if name not in SETTINGS}
         values |= dict.fromkeys(SETTINGS, "")
@@ -121,7 +122,7 @@ class Spec(TrainingFields):
         return values
 
     def shown_parameters(self) -> list[str]:
-        """Name the `PARAMETERS` worth showing: the first ones, and those off their defaults."""
+        """The `PARAMETERS` to show: the first version's, and later ones off their defaults."""
         hidden = added_later(self, _FIRST)
         changed_settings = self.settings.not_default()
         hidden |= {
@@ -153,10 +154,10 @@ class Spec(TrainingFields):
         )
 
     def _not_in_label(self) -> set[str]:
-        """Fields that the label leaves out: the first ones at their defaults."""
+        """Fields of the first version that `label` does not list: it says some in its own words."""
         unsaid = {*_FIRST}
         unsaid -= self.settings.not_default().keys() & {"batch_size"}
-        if self.task == "train":  # the other first fields have no one default
+        if self.task == "train":  # other fields, such as epochs, have no usual value
             for name in ("data_seed", "batch_size"):
                 if getattr(self, name) != Spec.model_fields[name].default:
                     unsaid.remove(name)
@@ -164,9 +165,9 @@ class Spec(TrainingFields):
 
     @property
     def images_digest(self) -> str:
-        """SHA-256 over the images as arrays: over their files, and the axes where these were named.
+        """SHA-256 of what the images are as arrays: of their files, and of axes that were named.
 
-        One file is another array where another of its axes is taken for the channels.
+        One file gives different arrays by the axis that is taken for the channels.
         """
         axes = [self.settings.channel_axis, self.settings.z_axis]
         if axes == [None, None]:
@@ -186,7 +187,7 @@ class Spec(TrainingFields):
 
     @property
     def as_in_first_versions(self) -> Spec:
-        """The same spec with the key of the first versions."""
+        """The same spec under the key that the first versions gave it, see `key_from`."""
         return self.model_copy(update={"key_from": "names"})
 
 
@@ -194,6 +195,7 @@ class Spec(TrainingFields):
 
 _MARKS = field_marks(Spec)
 _FIRST = frozenset(name for name, mark in _MARKS.items() if mark.first)
+"""Fields of the first version, which always enter the key."""
 _FIRST_OF_TRAINING = tuple(
     name for name, mark in _MARKS.items() if mark.first and mark.task == "train"
 )
@@ -202,6 +204,7 @@ SETTINGS = tuple(f"settings.{name}" for name in (*NAMES, CHANNELS) if name != "b
 
 
 def _chosen(*, first: bool) -> Iterator[str]:
+    """The fields that a user chooses, of the first version or later ones."""
     return (name for name, mark in _MARKS.items() if mark.chosen and mark.first == first)
 
 

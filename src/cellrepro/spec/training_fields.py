@@ -1,9 +1,13 @@
-"""The fields of a training that enter its key: names, bounds, defaults and marks."""
+"""The fields of a training that enter its key: names, bounds, defaults and marks.
+
+`Hyperparameters` are the arguments of Cellpose's own function; `TrainingFields` adds what the lab
+asks for beside them. A stored `Spec` and the options of `cellrepro.train` have the same fields.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -19,26 +23,40 @@ from cellrepro.determinism.mode_names import Mode
 from cellrepro.determinism.modes import check_mode
 from cellrepro.determinism.seeds import check_seed
 from cellrepro.spec import defaults
-from cellrepro.spec.choices import LedgerKind
+from cellrepro.spec.defaults import LedgerKind
 from cellrepro.spec.field_marks import InSpec
 
-_ALWAYS = InSpec(first=True, chosen=True)
-_ALWAYS_OF_TRAINING = InSpec(first=True, task="train", chosen=True)
+_FIRST = InSpec(first=True, chosen=True)
+"""The mark of a choice in every task, in specs since the first version."""
+_FIRST_OF_TRAINING = InSpec(first=True, task="train", chosen=True)
 _OF_TRAINING = InSpec(task="train", chosen=True)
 
-_TAKEN_AND_IGNORED: dict[str, tuple[tuple[object, ...], str]] = {
-    "normalize": (
+
+class _Accepted(NamedTuple):
+    """The values to accept of an argument."""
+
+    values: tuple[object, ...]
+    why_no_others: str
+
+
+_IGNORED_BY_CELLPOSE = {
+    "normalize": _Accepted(
         (True, False),
         "Cellpose 4.2.1.1 takes a dict of fields in training and ignores every one of them "
         "(_reshape_norm in train.py): give true or false",
     ),
-    "SGD": ((False,), "Cellpose 4 takes SGD and ignores it: it always trains with AdamW"),
-    "bsize": ((defaults.CROP_SIZE,), "Cellpose trains this network on crops of 256 pixels only"),
-    "class_weights": ((None,), "the network has one class, so that Cellpose ignores its weights"),
+    "SGD": _Accepted((False,), "Cellpose 4 takes SGD and ignores it: it always trains with AdamW"),
+    "bsize": _Accepted(
+        (defaults.CROP_SIZE,), "Cellpose trains this network on crops of 256 pixels only"
+    ),
+    "class_weights": _Accepted(
+        (None,), "the network has one class, so that Cellpose ignores its weights"
+    ),
 }
-"""Arguments that ``train_seg`` takes and ignores: the values to accept, and why no others."""
+"""Arguments that ``train_seg`` takes and ignores, by name."""
 
 _Chance = Annotated[float, Field(ge=0)]
+"""How often an image is drawn, relative to the others."""
 
 
 class Hyperparameters(BaseModel):
@@ -85,16 +103,16 @@ class Hyperparameters(BaseModel):
             raise ValueError("rescale and scale_range are part of it: leave them out")
         return value
 
-    @field_validator(*_TAKEN_AND_IGNORED, mode="before")
+    @field_validator(*_IGNORED_BY_CELLPOSE, mode="before")
     @classmethod
     def _not_ignored(cls, value: object, info: ValidationInfo) -> object:
-        usual, reason = _TAKEN_AND_IGNORED[str(info.field_name)]
-        if value not in usual:
-            raise ValueError(reason)
+        accepted = _IGNORED_BY_CELLPOSE[str(info.field_name)]
+        if value not in accepted.values:
+            raise ValueError(accepted.why_no_others)
         return value
 
 
-# -- fields beside the arguments of `train_seg` ------------------------------------------------
+# -- types of fields, which specs and the options of every task share ------------------------
 
 
 def _mode(value: str | bool) -> Mode:
@@ -115,16 +133,24 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, Path) else value
 
 
-Data = Annotated[str | Path, InSpec(first=True)]
-Named = Annotated[str, BeforeValidator(_text), _ALWAYS]
-"""A network or a profile, by its name or its file."""
 WholeNumber = Annotated[int, BeforeValidator(_not_bool)]
-Seed = Annotated[Annotated[int, AfterValidator(check_seed)] | None, _ALWAYS]
-Epochs = Annotated[WholeNumber, Field(le=100_000), _ALWAYS_OF_TRAINING]
+"""An integer; pydantic would also take yes and no for one."""
+Data = Annotated[str | Path, InSpec(first=True)]
+"""A folder of images."""
+Named = Annotated[str, BeforeValidator(_text), _FIRST]
+"""A network or a profile, by its name or its file."""
+Seed = Annotated[Annotated[int, AfterValidator(check_seed)] | None, _FIRST]
+"""A seed, or none for the usual one of the mode."""
+Epochs = Annotated[WholeNumber, Field(le=100_000), _FIRST_OF_TRAINING]
+"""A number of epochs; the bound refuses one that was typed wrongly."""
 LearningRate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-CheckedMode = Annotated[Mode, BeforeValidator(_mode), _ALWAYS]
-Ledger = Annotated[LedgerKind, _ALWAYS]
+"""A learning rate."""
+CheckedMode = Annotated[Mode, BeforeValidator(_mode), _FIRST]
+"""A mode, also where YAML has read ``off`` as no."""
+Ledger = Annotated[LedgerKind, _FIRST]
+"""What is written down of every step."""
 Version = Annotated[str, Field(pattern=r"^\d+(\.\d+)+\w*$")]
+"""A version of Cellpose, ``4.2.1.1``."""
 
 
 class TrainingFields(Hyperparameters):
@@ -138,16 +164,16 @@ class TrainingFields(Hyperparameters):
     seed: Seed = None
     """The seed of every random generator; by default 0, and none in mode ``off``."""
     data_seed: Annotated[
-        int | Literal["cellpose"], AfterValidator(_data_seed), _ALWAYS_OF_TRAINING
+        int | Literal["cellpose"], AfterValidator(_data_seed), _FIRST_OF_TRAINING
     ] = defaults.DATA_SEED
     """The seed of image order and augmentation; ``cellpose`` for Cellpose's own fixed order."""
     epochs: Epochs = Field(default=defaults.EPOCHS, ge=1)
     """How often all images are shown."""
-    batch_size: Annotated[int, _ALWAYS] = Field(default=defaults.BATCH_SIZE, ge=1, le=4096)
+    batch_size: Annotated[int, _FIRST] = Field(default=defaults.BATCH_SIZE, ge=1, le=4096)
     """Crops in each step of a training."""
-    learning_rate: Annotated[LearningRate | None, _ALWAYS_OF_TRAINING] = None
+    learning_rate: Annotated[LearningRate | None, _FIRST_OF_TRAINING] = None
     """The highest of the schedule; by default what suits the network."""
-    images_per_epoch: Annotated[int | None, _ALWAYS_OF_TRAINING] = Field(default=None, ge=1)
+    images_per_epoch: Annotated[int | None, _FIRST_OF_TRAINING] = Field(default=None, ge=1)
     """Images shown in an epoch; none for every image once, or for 48 or more with a small
     network."""
     profile: Named = defaults.PROFILE

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store.removal import remove_folder
-from cellrepro.store.renames import link_or_copy, moved, replace_by_link
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, seal_files, seal_repeat
 from cellrepro.store.store_paths import inside
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat
-from cellrepro.store.whole_files import write_whole
+from cellrepro.store.whole_files import link_or_copy, moved, replace_by_link, write_whole
 
 if TYPE_CHECKING:
     from cellrepro.store.manifest import Manifest
@@ -24,25 +24,15 @@ if TYPE_CHECKING:
 STAGED_DATA = "data"
 """Folder of a staged repeat whose content goes to the store's ``data/DIGEST``."""
 
-Placing = Literal["is stored", "as a new run", "into its run"]
-
 
 def commit(root: Path, staged: Path, spec: Spec) -> Repeat:
     """Seal a staged repeat and move it into place, unless another process has stored it."""
     manifest = Repeat(staged).manifest
     target = _folder_of(root, spec.key, manifest)
-    run = target.parents[1]
     _keep_images(root, staged / STAGED_DATA, spec.images_digest)
-    placing = _where_to_place(run, target)
-    if placing != "is stored":
+    if not target.exists():
         _seal(root, staged, manifest)
-    match placing:
-        case "is stored":
-            pass
-        case "as a new run":
-            _move_with_spec(staged, run, target, spec)
-        case "into its run":
-            _move_into_run(staged, target)
+        _move_into_place(staged, target, write_spec=partial(_write_spec, spec))
     return Repeat(target)
 
 
@@ -53,22 +43,13 @@ def commit_received(root: Path, staged: Path, staged_run: Path) -> Repeat:
     """
     manifest = Repeat(staged).manifest
     target = _folder_of(root, manifest.key, manifest)
-    run = target.parents[1]
-    placing = _where_to_place(run, target)
-    if placing != "is stored":
+    if not target.exists():
         present = {name: d for name, d in manifest.files.items() if (staged / name).exists()}
-        _share(root, staged, manifest, present)
+        _share(root, staged, manifest.key, present)
         for name in (MANIFEST, SUMS):
             if (staged / name).exists():
                 (staged / name).chmod(0o444)
-    if placing == "as a new run":
-        whole = staged.with_name(f"{staged.name}-{manifest.key}")
-        shutil.copytree(staged_run, whole, copy_function=link_or_copy)
-        for path in whole.iterdir():
-            path.chmod(0o444)
-        _move_whole_run(whole, staged, run, target)
-    elif placing == "into its run":
-        _move_into_run(staged, target)
+        _move_into_place(staged, target, write_spec=partial(_copy_spec, staged_run))
     return Repeat(target)
 
 
@@ -77,39 +58,40 @@ def _folder_of(root: Path, key: str, manifest: Manifest) -> Path:
     return inside(root / "runs", f"{key}/{manifest.machine.name}/{manifest.repeat}")
 
 
-def _where_to_place(run: Path, target: Path) -> Placing:
-    if target.exists():
-        return "is stored"
-    return "into its run" if run.exists() else "as a new run"
+def _move_into_place(staged: Path, target: Path, *, write_spec: Callable[[Path], None]) -> None:
+    """Rename a repeat into its run, or into place together with a run that is new.
 
-
-def _move_with_spec(staged: Path, run: Path, target: Path, spec: Spec) -> None:
-    """Store a run with its spec and its first repeat, in one rename."""
-    whole = staged.with_name(f"{staged.name}-{spec.key}")
-    whole.mkdir(parents=True)
-    text = spec.model_dump_json(indent=1)
-    write_whole(whole / SPEC, text, replace=True, read_only=True)
-    seal_files(whole, SPEC)
-    _move_whole_run(whole, staged, run, target)
-
-
-def _move_whole_run(whole: Path, staged: Path, run: Path, target: Path) -> None:
-    """Put a repeat into the new folder of its run, and rename that into place."""
-    first = whole / target.relative_to(run)
-    first.parent.mkdir(parents=True)
-    staged.rename(first)
-    run.parent.mkdir(parents=True, exist_ok=True)
-    if not moved(whole, run):  # another process was first with another repeat, or this one
-        _move_into_run(first, target)
-
-
-def _move_into_run(staged: Path, target: Path) -> None:
+    ``write_spec`` makes the folder of a new run, with its ``spec.json`` and the seal of that.
+    """
+    run = target.parents[1]
+    if not run.exists():
+        new_run = staged.with_name(f"{staged.name}-{run.name}")
+        write_spec(new_run)
+        repeat = new_run / target.relative_to(run)
+        repeat.parent.mkdir(parents=True)
+        staged.rename(repeat)
+        run.parent.mkdir(parents=True, exist_ok=True)
+        if moved(new_run, run):
+            return
+        staged = repeat  # another process was first with another repeat, or this one
     target.parent.mkdir(exist_ok=True)
     moved(staged, target)
 
 
+def _write_spec(spec: Spec, new_run: Path) -> None:
+    new_run.mkdir(parents=True)
+    write_whole(new_run / SPEC, spec.model_dump_json(indent=1), replace=True, read_only=True)
+    seal_files(new_run, SPEC)
+
+
+def _copy_spec(staged_run: Path, new_run: Path) -> None:
+    shutil.copytree(staged_run, new_run, copy_function=link_or_copy)
+    for path in new_run.iterdir():
+        path.chmod(0o444)
+
+
 def _keep_images(root: Path, staged: Path, digest: str) -> None:
-    """Store the segmented images and their truth, unless they are there already."""
+    """Store the segmented images and their ground truth, unless they are there already."""
     target = inside(root / "data", digest[:KEY_LENGTH])
     if target.exists():  # nothing was made read-only yet, which Windows would not remove
         shutil.rmtree(staged, ignore_errors=True)
@@ -126,14 +108,14 @@ def _keep_images(root: Path, staged: Path, digest: str) -> None:
 
 
 def _seal(root: Path, staged: Path, manifest: Manifest) -> None:
-    """Write all digests into manifest and seal, and link to what the store holds already."""
+    """Write the digests of all files into manifest and seal, and link to equal stored files."""
     (staged / SUMS).unlink(missing_ok=True)  # of a repeat that was sent, with another manifest
     files = {
         path.relative_to(staged).as_posix(): file_digest(path)
         for path in sorted(staged.rglob("*"))
         if path.is_file() and path.name != MANIFEST
     }
-    _share(root, staged, manifest, files)
+    _share(root, staged, manifest.key, files)
     manifest.files = files
     manifest.format = FIRST_SEALED_FORMAT
     text = manifest.model_dump_json(indent=1)
@@ -141,9 +123,9 @@ def _seal(root: Path, staged: Path, manifest: Manifest) -> None:
     seal_repeat(staged, files, manifest=MANIFEST)
 
 
-def _share(root: Path, staged: Path, manifest: Manifest, files: Mapping[str, str]) -> None:
-    """Link files that the run's first repeats hold already, and make all read-only."""
-    stored = _files_by_digest(inside(root / "runs", manifest.key))
+def _share(root: Path, staged: Path, key: str, files: Mapping[str, str]) -> None:
+    """Replace files by hard links to equal ones of repeat 0 of the run, and make all read-only."""
+    stored = _files_of_first_repeats(inside(root / "runs", key))
     for name, digest in files.items():
         if digest in stored:
             replace_by_link(staged / name, stored[digest])
@@ -151,8 +133,8 @@ def _share(root: Path, staged: Path, manifest: Manifest, files: Mapping[str, str
         (staged / name).chmod(0o444)
 
 
-def _files_by_digest(run: Path) -> dict[str, Path]:
-    """The files of repeat 0 of each machine, by the digests in their manifests."""
+def _files_of_first_repeats(run: Path) -> dict[str, Path]:
+    """The files of repeat 0 of each machine, by the digests in its manifest."""
     files = {}
     for folder in run.glob("*/0"):
         with contextlib.suppress(BadInput):  # damaged: no reason to lose the new one

@@ -55,7 +55,7 @@ class EnvironmentRecord(StoredRecord):
     machine: MachineRecord
     """Machine on which it was computed."""
     host: dict[str, Any]
-    """As `cellrepro.store.this_machine.host` gives it."""
+    """As `cellrepro.store.hardware.host` gives it."""
     versions: dict[str, str]
     """Versions of Python and of the packages that can change a result, by name."""
     distributions: dict[str, str]

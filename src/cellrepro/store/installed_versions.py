@@ -12,7 +12,7 @@ from importlib import metadata
 from typing import Any
 
 from cellrepro.libraries import has_library
-from cellrepro.store.nvidia_gpus import driver
+from cellrepro.store.hardware import driver
 
 _COMPUTING = (
     "cellpose",

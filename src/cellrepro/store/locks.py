@@ -1,8 +1,8 @@
 """Locks of folders, which the system releases when their process ends, and private folders.
 
-The lock file of a folder lies beside it, so its holder may remove the folder, then the lock file:
-filelock checks that the file it locked still has a name (since 3.20.4; before, two processes could
-hold one lock).
+The lock file of a folder lies beside it, and whoever holds the lock may remove the folder and then
+that file: filelock checks that the file it has locked still has its name (since 3.20.4; before, two
+processes could hold one lock).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from cellrepro.store.removal import remove_empty, remove_if_possible
-from cellrepro.store.scratch_files import Owner
+from cellrepro.store.whole_files import Owner
 
 try:
     import fcntl
@@ -24,8 +24,10 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
 _TRIES = 100
-"""Attempts to take a lock while others look at it, or remove the empty folders above it."""
-_SECONDS_OF_A_LOOK = 0.001
+"""Attempts to take a lock that no process holds: each may meet `is_locked` of another process, or
+its removal of the empty folders above the lock file."""
+_SECONDS_BETWEEN_TRIES = 0.001
+"""More than `is_locked` takes."""
 
 
 @contextmanager
@@ -48,7 +50,7 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
 
 
 def beside_of_user(path: Path) -> Path:
-    """The path to lock in place of a user's file, so that no lock file has a user's name."""
+    """The hidden path beside a user's file that is locked in its place."""
     return path.with_name(f".{path.name}.cellrepro")
 
 
@@ -57,16 +59,15 @@ def _lock_of(folder: Path) -> Path:
 
 
 def _acquired(folder: Path, lock: FileLock, *, wait: bool) -> bool:
-    """Take a lock, with the folders above it; false if another process has it."""
+    """Take a lock, and make the folders above it; false if another process has it."""
     for tries_left in reversed(range(_TRIES)):
         try:
             lock.acquire(blocking=wait)
         except Timeout:
             if fcntl is not None and is_locked(folder):
                 return False
-            time.sleep(_SECONDS_OF_A_LOOK)  # another process only looks
-        except (FileNotFoundError, FileExistsError):
-            # Another process may remove the empty folders above it at any moment.
+            time.sleep(_SECONDS_BETWEEN_TRIES)
+        except (FileNotFoundError, FileExistsError):  # a folder above it was just removed
             if not tries_left:
                 raise
         else:
@@ -75,16 +76,16 @@ def _acquired(folder: Path, lock: FileLock, *, wait: bool) -> bool:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process holds a folder's lock; writes nothing, so a read-only store can be asked.
+    """Whether a process holds a folder's lock; a folder counts as locked where that is not known.
 
-    Where the system does not tell, it counts as locked.
+    Nothing is written but on Windows, so that a store can be read-only.
     """
     if fcntl is None:
-        with locked(folder) as free:
-            return not free
+        with locked(folder) as is_ours:
+            return not is_ours
     try:
         with _lock_of(folder).open("rb") as file:
-            # Shared, so that who looks at the same time does not take this look for the holder.
+            # Shared, so that two processes that ask do not take each other for the holder.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -98,10 +99,9 @@ def is_locked(folder: Path) -> bool:
 
 @contextmanager
 def private_folder(area: Path) -> Iterator[Path]:
-    """Make a folder that is removed after the block.
+    """Make a folder that is removed after the block, and sweep what killed processes left.
 
-    What killed processes of this host left in the area is swept first; what is left of another
-    host, that host sweeps when it makes such a folder.
+    Of another host nothing is swept: it does so itself when it makes such a folder.
     """
     folder = area / Owner.here().new_name()
     with locked(folder, wait=True):  # a sweep may hold it for a moment
@@ -120,33 +120,31 @@ def resumable_folder(area: Path, name: str) -> Iterator[Path]:
     It is removed after the block, unless that was interrupted.
     """
     folder = area / f"{Owner.here().host}-resumable-{name}"
+    was_interrupted = False
     with locked(folder, wait=True):
         _sweep_others(folder)
         try:
             folder.mkdir(exist_ok=True)
             yield folder
         except KeyboardInterrupt:
+            was_interrupted = True
             raise
-        except BaseException:
-            remove_if_possible(folder)
-            raise
-        else:
-            remove_if_possible(folder)
+        finally:
+            if not was_interrupted:
+                remove_if_possible(folder)
 
 
 def _sweep_others(folder: Path) -> None:
-    """Remove what killed processes left beside a private folder."""
+    """Remove the private folders beside one in which no living process works."""
     here = Owner.here()
-    names = {item.name.removesuffix(".lock") for item in folder.parent.iterdir()} - {folder.name}
-    for name in names:
-        _sweep(folder.with_name(name), here)
+    names = {item.name.removesuffix(".lock") for item in folder.parent.iterdir()}
+    for name in names - {folder.name}:
+        owner = Owner.of(name)
+        if owner is None or not owner.may_be_alive(here):
+            _remove_unless_locked(folder.with_name(name))
 
 
-def _sweep(folder: Path, here: Owner) -> None:
-    """Remove a private folder that no living process works in."""
-    owner = Owner.of(folder.name)
-    if owner is not None and owner.may_be_alive(here):
-        return
-    with contextlib.suppress(OSError), locked(folder) as is_dead:
-        if is_dead:
+def _remove_unless_locked(folder: Path) -> None:
+    with contextlib.suppress(OSError), locked(folder) as is_ours:
+        if is_ours:
             remove_if_possible(folder)

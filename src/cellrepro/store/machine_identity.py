@@ -1,21 +1,73 @@
-"""The identity of this machine: a given name, an id of the system, the UUID of a GPU."""
+"""The identity of this machine, and its record in manifests.
+
+It is known by a given name, an id of the system, or the UUID of a GPU.
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import os
+import platform
 import re
 import subprocess
 import sys
 import uuid
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from cellrepro.errors import BadInput
+from cellrepro.store.environment_record import MachineRecord
+from cellrepro.store.hardware import driver, gpus, processor
+from cellrepro.store.installed_versions import cuda, numeric_versions
 
 MACHINE_VARIABLE = "CELLREPRO_MACHINE"
 """Names this machine; needed where several containers were made from one image."""
+
+
+def machine(device: Any, numeric_class: str) -> MachineRecord:
+    """The record of this machine, as one of its devices computes in this process."""
+    if device.type != "cuda":
+        device_name = processor().name or platform.machine()
+        return MachineRecord(
+            label=given_name() or _slug(device_name),
+            identity=identity(""),
+            device=device_name,
+            numeric_class=numeric_class,
+            versions=numeric_versions(),
+        )
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    installed = cuda()
+    return MachineRecord(
+        label=given_name() or _slug(properties.name),
+        identity=identity(str(getattr(properties, "uuid", ""))),
+        device=properties.name,
+        driver=installed["driver"],
+        cuda=installed["runtime"],
+        cudnn=installed["cudnn"],
+        numeric_class=numeric_class,
+        versions=numeric_versions(),
+    )
+
+
+def is_here(record: MachineRecord) -> bool:
+    """Whether a record may be of this machine, as far as is known without PyTorch or a profile."""
+    if record.versions != numeric_versions() or record.driver not in (None, driver()):
+        return False
+    uuids = [gpu["uuid"] for gpu in gpus()]
+    return record.identity in [identity(uuid_of_gpu) for uuid_of_gpu in ("", *uuids)]
+
+
+def _slug(device: str) -> str:
+    """A device's name for a folder: ``intel-xeon``, ``amd-epyc-7b13``."""
+    bare = re.sub(r"\((r|tm|c)\)|\b(cpu|processor|\d+-core)\b|@.*", " ", device.lower())
+    return "-".join(re.findall("[a-z0-9]+", bare))[:32].strip("-") or "machine"
+
+
+# -- what identifies it ------------------------------------------------------------------------
 
 
 def is_anonymous() -> bool:

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from yaml import YAMLError
 
 from cellrepro.errors import BadInput
-from cellrepro.store import this_machine
+from cellrepro.store import machine_identity
 from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.yaml_values import read_yaml
 
@@ -62,7 +62,7 @@ def repeats_of_one_machine(run: Run, machine: str, indices: Sequence[int]) -> li
 
 
 def _is_of_here(repeat: Repeat) -> bool:
-    return this_machine.is_here(repeat.manifest.machine)
+    return machine_identity.is_here(repeat.manifest.machine)
 
 
 # -- by values -----------------------------------------------------------------------------

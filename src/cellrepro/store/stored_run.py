@@ -36,7 +36,7 @@ MOST_RECORD_BYTES = 2**28
 
 
 def read_record(path: Path, parse: Callable[[bytes], Record]) -> Record:
-    """Read a JSON file of a store, and name the file where it cannot be parsed."""
+    """Read a JSON file of a store; the error names the file where it cannot be parsed."""
     try:
         return parse(store_paths.regular_bytes(path, most_bytes=MOST_RECORD_BYTES))
     except (OSError, ValueError, RecursionError) as error:
@@ -62,7 +62,7 @@ def read_spec(text: bytes) -> Spec:
 
 
 def _without_rules(kind: type[Model], document: object) -> Model:
-    """Build a model field by field: each value has its type, and no validator runs."""
+    """Build a model field by field: each value is checked for its type, and no validator runs."""
     if not isinstance(document, dict):
         raise ValueError(f"{document!r:.40} in place of the fields of a {kind.__name__.lower()}")
     unknown = document.keys() - kind.model_fields.keys()
@@ -88,7 +88,7 @@ def _adapter(annotation: Any) -> TypeAdapter:
 
 @dataclass(frozen=True)
 class RepeatRecord:
-    """One repeat in the JSON of a run. Digests are lower-case hex."""
+    """One repeat in the JSON of a run; digests are lower-case hex."""
 
     index: int
     """Number of the repeat, from 0."""
@@ -123,7 +123,9 @@ class Repeat:
 
     @functools.cached_property
     def outcome(self) -> ResultSummary:
-        """The part of the manifest that says how it came out, read in a fraction of the time."""
+        """How it came out: the manifest if that was read, else a part that is read much faster."""
+        if "manifest" in vars(self):
+            return self.manifest
         return read_record(self.folder / MANIFEST, ResultSummary.model_validate_json)
 
     @functools.cached_property
@@ -184,7 +186,7 @@ class Repeat:
     def file(self, name: str) -> Path:
         """The path of one of its files; raises `Damaged` if that is no longer what was stored."""
         path = store_paths.inside(self.folder, name)
-        expected = self._summary.files.get(name)
+        expected = self.outcome.files.get(name)
         if expected is not None:
             refuse_damaged(path, expected)
         return path
@@ -193,20 +195,15 @@ class Repeat:
         """Whether one of its files is there; it may still be damaged."""
         return store_paths.inside(self.folder, name).exists()
 
-    @property
-    def _summary(self) -> ResultSummary:
-        """The manifest if it was read already, else the part of it that is read faster."""
-        return self.__dict__.get("manifest") or self.outcome
-
     def refuse_damage(self, *, reading: ReadingBudget | None = None) -> None:
         """Raise `Damaged` if weights or masks are no longer what the manifest says.
 
         A file that is absent, as in a store without weights, is no damage.
         """
-        manifest = self._summary
-        of_masks = [record.file for record in manifest.masks.values()]
+        outcome = self.outcome
+        of_masks = [record.file for record in outcome.masks.values()]
         for name in (WEIGHTS, *of_masks):
-            expected = manifest.files.get(name)
+            expected = outcome.files.get(name)
             if expected is not None:  # no path objects: `list` looks at tens of thousands
                 refuse_damaged(f"{self.folder}{os.sep}{name}", expected, reading=reading)
 

@@ -1,7 +1,7 @@
-"""Repeats that are not finished, outside of ``runs``: killed trainings and failures of grids.
+"""Repeats that did not come to their end: trainings that were killed, and failures in a grid.
 
-Of a training its checkpoints are kept, from which it can go on; of a repeat that failed its reason
-and its notebook.
+They lie outside of ``runs``. A killed training keeps its checkpoints, from which it can go on; a
+repeat that failed keeps the reason and its notebook.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cellrepro.spec.spec import Spec
 
 _MOST_BYTES = 2**24
+"""The largest record that is read, far above what any spec takes."""
 
 
 # -- killed trainings ----------------------------------------------------------------------
@@ -103,24 +104,28 @@ def read_failures(root: Path) -> list[KeptFailure]:
 
 
 def _read(path: Path) -> KeptFailure:
-    """Read one record; of one that was cut off, what the folder's name says."""
+    """Read one record; of a damaged one is known what the names of its folders say."""
     key, machine, repeat = path.parent.parts[-3:]
-    failure = KeptFailure(
+    reason, spec = _reason_and_spec(path)
+    return KeptFailure(
         folder=path.parent,
         key=key,
         machine=machine,
         repeat=int(repeat) if repeat.isdecimal() else repeat,
-        reason=f"not known: {path} cannot be read",
-        spec=None,
+        reason=reason,
+        spec=spec,
     )
+
+
+def _reason_and_spec(path: Path) -> tuple[str, dict[str, Any] | None]:
+    """What a record says beside its folder, which tells its repeat, also where it was copied."""
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
         record = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
         reason = record.get("reason")
         spec = record.get("spec")
-        # Key, machine and repeat are those of the folder, whatever a copied file says.
         if isinstance(reason, str) and (spec is None or isinstance(spec, dict)):
-            return replace(failure, reason=reason, spec=spec)
-    return failure
+            return reason, spec
+    return f"not known: {path} cannot be read", None
 
 
 def folder_of(root: Path, key: str, machine: str, repeat: int) -> Path:

@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from cellrepro.determinism.data_order import loader_arguments
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import seed_everything
-from cellrepro.digests.tensor_digests import generator_digests, tensor_digest
+from cellrepro.digests.generator_digests import generator_digests
+from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.errors import BadInput, whole
 from cellrepro.results import Result
 from cellrepro.trace.step_state import flat

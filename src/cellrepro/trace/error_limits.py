@@ -1,4 +1,7 @@
-"""Classes of operations by how they round, and how far a result of each may be off, in ulp."""
+"""Classes of operations by how they round, and how far a result of each may be off.
+
+Errors are counted in units in the last place (ulp), see `cellrepro.trace.float64_reference`.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,11 @@ _CLASSES = {
         scatter_add sum trace unfold_backward vdot""",
 }
 CLASS_OF = {name: kind for kind, names in _CLASSES.items() for name in names.split()}
-# Functions judged by the rule for sums: ``1 + erf(x)`` is none of their inputs moved.
+"""The class of an operation by the name that `base_of` gives it; all others are functions."""
+
 CANCEL_INSIDE = frozenset({"gelu", "gelu_backward", "silu", "silu_backward"})
-# How names begin whose result rounding may turn into another, or that float64 has another of.
+"""Functions that are judged by the rule for sums, as terms cancel inside them: ``1 + erf(x)``."""
+
 JUMPS = (
     "bucketize",
     "fake_quantize",
@@ -48,6 +53,8 @@ JUMPS = (
     "remainder",
     "upsample_nearest",
 )
+"""How the names of operations begin that have no limit: a rounded input may give a wholly different
+result, or float64 has a different one by its nature."""
 
 
 @dataclass(frozen=True)
@@ -56,33 +63,37 @@ class _Limit:
 
     constant: float
     by_root_of_terms: float
+    """What is added for each unit of the root of the number of terms."""
 
     def for_terms(self, n_terms: int) -> float:
         return self.constant + self.by_root_of_terms * math.sqrt(n_terms)
 
 
-# For each class a constant, in ulp, and what is added for the root of the number of terms: two to
-# four times the largest errors seen in float32 over a few hundred operations of random shapes and
-# magnitudes (PyTorch 2.15 on a CPU) and Cellpose's own steps. A result off by 1e-4 of the largest
-# exceeds them. Seen outside: batch normalisation of two values, attention scores beyond 1e4,
-# convolutions whose gradients cancel, overflow within half-precision functions.
-# PyTorch rounds float64 to 16 bits through float32, so twice: half an ulp and a little.
 LIMITS = {
+    # PyTorch rounds float64 to 16 bits through float32, so twice: half an ulp and a little.
     "exact": _Limit(0.5 + 2**-12, 0.0),
     "elementwise": _Limit(8, 0),
     "function": _Limit(32, 4),
     "reduction": _Limit(4, 8),
 }
-# cuDNN computes convolutions of 3 x 3 by Winograd's transforms, which round more: up to 5.3 times
-# the limit above (36 backward passes in float32 on an H200, PyTorch 2.11). With TF32, which nobody
-# asked for, the same were 64 to 210 times above it.
+"""Two to four times the largest errors seen in float32 over a few hundred operations of random
+shapes and magnitudes (PyTorch 2.15 on a CPU) and Cellpose's own steps. A result off by 1e-4 of the
+largest exceeds them. Seen outside: batch normalisation of two values, attention scores beyond 1e4,
+convolutions whose gradients cancel, overflow within half-precision functions."""
+
 BY_TRANSFORM = 12
-EPS_OF_TF32 = 2.0**-10  # where TF32 is allowed, factors are rounded to 10 bits first
+"""The factor on the limit of a convolution of 3 x 3 on a GPU, which cuDNN computes by Winograd's
+transforms: these round more, up to 5.3 times the limit (36 backward passes in float32 on an H200,
+PyTorch 2.11). With TF32, which nobody asked for, the same were 64 to 210 times above it."""
+
+EPS_OF_TF32 = 2.0**-10
+"""Where TF32 is allowed, factors are rounded to 10 bits first."""
+
 _NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 
 def base_of(op: str) -> str:
-    """Name an operation without overload, in-place mark and ``foreach_``."""
+    """The name of an operation without overload, in-place mark and ``foreach_``."""
     return base_name(op).removeprefix("foreach_")
 
 
@@ -93,7 +104,7 @@ def rounds_to_tf32(base: str) -> bool:
 
 
 def has_small_kernel(base: str, tensors: list[torch.Tensor]) -> bool:
-    """Whether it is a convolution with a kernel of 3 x 3."""
+    """Whether an operation is a convolution with a kernel of 3 x 3."""
     return "convolution" in base and any(tensor.shape[2:] == (3, 3) for tensor in tensors)
 
 
@@ -122,16 +133,23 @@ def n_terms_of(call: Call, outputs: list[object]) -> int:
     second = sizes[-2] if len(sizes) > 1 else 0
     results = [output for output in outputs if is_judged(output)]
     fewest = max(1, min(result.numel() for result in results))
-    if kind == "reduction" and second:  # products of pairs
+    if "convolution" in base:
+        n = _n_terms_of_convolution(base, inputs)
+    elif kind == "reduction" and second:  # products of pairs
         n = math.isqrt(largest * second // fewest)
     else:
         n = largest // fewest
-    if "convolution" in base:
-        backward = base.endswith("backward")
-        weight = inputs[2 if backward else 1]
-        n = weight.numel() // max(1, min(weight.shape[:2]))
-        if backward:  # the gradient of the weights adds over images and places
-            n = max(n, inputs[0].numel() // max(1, inputs[0].shape[1]))
     if base.startswith("upsample"):  # places are worked out in float32: off by the longest side
         n = max(n, max(max(tensor.shape[2:]) for tensor in [*inputs, *results]) ** 2)
     return max(1, n)
+
+
+def _n_terms_of_convolution(base: str, inputs: list[torch.Tensor]) -> int:
+    """Estimate the terms by the size of the kernel; the backward pass also adds over positions."""
+    is_backward = base.endswith("backward")
+    weight = inputs[2 if is_backward else 1]
+    n = weight.numel() // max(1, min(weight.shape[:2]))
+    if not is_backward:
+        return n
+    gradient = inputs[0]  # (image, channel, …): that of the weights adds over images and positions
+    return max(n, gradient.numel() // max(1, gradient.shape[1]))

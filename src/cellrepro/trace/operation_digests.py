@@ -1,7 +1,8 @@
 """Digests of what operations are given and compute, each made anew from the memory as it is.
 
-None is remembered: memory may be that of a NumPy array, of another process or of a file, which is
-written into without an operation of PyTorch. What nobody has written is known, and not digested.
+No digest is cached: memory may be that of a NumPy array, of another process or of a file, which is
+written into without an operation of PyTorch. What nobody has written holds random bits, and stands
+in a digest as ``unwritten``.
 """
 
 from __future__ import annotations
@@ -11,17 +12,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-import xxhash
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from cellrepro.digests.same_bits import in_one_stretch
-from cellrepro.digests.tensor_digests import memory_digest, tensor_digest
+from cellrepro.digests.same_bits import PLAIN_TYPES, in_one_stretch
+from cellrepro.digests.tensor_digests import memory_digest, row_digest, tensor_digest
 from cellrepro.torch_internals import hidden_from_modes
 from cellrepro.trace.replay_plan import is_plain
 
-_MOST_KINDS = 4096
-
-# The repr of these types is their value; that of others may hold an address.
 _WITH_REPR_AS_VALUE = (
     int,
     float,
@@ -32,15 +29,15 @@ _WITH_REPR_AS_VALUE = (
     torch.layout,
     torch.memory_format,
 )
-_ORDINARY = (torch.Tensor, torch.nn.Parameter)  # and no class that stands for several tensors
+"""Types whose repr is their value; that of other objects may hold an address."""
 
 
 class Digested(NamedTuple):
-    """Several values together. A tuple is quick to make, twice for each operation."""
+    """The digest of several values together; a tuple, as two are made for each operation."""
 
     digest: str
-    """Digest of all but devices, in order. Its length tells its kind, as for one tensor: 48 hex
-    digits where something lies on another device than the processor, else 32."""
+    """Digest of all but devices, in order: 48 hex digits where something lies on another device
+    than the processor, else 32, as of one tensor."""
     shapes: str
     """Shapes of the tensors among them: ``2x3, 4``."""
     dtypes: str
@@ -51,12 +48,17 @@ class Digested(NamedTuple):
 class _Unwritten:
     """A storage of which ``n_bytes`` have not been written yet."""
 
-    alive: StorageWeakRef
+    storage: StorageWeakRef
+    """While it is held, no other storage has its number."""
     n_bytes: int
 
 
 class OperationDigests:
-    """Digests of the values of one step."""
+    """Digests of the values of one step.
+
+    With ``across_devices`` they are those of copies on the processor, so that steps on different
+    devices can be compared.
+    """
 
     def __init__(self, *, across_devices: bool = False) -> None:
         self._across_devices = across_devices
@@ -69,60 +71,59 @@ class OperationDigests:
             unwritten = self._unwritten.pop(number, None)
             if unwritten is not None and unwritten.n_bytes > value.nbytes:
                 n_left = unwritten.n_bytes - value.nbytes
-                self._unwritten[number] = _Unwritten(unwritten.alive, n_left)
+                self._unwritten[number] = _Unwritten(unwritten.storage, n_left)
 
-    def mark_unwritten(self, values: Iterable[object], n_written: int) -> None:
-        """Remember memory that nobody has written into: its content is not digested."""
+    def mark_unwritten(self, values: Iterable[object], n_bytes_before: int) -> None:
+        """Remember memory that was handed out, but for the bytes that a storage had before."""
         for value in filter(is_plain, values):
             storage = value.untyped_storage()
             before = self._unwritten.get(storage._cdata)
-            n_bytes = storage.nbytes() - n_written
+            n_bytes = storage.nbytes() - n_bytes_before
             if before is not None:
                 n_bytes += before.n_bytes
             if n_bytes > 0:
                 self._unwritten[storage._cdata] = _Unwritten(StorageWeakRef(storage), n_bytes)
 
     def of(self, values: list[object], *, computed: bool = False) -> Digested:
-        """Digest several values, in order."""
+        """Digest several values, in order; ``computed`` ones are known to be written."""
         parts: list[bytes] = []
         shapes: list[str] = []
         dtypes: list[str] = []
-        all_of_processor = True
+        of_processor = True
         for value in values:
-            if not isinstance(value, torch.Tensor):
-                if not isinstance(value, torch.device):  # where it runs is no input
-                    has_repr = isinstance(value, _WITH_REPR_AS_VALUE)
-                    text = repr(value) if has_repr else type(value).__name__
-                    parts.append(text.encode())
-                continue
-            kind = _kind_of(value)
-            shapes.append(kind.shape)
-            dtypes.append(kind.dtype)
-            is_dense = kind.dense and not self._across_devices
-            if not self._across_devices:
-                parts.append(kind.header)
-                all_of_processor = all_of_processor and value.is_cpu
-            if self._unwritten and not computed and self._is_unwritten(value):
-                parts.append(b"unwritten")
-            elif not value.is_meta:
-                parts.append(self._digest(value, is_dense))
-        row = b";".join(parts)
-        if all_of_processor:
-            digest = xxhash.xxh3_128_hexdigest(row)
-        else:
-            digest = "".join(xxhash.xxh3_64_hexdigest(row, seed) for seed in (1, 2, 3))
+            if isinstance(value, torch.Tensor):
+                kind = _kind_of(value)
+                shapes.append(kind.shape)
+                dtypes.append(kind.dtype)
+                parts += self._parts_of(value, kind, computed)
+                of_processor = of_processor and (self._across_devices or value.is_cpu)
+            elif not isinstance(value, torch.device):  # where it runs is no input
+                has_value = isinstance(value, _WITH_REPR_AS_VALUE)
+                text = repr(value) if has_value else type(value).__name__
+                parts.append(text.encode())
+        digest = row_digest(b";".join(parts), of_processor=of_processor)
         return Digested(digest, ", ".join(shapes), ", ".join(dtypes))
+
+    def _parts_of(self, tensor: torch.Tensor, kind: _Kind, computed: bool) -> list[bytes]:
+        """The kind of a tensor and the digest of its values."""
+        parts = [] if self._across_devices else [kind.header]
+        if self._unwritten and not computed and self._is_unwritten(tensor):
+            parts.append(b"unwritten")
+        elif not tensor.is_meta:
+            parts.append(self._digest(tensor, kind))
+        return parts
 
     def _is_unwritten(self, tensor: torch.Tensor) -> bool:
         return is_plain(tensor) and tensor.untyped_storage()._cdata in self._unwritten
 
-    def _digest(self, tensor: torch.Tensor, dense: bool) -> bytes:
+    def _digest(self, tensor: torch.Tensor, kind: _Kind) -> bytes:
         """Digest of the memory of a tensor, or of its values where there are gaps in it."""
-        if dense:
+        if self._across_devices:
+            if is_plain(tensor):
+                with torch.no_grad(), hidden_from_modes():
+                    tensor = tensor.cpu()
+        elif kind.dense:
             return memory_digest(tensor.data_ptr(), tensor.nbytes)
-        if is_plain(tensor) and self._across_devices:
-            with torch.no_grad(), hidden_from_modes():
-                tensor = tensor.cpu()
         return tensor_digest(tensor).encode()
 
 
@@ -141,6 +142,8 @@ class _Kind:
 
 
 _KINDS: dict[tuple[Hashable, ...], _Kind] = {}
+_MOST_KINDS = 4096
+"""How many kinds are cached: a step of a large network has hundreds."""
 
 
 def _kind_of(tensor: torch.Tensor) -> _Kind:
@@ -160,10 +163,10 @@ def _kind_of(tensor: torch.Tensor) -> _Kind:
 
 
 def _is_plain_on_the_processor(tensor: torch.Tensor) -> bool:
-    """Whether the values of a tensor lie in the processor's memory, in places and with signs."""
+    """Whether strides tell where the values of a tensor lie in the processor's memory."""
     return (
         not tensor.is_nested
-        and type(tensor) in _ORDINARY
+        and type(tensor) in PLAIN_TYPES
         and tensor.is_cpu
         and tensor.layout is torch.strided
         and not tensor.is_neg()

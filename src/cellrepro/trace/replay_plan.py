@@ -14,14 +14,13 @@ from typing import Any, TypeGuard
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from cellrepro.digests.same_bits import PLAIN_TYPES
 from cellrepro.trace.observer import Call
 
-# Names of operations that return uninitialised memory: equal bits are not promised.
 _UNINITIALISED = re.compile(r"(new_)?empty(_like|_strided|_permuted)?|_?empty_\w*quantized")
+"""Names of operations that return uninitialised memory, of which no equal bits are promised."""
 
 _UNUSED_OUTPUTS = {
-    # Outputs that hold a reserve, a random state nobody wrote when dropout is off, or are larger
-    # than what is written (torch 2.15).
     "_ctc_loss": {1},
     "mkldnn_rnn_layer": {3},
     "cudnn_batch_norm": {3},
@@ -32,15 +31,16 @@ _UNUSED_OUTPUTS = {
     "_efficient_attention_forward": {2, 3},
     "_flash_attention_forward": {2, 3, 4},
 }
+"""Indices of outputs that hold a reserve or a random state which nobody writes when dropout is off,
+or that are larger than what is written (torch 2.15)."""
 
-# Arguments that some operations write into though their schema does not say so (torch 2.15:
-# ``native_batch_norm``, ``_cudnn_rnn``).
 _WRITTEN_ARGUMENTS = frozenset({"running_mean", "running_var", "dropout_state", "noise"})
+"""Arguments that some operations write into though their schema does not say so (torch 2.15:
+``native_batch_norm``, ``_cudnn_rnn``)."""
 
-# Namespaces whose schemas say what an operation writes and draws, but for `_WRITTEN_ARGUMENTS`.
 _TRUSTED = frozenset({"aten", "prims", "mkldnn", "mkl", "onednn", "quantized", "_quantized"})
+"""Namespaces whose schemas say what an operation writes and draws, but for `_WRITTEN_ARGUMENTS`."""
 
-# Namespaces of markers, of what waits for other processes, and of what moves generators itself.
 _NOT_REPLAYED = frozenset(
     {
         *("prim", "profiler", "export", "debugprims", "debug_mode_ops", "inductor", "streams"),
@@ -48,6 +48,8 @@ _NOT_REPLAYED = frozenset(
         *("cuda", "rngprims"),
     }
 )
+"""Namespaces of markers, of operations that wait for other processes, and of those that move
+generators themselves."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,9 @@ class ReplayPlan:
         return leaves_of([value for value in values if value is not None])
 
 
-# By the operation's address, as its own hash is slow; held, so that the address is not used again.
 _PLANS: dict[int, tuple[Any, ReplayPlan]] = {}
+"""Plans with their operations, by the operation's address, as its own hash is slow; while it is
+held, no other object gets that address."""
 
 
 def plan_of(func: Any) -> ReplayPlan:
@@ -174,14 +177,11 @@ def _add_leaves(values: Iterable[Any], leaves: list[Any]) -> None:
             leaves.append(value)
 
 
-_ORDINARY = (torch.Tensor, torch.nn.Parameter)  # and no class that stands for several tensors
-
-
 def is_plain(tensor: object) -> TypeGuard[torch.Tensor]:
     """Whether a value is a tensor that is a plain view of memory."""
     if not isinstance(tensor, torch.Tensor):
         return False
-    if type(tensor) not in _ORDINARY and is_traceable_wrapper_subclass(tensor):
+    if type(tensor) not in PLAIN_TYPES and is_traceable_wrapper_subclass(tensor):
         return False
     return (
         tensor.layout is torch.strided

@@ -1,9 +1,11 @@
-"""Objects with a state dict, and how each is given its present state again."""
+"""Objects with a state dict: which are alive, what they update, and a way back to their state."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
@@ -31,12 +33,26 @@ def has_state(value: Any) -> bool:
     )
 
 
+def alive() -> list[Any]:
+    """All networks, optimizers and schedulers that Python's garbage collector knows."""
+    kinds = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+    objects = gc.get_objects()
+    present = {kind for kind in set(map(type, objects)) if issubclass(kind, kinds)}
+    return [one for one in objects if type(one) in present]
+
+
+def parameters_of(item: Any) -> Iterator[torch.Tensor]:
+    """The tensors that an optimizer, or an object like one, updates."""
+    groups = getattr(item, "param_groups", ())
+    yield from chain.from_iterable(group["params"] for group in groups)
+
+
 def way_back(item: HasState) -> Callable[[], None]:
     """A function that gives an optimizer, a scheduler or a scaler its present state again."""
     if not isinstance(item, torch.optim.Optimizer):
         state = copy.deepcopy(item.state_dict())
         return lambda: item.load_state_dict(copy.deepcopy(state))
-    # Its own way to load a state rounds it to the parameters' precision (torch 2.15).
+    # Its `load_state_dict` would round the state to the parameters' precision (torch 2.15).
     parameters = {id(p): p for group in item.param_groups for p in group["params"]}
     kept = copy.deepcopy((item.state, item.param_groups), dict(parameters))
 

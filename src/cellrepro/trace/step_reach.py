@@ -1,19 +1,19 @@
-"""The objects that a training step reaches: those that its code names, and that these hold.
+"""The objects that a training step reaches: those that its code names, and those that these hold.
 
-They are found without running it, through functions, closures, partial functions, methods,
-containers and attributes. What it reaches otherwise is found while it runs, among the objects that
-lived before it: see `cellrepro.trace.step_state`.
+They are found without running the step, breadth first through functions, closures, partial
+functions, methods, containers and attributes. A step may reach more, such as a network in a table
+of a library's; that is found while it runs, among the objects that were alive before it: see
+`cellrepro.trace.step_state`.
 """
 
 from __future__ import annotations
 
 import functools
-import gc
 import inspect
 import sysconfig
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from types import (
     BuiltinMethodType,
@@ -29,17 +29,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-_MOST_OBJECTS = 20_000  # of which the nearest are looked at
-_MOST_ITEMS = 2_000  # of a container
+_MOST_OBJECTS = 20_000
+"""How many objects are looked at, the nearest ones."""
+_MOST_ITEMS = 2_000
+"""How many items of a container are looked at."""
 _LEAVES = (str, bytes, bytearray, int, float, complex, range, np.ndarray, np.generic, ModuleType)
-_OPAQUE = (  # a loaded state replaces what they hold
+"""Types of objects that hold nothing which is trained or seeded; of a module, what code names in it
+is looked at by itself."""
+_OPAQUE = (
     torch.optim.Optimizer,
     torch.optim.lr_scheduler.LRScheduler,
     torch.amp.GradScaler,
 )
-_CONTAINERS = (list, tuple, set, frozenset)
+"""Types of objects that are kept as a whole by their state dict: loading one replaces what they
+hold."""
 _STANDARD = sysconfig.get_paths()["stdlib"]
 _LIBRARIES = tuple(str(Path(file).parent) for file in (torch.__file__, np.__file__))
+"""Folders of code whose globals are not the step's own."""
 
 
 class Reached(NamedTuple):
@@ -93,7 +99,7 @@ def _held_by(value: Any) -> Iterator[tuple[str, Any]]:
         yield from value.keywords.items()
     elif isinstance(value, dict):
         yield from ((str(key), item) for key, item in islice(list(value.items()), _MOST_ITEMS))
-    elif isinstance(value, _CONTAINERS):
+    elif isinstance(value, list | tuple | set | frozenset):
         yield from (("", item) for item in islice(value, _MOST_ITEMS))
     elif isinstance(value, type):
         if not _is_of_a_library(value):
@@ -105,17 +111,24 @@ def _held_by(value: Any) -> Iterator[tuple[str, Any]]:
     elif inspect.isgenerator(value) and value.gi_frame is not None:
         yield from value.gi_frame.f_locals.items()
     else:
-        yield from _attributes(value)
-        for kind in type(value).__mro__:
-            if not _is_of_a_library(kind):  # its methods and what they name
-                yield from (("", one) for one in vars(kind).values() if _is_code(one))
-                slots = vars(kind).get("__slots__", ())
-                for name in (slots,) if isinstance(slots, str) else slots:
-                    if (member := vars(kind).get(name)) is not None:
-                        yield from _slot(member, name, value)
+        yield from _held_by_instance(value)
+
+
+def _held_by_instance(value: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes of an object, those in slots too, and the methods of its class."""
+    yield from _attributes(value)
+    for kind in type(value).__mro__:
+        if _is_of_a_library(kind):
+            continue
+        yield from (("", one) for one in vars(kind).values() if _is_code(one))
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if (member := vars(kind).get(name)) is not None:
+                yield from _slot(member, name, value)
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """The ``__dict__`` of an object, read past its class, which may do anything then."""
     try:
         held = object.__getattribute__(value, "__dict__")
     except (AttributeError, TypeError):
@@ -135,6 +148,7 @@ def _is_code(value: Any) -> bool:
 
 
 def _is_of_a_library(kind: type) -> bool:
+    """Whether a class is none of the user's: its methods name nothing of a step."""
     return kind.__module__.partition(".")[0] in ("builtins", "torch", "numpy", "typing", "abc")
 
 
@@ -143,11 +157,11 @@ def _named_in(function: FunctionType) -> Iterator[tuple[str, Any]]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # of what is not there yet
+        except ValueError:  # nothing was assigned yet
             continue
     yield from (("", value) for value in function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).items()
-    yield from vars(function).items()  # what it wraps
+    yield from vars(function).items()  # such as the function that it wraps
     if _is_library_code(function.__code__.co_filename):
         return
     names = set(_names(function.__code__))
@@ -185,7 +199,10 @@ class Binding(NamedTuple):
 
 
 def bindings_of(one: Reached) -> Iterator[Binding]:
-    """The bindings in a plain container, an object of the user's own or a function's variables."""
+    """The items of a plain list or dict, the attributes of a user's object, a function's variables.
+
+    Variables are those outside of the function that its code names.
+    """
     value = one.value
     if type(value) is dict:
         yield from (_item(value, key, f"{one.name} {key}") for key in list(value))
@@ -207,7 +224,7 @@ def _variable(cell: CellType, name: str) -> Binding:
     def read() -> Any:
         try:
             return cell.cell_contents
-        except ValueError:  # nothing is there
+        except ValueError:  # nothing was assigned yet
             return None
 
     return Binding(name, read, functools.partial(setattr, cell, "cell_contents"))
@@ -217,21 +234,7 @@ def _item(container: Any, key: Any, name: str) -> Binding:
     def read() -> Any:
         try:
             return container[key]
-        except LookupError:  # taken out by the step
+        except LookupError:  # the step removed it
             return None
 
     return Binding(name, read, functools.partial(container.__setitem__, key))
-
-
-def alive() -> list[Any]:
-    """All networks, optimizers and schedulers that Python's garbage collector knows."""
-    kinds = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
-    objects = gc.get_objects()
-    present = {kind for kind in set(map(type, objects)) if issubclass(kind, kinds)}
-    return [one for one in objects if type(one) in present]
-
-
-def parameters_of(item: Any) -> Iterator[torch.Tensor]:
-    """The tensors that an optimizer, or an object like one, updates."""
-    groups = getattr(item, "param_groups", ())
-    yield from chain.from_iterable(group["params"] for group in groups)

@@ -3,45 +3,76 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from cellrepro.determinism.generator_states import capture, restore
+from cellrepro.digests.generator_digests import generator_digests
 from cellrepro.digests.same_bits import same_bits
-from cellrepro.digests.tensor_digests import generator_digests
 from cellrepro.errors import BadInput
 from cellrepro.trace.replay_plan import is_plain
-from cellrepro.trace.stateful_parts import has_state, way_back
-from cellrepro.trace.step_reach import Binding, Reached, alive, bindings_of, parameters_of
+from cellrepro.trace.stateful_parts import alive, has_state, parameters_of, way_back
+from cellrepro.trace.step_reach import Binding, Reached, bindings_of
 
-_MOST_BYTES = 1 << 26  # of a tensor that is no weight: what is larger is data
-
-
-class _Registered(NamedTuple):
-    """A tensor of a module, in the dict that holds it: a step may put another one there."""
-
-    held: dict[str, Any]
-    name: str
-    tensor: torch.Tensor
-    kept: torch.Tensor
+_MOST_BYTES = 2**26
+"""The largest tensor that is kept if it is no weight; what is larger is taken for data."""
 
 
-class _LooseTensor(NamedTuple):
-    """A tensor of no module: a parameter, or what the step may write into."""
+@dataclass(frozen=True)
+class _KeptTensor:
+    """A tensor, and the values that it had."""
 
     name: str
     tensor: torch.Tensor
-    kept: torch.Tensor
+    values: torch.Tensor
+    is_weight: bool
+    """Whether it is a tensor of a module or an optimizer, or one that is trained."""
+    registry: dict[str, Any] | None = None
+    """The module's dictionary that holds it by its name, where a step may put another tensor; None
+    if it is no module's."""
+
+    @property
+    def present(self) -> torch.Tensor:
+        """The tensor that is now in its place."""
+        return self.tensor if self.registry is None else self.registry[self.name]
+
+    def put_back(self) -> None:
+        if self.registry is not None:
+            self.registry[self.name] = self.tensor
+        if not same_bits(self.tensor.detach(), self.values):
+            self.tensor.copy_(self.values)
 
 
-class _Bound(NamedTuple):
-    """A binding with the weights that it had: a step may bind others."""
+@dataclass(frozen=True)
+class _KeptGradient:
+    """A parameter, and the gradient that it had."""
+
+    parameter: torch.Tensor
+    gradient: torch.Tensor | None
+
+    def put_back(self) -> None:
+        self.parameter.grad = copy.deepcopy(self.gradient)
+
+
+@dataclass(frozen=True)
+class _KeptBinding:
+    """A variable, item or attribute, and the weights that were bound to it."""
 
     binding: Binding
-    kept: Any
+    weights: Any
+
+    @property
+    def is_as_it_was(self) -> bool:
+        return self.binding.read() is self.weights
+
+    def put_back(self) -> None:
+        if not self.is_as_it_was:
+            self.binding.write(self.weights)
 
 
 class StepState:
@@ -49,29 +80,34 @@ class StepState:
 
     def __init__(self, parts: Iterable[Any], reached: list[Reached]) -> None:
         self._modules: list[torch.nn.Module] = []  # none inside another
-        self._others: list[Any] = []
-        self._registered: list[_Registered] = []
-        self._parameters: list[_LooseTensor] = []  # of optimizers, or by themselves
-        self._tensors: list[_LooseTensor] = []  # what is no parameter; a result if it was written
-        self._gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
-        self._training: list[tuple[torch.nn.Module, bool]] = []
-        self._ways_back: list[Callable[[], None]] = []
-        self._known: dict[int, Any] = {}  # also so that no number is used again
-        self._hidden: dict[int, Any] = {}
+        self._other_parts: list[Any] = []  # optimizers, schedulers, scalers
+        self._tensors: list[_KeptTensor] = []
+        self._gradients: dict[int, _KeptGradient] = {}  # by the id of the parameter
+        self._bindings = [
+            _KeptBinding(binding, binding.read())
+            for one in reached
+            for binding in bindings_of(one)
+            if _are_weights(binding.read())
+        ]
+        self._ways_back: list[Callable[[], None]] = []  # of what is neither of these
+        self._known: dict[int, Any] = {}  # what is kept, by id; held, so that no id is used again
+        self._hidden: dict[int, Any] = {}  # networks and optimizers that no name leads to, by id
         stateful = [one.value for one in reached if has_state(one.value)]
         for part in (*parts, *stateful):
             self._keep(part)
         for one in reached:
             if isinstance(one.value, torch.Tensor):
                 self._keep_tensor(one.name, one.value)
-        self._bound = list(_bound(reached))
         self._keep_hidden_parts()
         self._generators = capture()
 
     @property
     def is_empty(self) -> bool:
         """Whether no network, optimizer or parameter was found."""
-        return not (self._modules or self._others or self._parameters)
+        loose_weights = any(one.is_weight and one.registry is None for one in self._tensors)
+        return not (self._modules or self._other_parts or loose_weights)
+
+    # -- keeping ---------------------------------------------------------------------------
 
     def keep_hidden(self, optimizer: Any) -> bool:
         """Keep an optimizer that is about to step; False for one that was made in the step."""
@@ -89,12 +125,12 @@ class StepState:
     def _keep_hidden_parts(self) -> None:
         """Keep what a step changes, before an update, of networks that no name leads to.
 
-        Gradients, buffers and training flags. Weights are kept when their optimizer is about to
-        step, for few of these objects belong to the step.
+        Gradients, buffers and training flags are kept. Weights are kept when their optimizer is
+        about to step, for few of these objects belong to the step.
         """
         for one in alive():
             if isinstance(one, torch.nn.Module):
-                self._training.append((one, one.training))
+                self._ways_back.append(functools.partial(setattr, one, "training", one.training))
             if id(one) in self._known:
                 continue
             self._hidden[id(one)] = one
@@ -102,9 +138,8 @@ class StepState:
                 for name, buffer in one._buffers.items():
                     if buffer is not None:
                         self._keep_tensor(f"{type(one).__name__} {name}", buffer)
-                for own_parameter in one._parameters.values():
-                    if own_parameter is not None:
-                        self._keep_gradient(own_parameter)
+                for own_parameter in _own_parameters(one):
+                    self._keep_gradient(own_parameter)
             for parameter in parameters_of(one):
                 self._keep_gradient(parameter)
 
@@ -115,7 +150,7 @@ class StepState:
         if isinstance(part, torch.nn.Module):
             self._keep_module(part)
             return
-        self._others.append(part)
+        self._other_parts.append(part)
         for index, parameter in enumerate(parameters_of(part)):
             self._keep_parameter(f"{type(part).__name__}.{index}", parameter)
         self._ways_back.append(way_back(part))
@@ -128,20 +163,16 @@ class StepState:
             if module is not model and id(module) in self._known:
                 continue  # with all that is inside it
             self._known[id(module)] = module
-            for held in (module._parameters, module._buffers):
-                for name, tensor in held.items():
+            for registry in (module._parameters, module._buffers):
+                for name, tensor in registry.items():
                     if tensor is not None and id(tensor) not in self._known:
-                        self._known[id(tensor)] = tensor
-                        kept = tensor.detach().clone()
-                        self._registered.append(_Registered(held, name, tensor, kept))
-            for parameter in module._parameters.values():
-                if parameter is not None:
-                    self._keep_gradient(parameter)
+                        self._add_tensor(name, tensor, is_weight=True, registry=registry)
+            for parameter in _own_parameters(module):
+                self._keep_gradient(parameter)
 
     def _keep_parameter(self, name: str, tensor: torch.Tensor) -> None:
         if id(tensor) not in self._known:
-            self._known[id(tensor)] = tensor
-            self._parameters.append(_LooseTensor(name, tensor, tensor.detach().clone()))
+            self._add_tensor(name, tensor, is_weight=True)
             self._keep_gradient(tensor)
 
     def _keep_tensor(self, name: str, tensor: torch.Tensor) -> None:
@@ -151,68 +182,75 @@ class StepState:
         if tensor.requires_grad:
             self._keep_parameter(name, tensor)
         elif id(tensor) not in self._known and tensor.nbytes <= _MOST_BYTES:
-            self._known[id(tensor)] = tensor
-            self._tensors.append(_LooseTensor(name, tensor, tensor.clone()))
+            self._add_tensor(name, tensor, is_weight=False)
+
+    def _add_tensor(
+        self,
+        name: str,
+        tensor: torch.Tensor,
+        *,
+        is_weight: bool,
+        registry: dict[str, Any] | None = None,
+    ) -> None:
+        self._known[id(tensor)] = tensor
+        values = tensor.detach().clone()
+        self._tensors.append(_KeptTensor(name, tensor, values, is_weight, registry))
 
     def _keep_gradient(self, parameter: torch.Tensor) -> None:
-        self._gradients.setdefault(id(parameter), (parameter, copy.deepcopy(parameter.grad)))
+        if id(parameter) not in self._gradients:
+            kept = _KeptGradient(parameter, copy.deepcopy(parameter.grad))
+            self._gradients[id(parameter)] = kept
+
+    # -- after a run -----------------------------------------------------------------------
 
     def put_back(self) -> None:
         """Make everything as it was when it was kept."""
         with torch.no_grad():
-            for held, name, tensor, kept in self._registered:
-                held[name] = tensor
-                _write(tensor, kept)
-            for _, tensor, kept in (*self._parameters, *self._tensors):
-                _write(tensor, kept)
-        for binding, kept in self._bound:
-            if binding.read() is not kept:
-                binding.write(kept)
-        for parameter, gradient in self._gradients.values():
-            parameter.grad = copy.deepcopy(gradient)
-        for module, training in self._training:
-            module.training = training
+            for tensor in self._tensors:
+                tensor.put_back()
+        for binding in self._bindings:
+            binding.put_back()
+        for gradient in self._gradients.values():
+            gradient.put_back()
         for go_back in self._ways_back:
             go_back()
         restore(self._generators)
 
     def has_changed(self) -> bool:
         """Whether any tensor is not as it was kept."""
-        tensors: list[Any] = [(held[name], kept) for held, name, _, kept in self._registered]
-        tensors += [(tensor, kept) for _, tensor, kept in (*self._parameters, *self._tensors)]
-        tensors += [(parameter.grad, kept) for parameter, kept in self._gradients.values()]
-        if not all(same_bits(now, kept) for now, kept in tensors):
-            return True
-        return any(not _same_tensors(now, kept) for _, now, kept in self._bound_anew())
-
-    def _bound_anew(self) -> Iterator[tuple[str, Any, Any]]:
-        """The bindings of other weights than before: name, weights now, weights before."""
-        for binding, kept in self._bound:
-            now = binding.read()
-            if now is not kept:
-                yield binding.name, now, kept
+        return not (
+            all(same_bits(one.present, one.values) for one in self._tensors)
+            and all(same_bits(one.parameter.grad, one.gradient) for one in self._gradients.values())
+            and all(
+                one.is_as_it_was or _same_tensors(one.binding.read(), one.weights)
+                for one in self._bindings
+            )
+        )
 
     def results(self, loss: Any) -> Iterator[tuple[str, Any]]:
         """Every tensor and number that a step gave, by name."""
         modules = self._modules
         model = modules[0] if len(modules) == 1 else torch.nn.ModuleList(modules)
         own = {id(parameter) for parameter in model.parameters()}
-        alone = [(name, one) for name, one, _ in self._parameters if id(one) not in own]
+        loose = [one for one in self._tensors if one.registry is None]
+        alone = [(one.name, one.tensor) for one in loose if one.is_weight]
+        alone = [(name, tensor) for name, tensor in alone if id(tensor) not in own]
         yield from flat(loss, "loss")
         for name, parameter in (*model.named_parameters(), *alone):
             yield from flat(parameter.grad, f"gradient {name}")
         for name, tensor in (*model.named_parameters(), *model.named_buffers(), *alone):
             yield from flat(tensor, f"weights {name}")
-        for name, tensor, kept in self._tensors:
-            if not same_bits(tensor, kept):
-                yield from flat(tensor, f"tensor {name}")
-        for name, now, _ in self._bound_anew():
-            yield from flat(now, f"weights {name}")
-        for item in self._others:
-            if isinstance(item, torch.optim.Optimizer):
-                yield from flat(item.state_dict()["state"], "optimizer")
+        for one in loose:
+            if not one.is_weight and not same_bits(one.tensor, one.values):
+                yield from flat(one.tensor, f"tensor {one.name}")
+        for bound in self._bindings:
+            if not bound.is_as_it_was:
+                yield from flat(bound.binding.read(), f"weights {bound.binding.name}")
+        for part in self._other_parts:
+            if isinstance(part, torch.optim.Optimizer):
+                yield from flat(part.state_dict()["state"], "optimizer")
             else:
-                yield from flat(item.state_dict(), type(item).__name__)
+                yield from flat(part.state_dict(), type(part).__name__)
         yield "generators", repr(generator_digests())
 
 
@@ -230,13 +268,9 @@ def _check_parameters(model: torch.nn.Module) -> None:
             )
 
 
-def _bound(reached: Iterable[Reached]) -> Iterator[_Bound]:
-    """The bindings of weights: a step that computes new ones binds them there."""
-    for one in reached:
-        for binding in bindings_of(one):
-            kept = binding.read()
-            if _are_weights(kept):
-                yield _Bound(binding, kept)
+def _own_parameters(module: torch.nn.Module) -> list[torch.Tensor]:
+    """The parameters of a module without those inside it; its methods may be the user's own."""
+    return [parameter for parameter in module._parameters.values() if parameter is not None]
 
 
 def _are_weights(value: Any) -> bool:
@@ -256,11 +290,6 @@ def _same_tensors(a: Any, b: Any) -> bool:
     return tensors_a.keys() == tensors_b.keys() and all(
         same_bits(tensor, tensors_b[name]) for name, tensor in tensors_a.items()
     )
-
-
-def _write(tensor: torch.Tensor, kept: torch.Tensor) -> None:
-    if not same_bits(tensor.detach(), kept):
-        tensor.copy_(kept)
 
 
 def flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:

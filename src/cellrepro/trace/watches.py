@@ -1,21 +1,22 @@
-"""Callbacks of a training loop, and the one that writes the ledger.
+"""Callbacks of a training loop, and those that write digests of every step into the ledger.
 
 A loop calls the methods of a `Watch` as it goes. A watch changes nothing: digests only read memory,
-and no generator is drawn from.
+and nothing is drawn from a generator.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
 
 from cellrepro.digests.digests import value_digest
-from cellrepro.digests.tensor_digests import generator_digests, tensor_digest, tensors_digest
+from cellrepro.digests.generator_digests import generator_digests
+from cellrepro.digests.tensor_digests import tensor_digest, tensors_digest
 from cellrepro.store.ledger import Ledger
 from cellrepro.torch_internals import modes_suspended_if_any
 
@@ -24,22 +25,22 @@ class Watch:
     """The callbacks, in the order in which they come inside `step`; here each does nothing."""
 
     def step(self, step: int, epoch: int) -> AbstractContextManager[Any]:
-        """Around everything of one step, from its first draw on; both numbers count from 0."""
+        """A block around everything of one step, from its first draw on; numbers count from 0."""
         return nullcontext()
 
     def batch(
         self, names: Sequence[str], crops: Sequence[Mapping[str, Any]], images: Any, targets: Any
     ) -> None:
-        """The images drawn, how each was cropped, and the tensors that came of it."""
+        """A batch was made: the images drawn, how each was cropped, and the tensors of it."""
 
     def forward(self, output: torch.Tensor) -> None:
         """The network has given its output."""
 
     def loss(self, loss: torch.Tensor) -> None:
-        """A scalar."""
+        """The loss was computed, a scalar."""
 
     def backward(self, network: torch.nn.Module) -> None:
-        """Gradients are there, the update is not."""
+        """The gradients were computed; the weights are not updated yet."""
 
     def updated(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """The optimizer has made its step."""
@@ -48,51 +49,46 @@ class Watch:
 class Watches(Watch):
     """Several watches, called in order; ``watches`` may be changed between steps.
 
-    Observers of operations do not see those of the other watches.
+    Observers of operations do not see the operations of the other watches.
     """
 
     def __init__(self, watches: Iterable[Watch]) -> None:
         self.watches = tuple(watches)
 
     @contextmanager
-    def step(self, step: int, epoch: int) -> Iterator[None]:  # noqa: D102
+    def step(self, step: int, epoch: int) -> Iterator[None]:
+        """Enter the step of every watch."""
         with ExitStack() as stack:
             for watch in self.watches:
                 stack.enter_context(watch.step(step, epoch))
             yield
 
-    def batch(  # noqa: D102
-        self,
-        names: Sequence[str],
-        crops: Sequence[Mapping[str, Any]],
-        images: torch.Tensor,
-        targets: torch.Tensor,
+    def batch(
+        self, names: Sequence[str], crops: Sequence[Mapping[str, Any]], images: Any, targets: Any
     ) -> None:
-        with modes_suspended_if_any():
-            for watch in self.watches:
-                watch.batch(names, crops, images, targets)
+        """Tell every watch."""
+        self._tell(lambda watch: watch.batch(names, crops, images, targets))
 
-    def forward(self, output: torch.Tensor) -> None:  # noqa: D102
-        with modes_suspended_if_any():
-            for watch in self.watches:
-                watch.forward(output)
+    def forward(self, output: torch.Tensor) -> None:
+        """Tell every watch."""
+        self._tell(lambda watch: watch.forward(output))
 
-    def loss(self, loss: torch.Tensor) -> None:  # noqa: D102
-        with modes_suspended_if_any():
-            for watch in self.watches:
-                watch.loss(loss)
+    def loss(self, loss: torch.Tensor) -> None:
+        """Tell every watch."""
+        self._tell(lambda watch: watch.loss(loss))
 
-    def backward(self, network: torch.nn.Module) -> None:  # noqa: D102
-        with modes_suspended_if_any():
-            for watch in self.watches:
-                watch.backward(network)
+    def backward(self, network: torch.nn.Module) -> None:
+        """Tell every watch."""
+        self._tell(lambda watch: watch.backward(network))
 
-    def updated(  # noqa: D102
-        self, network: torch.nn.Module, optimizer: torch.optim.Optimizer
-    ) -> None:
+    def updated(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Tell every watch."""
+        self._tell(lambda watch: watch.updated(network, optimizer))
+
+    def _tell(self, callback: Callable[[Watch], None]) -> None:
         with modes_suspended_if_any():
             for watch in self.watches:
-                watch.updated(network, optimizer)
+                callback(watch)
 
 
 class StepWatch(Watch):
@@ -102,14 +98,18 @@ class StepWatch(Watch):
         self.ledger = ledger
 
     @contextmanager
-    def step(self, step: int, epoch: int) -> Iterator[None]:  # noqa: D102
+    def step(self, step: int, epoch: int) -> Iterator[None]:
+        """Digest the generators before and after the step."""
         self.ledger.step = step
         self.ledger.epoch = epoch
         self.generators("before")
         yield
         self.generators("after")
 
-    def batch(self, names: Any, crops: Any, images: Any, targets: Any) -> None:  # noqa: D102
+    def batch(
+        self, names: Sequence[str], crops: Sequence[Mapping[str, Any]], images: Any, targets: Any
+    ) -> None:
+        """Digest what was drawn, and the tensors that came of it."""
         drawn = list(names)
         cropped = list(crops)
         self.ledger.add("batch", "images drawn", value_digest(drawn), detail=drawn)
@@ -117,17 +117,21 @@ class StepWatch(Watch):
         self.ledger.add("batch", "images", tensor_digest(images))
         self.ledger.add("batch", "targets", tensor_digest(targets))
 
-    def forward(self, output: torch.Tensor) -> None:  # noqa: D102
+    def forward(self, output: torch.Tensor) -> None:
+        """Digest the network's output."""
         self.ledger.add("forward", "output", tensor_digest(output))
 
-    def loss(self, loss: torch.Tensor) -> None:  # noqa: D102
+    def loss(self, loss: torch.Tensor) -> None:
+        """Digest the loss, and write it down."""
         self.ledger.add("loss", "loss", tensor_digest(loss), value=float(loss.detach()))
 
-    def backward(self, network: torch.nn.Module) -> None:  # noqa: D102
+    def backward(self, network: torch.nn.Module) -> None:
+        """Digest the gradients, by group of layers."""
         gradients = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
         self._groups("backward", gradients)
 
-    def updated(self, network: torch.nn.Module, optimizer: Any) -> None:  # noqa: D102
+    def updated(self, network: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Digest the optimizer's state and settings, and the new weights."""
         # In the network's order: the optimizer's own is another after a state was loaded.
         moments = {
             f"{name}/{key}": value
@@ -152,6 +156,7 @@ class StepWatch(Watch):
             self.ledger.add("rng", f"{name} {when}", digest)
 
     def _groups(self, stage: str, tensors: Mapping[str, Any]) -> None:
+        """Write one digest for each group of layers."""
         groups: dict[str, dict[str, Any]] = {}
         for name, tensor in tensors.items():
             groups.setdefault(layer_group(name), {})[name] = tensor

@@ -19,7 +19,7 @@ from cellrepro.process.child import Child
 from cellrepro.process.machine_here import numeric_class
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
-from cellrepro.store import this_machine
+from cellrepro.store import machine_identity
 from cellrepro.store.environment_record import MachineRecord
 from cellrepro.words import joined
 
@@ -139,7 +139,7 @@ def output_of(child: Child, *, test: PackagedTest) -> MeasuredOutput:
         with torch.no_grad():
             output = network(torch.from_numpy(test.scaled).to(device)).cpu().numpy()
         return MeasuredOutput(
-            machine=this_machine.machine(device, numeric_class(profile, device)["name"]),
+            machine=machine_identity.machine(device, numeric_class(profile, device)["name"]),
             profile=profile.name,
             threads=torch.get_num_threads(),
             output=output,

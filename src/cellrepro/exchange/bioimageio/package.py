@@ -20,9 +20,9 @@ from cellrepro.exchange.bioimageio.resource_description import refuse_unknown_li
 from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR, HiddenObjects, Tolerance
 from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
-from cellrepro.store.new_files import new_file
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
+from cellrepro.store.whole_files import new_file
 
 PACKAGE_ENDING = ".bioimageio.zip"
 

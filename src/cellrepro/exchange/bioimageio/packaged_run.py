@@ -161,7 +161,7 @@ def packaged_weights(repeat: Repeat, store: Store, scratch: Path) -> PackagedWei
 
 def written_weights(child: Child, *, source: ModelSource, file: Path) -> Path:
     """Runs in a child process: load a network as a run does, and write its weights."""
-    from cellrepro.model.network import save_weights
+    from cellrepro.model.weights_file import save_weights
 
     with child.opened(source, dtype="float32") as opened:
         save_weights(opened.network, file, architecture=source.architecture)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from cellrepro.errors import BadInput
 from cellrepro.show.verdict_marks import VERDICT_COLOURS, VERDICT_SIGNS
-from cellrepro.store.new_files import refuse_existing
-from cellrepro.store.whole_files import write_whole
+from cellrepro.store.whole_files import refuse_existing, write_whole
 from cellrepro.version import __version__
 from cellrepro.words import grouped, ppm_text, share_text
 

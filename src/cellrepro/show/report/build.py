@@ -27,8 +27,8 @@ from cellrepro.show.report.summary import (
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.store.manifest import mean_score
-from cellrepro.store.new_files import refuse_existing
 from cellrepro.store.store import Store, StoreOrFolder
+from cellrepro.store.whole_files import refuse_existing
 from cellrepro.terminal import FileName
 
 

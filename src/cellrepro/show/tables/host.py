@@ -8,7 +8,7 @@ from cellrepro.determinism import modes, profiles
 from cellrepro.determinism.mode_names import MODES, profile_names
 from cellrepro.errors import NotPossibleHere
 from cellrepro.show.tables.frames import frame
-from cellrepro.store import installed_versions, this_machine
+from cellrepro.store import hardware, installed_versions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def host_table() -> pd.DataFrame:
     """Describe this machine and the versions that matter, one a row."""
-    host = this_machine.host()
+    host = hardware.host()
     facts = {
         "processor": host["processor"],
         "vector instructions": ", ".join(host["instructions"]) or "none of those PyTorch uses",

@@ -3,7 +3,7 @@
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.store import nvidia_gpus
+from cellrepro.store import hardware
 
 TWO_KINDS = [{"name": "A100", "uuid": "GPU-a"}, {"name": "T4", "uuid": "GPU-b"}]
 ONE_KIND = [{"name": "T4", "uuid": "GPU-a"}, {"name": "T4", "uuid": "GPU-b"}]
@@ -27,13 +27,13 @@ ONE_KIND = [{"name": "T4", "uuid": "GPU-a"}, {"name": "T4", "uuid": "GPU-b"}]
     ],
 )
 def test_the_gpus_are_those_that_cuda_would_take(present, variables, expected, monkeypatch):
-    monkeypatch.setattr(nvidia_gpus, "gpus", lambda: present)
+    monkeypatch.setattr(hardware, "gpus", lambda: present)
     for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     if isinstance(expected, list):
-        assert nvidia_gpus.visible_gpus() == expected
+        assert hardware.visible_gpus() == expected
     else:
         with pytest.raises(BadInput, match=expected):
-            nvidia_gpus.visible_gpus()
+            hardware.visible_gpus()

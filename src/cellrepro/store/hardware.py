@@ -1,12 +1,59 @@
-"""The NVIDIA GPUs of this machine, and which of them a process sees."""
+"""The hardware of this machine: processor, memory, and the NVIDIA GPUs that a process sees."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
-from typing import Any
+import platform
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from cellrepro.errors import BadInput
+
+
+def host() -> dict[str, Any]:
+    """Processor, cores, memory (bytes), system and GPUs; PyTorch need not be imported."""
+    import psutil
+
+    own = processor()
+    affinity = getattr(os, "sched_getaffinity", None)
+    return {
+        "processor": own.name,
+        "architecture": platform.machine(),
+        "instructions": [name for name in ("avx2", "avx512f", "amx_bf16") if name in own.flags],
+        "cores": os.cpu_count() if affinity is None else len(affinity(0)),
+        "memory": psutil.virtual_memory().total,
+        "system": platform.platform(terse=True),
+        "gpus": [{name: gpu[name] for name in ("name", "memory", "driver")} for gpu in gpus()],
+    }
+
+
+class Processor(NamedTuple):
+    """The processor of this machine."""
+
+    name: str
+    flags: set[str]
+    """The instructions that it has, as the system calls them."""
+
+
+@functools.cache
+def processor() -> Processor:
+    """Ask the system for its processor."""
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():  # py-cpuinfo reads this too, and takes a second for other sources
+        first = listing.read_text(encoding="utf-8").split("\n\n")[0]
+        fields = dict(re.findall(r"^(model name|flags)\s*: (.*)$", first, re.MULTILINE))
+        if len(fields) == 2:
+            return Processor(fields["model name"].strip(), set(fields["flags"].split()))
+    import cpuinfo
+
+    info = cpuinfo.get_cpu_info()
+    return Processor(info.get("brand_raw", platform.processor()), set(info.get("flags", ())))
+
+
+# -- NVIDIA's GPUs -----------------------------------------------------------------------------
 
 
 def gpus() -> list[dict[str, Any]]:
