@@ -91,7 +91,7 @@ RECORDS: Mapping[str, Record] = {
     "StageDigest": Record("cellrepro.audits.portable_witness", "A stage"),
     "FirstDifference": Record("cellrepro.divergence.first_difference", "A first difference"),
     "Divergence": Record("cellrepro.divergence.result", "diverge"),
-    "EqualRepeats": Record("cellrepro.comparison.verdicts", "Equal repeats"),
+    "EqualRepeats": Record("cellrepro.comparison.judgement", "Equal repeats"),
     "Effect": Record("cellrepro.audits.effect", "Effect of an operation"),
     "ValueTried": Record("cellrepro.explanation.search", "A setting that finds nothing"),
     "Estimate": Record("cellrepro.grid.grid_runs", "What a point will take"),

@@ -238,7 +238,10 @@ _OLD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 WEIGHTS = {
     "no bytes": (fixed(b""), "no weights|empty"),
-    "text": (fixed(b"hello, this is a network\n"), "no weights|no command of the lab takes it|expected a file with a network"),
+    "text": (
+        fixed(b"hello, this is a network\n"),
+        "no weights|no command of the lab takes it|expected a file with a network",
+    ),
     "executes": (lambda c: torch_zip(pickle.dumps({"w": Canary(c)}, 2)), "mkdir"),
     "executes by protocol 0": (
         lambda c: torch_zip(reducing("os", "mkdir", str(c))),
@@ -270,7 +273,10 @@ WEIGHTS = {
     ),
     "cut": (lambda _: torch_zip(b"\x80\x02}.")[:-9], "no weights"),
     "a header of 8 EiB": (fixed(struct.pack("<Q", 2**63 - 1) + b"{}"), "no weights"),
-    "a header of 16 EiB": (fixed(b"\xff" * 8 + b"{}"), "no weights|no command of the lab takes it|expected a file with a network"),
+    "a header of 16 EiB": (
+        fixed(b"\xff" * 8 + b"{}"),
+        "no weights|no command of the lab takes it|expected a file with a network",
+    ),
     "a deep header": (fixed(safetensors(nested(100_000))), "no weights"),
     "a header that is a list": (fixed(safetensors(b"[]")), "no weights"),
     "a tensor beyond the end": (

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from cellrepro.comparison.judgement import judge
 from cellrepro.comparison.run_names import Names, place_of
-from cellrepro.comparison.verdicts import Verdict, judge
+from cellrepro.comparison.verdicts import Verdict
 
 if TYPE_CHECKING:
     from cellrepro.store.stored_run import Repeat, Run

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from cellrepro.errors import BadInput
-from cellrepro.show.verdict_marks import VERDICT_COLOURS, VERDICT_SIGNS
+from cellrepro.show.shown_verdicts import VERDICT_COLOURS, VERDICT_SIGNS
 from cellrepro.store.new_files import refuse_existing
 from cellrepro.store.whole_files import write_whole
 from cellrepro.version import __version__

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from cellrepro.comparison.five_steps import GRID, Step, protocol
 from cellrepro.comparison.object_changes import ObjectKind
-from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.pages.mask_pictures import counts_text
 from cellrepro.show.pages.page_file import rendered
 from cellrepro.show.pages.parts import MOST_ROWS
@@ -26,6 +25,7 @@ from cellrepro.show.report import (
     section_worst,
 )
 from cellrepro.show.report.summary import PLACES, Chapter, Summary
+from cellrepro.show.shown_verdicts import SHOWN
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 
@@ -84,7 +84,7 @@ def report_page(store: Store, summary: Summary, folder: str | None) -> str:
         kinds=tuple(ObjectKind),
         counts_text=counts_text,
         axis_verdict=section_spread.axis_verdict,
-        verdicts=tuple(Verdict),
+        verdicts=SHOWN,
         places=PLACES,
         grid=GRID,
         most=MOST_ROWS,
