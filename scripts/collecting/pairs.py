@@ -276,7 +276,6 @@ def first_operation(pair: RepeatPair, store: Store) -> FirstRow:
 
     divergence = diverge(*pair.names, store=store.root, quiet=True)
     difference = divergence.computed or divergence.first
-    operation = None if difference is None else difference.operation
     return FirstRow(
         images=pair.images,
         a=pair.a.name,
@@ -287,8 +286,8 @@ def first_operation(pair: RepeatPair, store: Store) -> FirstRow:
         verdict=str(divergence.verdict),
         step=None if difference is None else difference.step,
         stage=None if difference is None else difference.stage,
-        op=None if operation is None else operation.op,
-        module=None if operation is None else operation.module,
-        source=None if operation is None else operation.source,
-        max_abs=None if difference is None else difference.size.max_abs,
+        op=None if difference is None else difference.op,
+        module=None if difference is None else difference.module,
+        source=None if difference is None else difference.source,
+        max_abs=None if difference is None else difference.max_abs,
     )
