@@ -62,12 +62,12 @@ class Axis:
 
     @property
     def title(self) -> str:
-        """What the two of a pair differ in, for tables."""
+        """The things that differ along it."""
         return words_of(self.name).title
 
     @property
     def doing(self) -> str:
-        """What was changed, at the beginning of a sentence."""
+        """The change that is made."""
         return words_of(self.name).doing
 
     @property

@@ -9,7 +9,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from cellrepro.comparison.judgement import judge
-from cellrepro.comparison.run_names import Names, place_of
+from cellrepro.comparison.place_fields import place_of
+from cellrepro.comparison.run_names import Names
 from cellrepro.comparison.verdicts import Verdict
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
-from cellrepro.comparison.run_names import Names, place_of, sort_key
+from cellrepro.comparison.place_fields import place_of, sort_key
+from cellrepro.comparison.run_names import Names
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.model.weight_sources import find_model

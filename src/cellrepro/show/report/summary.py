@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from cellrepro.comparison.judgement import Judgement, judge
 from cellrepro.comparison.measured_axis import Axis
-from cellrepro.comparison.run_names import Names, place_of, value_in_words
+from cellrepro.comparison.place_fields import place_of, value_in_words
+from cellrepro.comparison.run_names import Names
 from cellrepro.comparison.seed_spread import Spread, measure_spread
 from cellrepro.comparison.spread_axes import AXES, OBSERVING
 from cellrepro.comparison.verdicts import Verdict
