@@ -1,4 +1,7 @@
-"""The stored runs that a notebook looks at when its reader names none."""
+"""The stored runs that a notebook looks at when its reader names none.
+
+Runs answer one *question* where they differ in nothing but seeds, profile and mode.
+"""
 
 from __future__ import annotations
 
