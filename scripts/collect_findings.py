@@ -228,7 +228,6 @@ def first_operations(store: Store) -> Iterator[list[Row]]:
             print(error, file=sys.stderr)
             continue
         difference = divergence.computed or divergence.first
-        operation = difference and difference.operation
         row = {
             "task": a.spec.task,
             "model": a.spec.model,
@@ -236,10 +235,10 @@ def first_operations(store: Store) -> Iterator[list[Row]]:
             "verdict": str(divergence.verdict),
             "step": difference and difference.step,
             "stage": difference and difference.stage,
-            "op": operation and operation.op,
-            "module": operation and operation.module,
-            "source": operation and operation.source,
-            "max_abs": difference and difference.size.max_abs,
+            "op": difference and difference.op,
+            "module": difference and difference.module,
+            "source": difference and difference.source,
+            "max_abs": difference and difference.max_abs,
         }
         yield [of_pair(a, b) | row]
 

@@ -31,6 +31,7 @@ DRAWN_BY = (
     "explorer/static/*.js",
     "explorer/static/*.css",
     "pages/templates/macros.j2",
+    "pages/templates/page.html.j2",
     "pages/templates/page.css",
     "report/templates/*",
     "figures/*.py",

@@ -6,9 +6,9 @@ import pytest
 
 from cellrepro.audits.effect import Effect
 from cellrepro.comparison.consensus import agree
+from cellrepro.comparison.judgement import judge
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.operation_alignment import align
-from cellrepro.comparison.verdicts import judge
 from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.errors import BadInput
 from cellrepro.run import program_segmenter

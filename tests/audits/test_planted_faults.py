@@ -19,7 +19,6 @@ import planted
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.divergence import step_again
 from cellrepro.divergence.diverge import diverge
-from cellrepro.divergence.first_difference import OperationAt
 from cellrepro.errors import Damaged
 from cellrepro.model import inference
 from cellrepro.process import calling
@@ -150,9 +149,9 @@ def test_draw_within_a_forward_pass(bench):
 
     found = in_step(bench, bench.run(at_step(STEP, plant), **KEPT), "rng")
     assert found.first.names == ("numpy after",)
-    assert (found.first.operation.module, found.first.operation.phase) == (module, "forward")
-    assert re.search(r"test_planted_faults\.py:\d+ in draw_numpy$", found.first.operation.source)
-    assert found.first.operation.source in found.evidence.draws
+    assert (found.first.module, found.first.phase) == (module, "forward")
+    assert re.search(r"test_planted_faults\.py:\d+ in draw_numpy$", found.first.source)
+    assert found.first.source in found.evidence.draws
     assert found.judgement == "draws"
 
 
@@ -204,7 +203,7 @@ def test_operation(bench, phase, op):
     first = found.first
     assert first == found.computed
     expected = (row["op"], row["module"], row["source"], row["phase"], "agree")
-    assert first.operation == OperationAt(*expected)
+    assert (first.op, first.module, first.source, first.phase, first.inputs) == expected
     assert found.evidence.how == "stored operations"
     assert "is the first operation whose inputs agree" in found.evidence.parting
 
@@ -219,7 +218,7 @@ def test_operation_on_another_machine(bench, monkeypatch, change, judgement):
     monkeypatch.setenv(MACHINE_VARIABLE, "another")
     there = bench.run(planted.one_operation(STEP, op["index"], change), **KEPT)
     found = bench.diverge(here, there)
-    assert (found.first.op, found.first.operation.module) == (op["op"], op["module"])
+    assert (found.first.op, found.first.module) == (op["op"], op["module"])
     assert (found.judgement, found.evidence.how) == (judgement, "stored operations")
 
 
@@ -280,10 +279,9 @@ def test_weight_between_two_steps(bench):
     first = in_step(bench, changed, "forward").first
     one, other = planted.diverging_operation(bench.clean, changed, STEP)
     assert one["inputs"] != other["inputs"]
-    operation = first.operation
-    actual = (operation.op, operation.module, operation.source)
+    actual = (first.op, first.module, first.source)
     assert actual == (one["op"], one["module"], one["source"])
-    assert (operation.module, operation.inputs) == (name.rpartition(".")[0], "differ")
+    assert (first.module, first.inputs) == (name.rpartition(".")[0], "differ")
 
 
 # -- what came out -------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from cellrepro.comparison.consensus import agree
 from cellrepro.comparison.label_numbers import canonical, numbering
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.number_remarks import number_remarks
+from cellrepro.comparison.shared_numbers import told_apart
 from cellrepro.explanation.label_notes import label_notes
 
 
@@ -174,6 +175,20 @@ def test_cells_that_touch_and_have_one_number_are_merged():
     b = np.where(a == 2, 1, a)
     found = compare_masks(a, b)
     assert (found.kinds, found.n_shared_b) == ({"merged": 1, "kept": 1}, 0)
+
+
+def test_what_remains_of_a_divided_number_is_none_of_its_parts():
+    """Two objects that touch fill a piece of number 3; another piece of it lies elsewhere."""
+    other = np.zeros((40, 60), np.int64)
+    other[:8, :4], other[:8, 4:8], other[20:26, :6], other[20:26, 30:36] = 1, 2, 21, 22
+    image = np.select([np.isin(other, (1, 2)), other > 0], [3, 7], 0)
+    image[30:37, 40:47] = 3
+    apart = told_apart(image, other, np.array([3, 7]))
+    assert apart is not None
+    found = apart.image
+    numbers = [found[2, 1], found[2, 6], found[32, 42], found[22, 2], found[22, 32]]
+    assert len({*numbers}) == 5
+    assert apart.given[numbers].tolist() == [3, 3, 3, 7, 7]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from cellrepro.comparison.verdicts import Verdict, combine, judge
+from cellrepro.comparison.judgement import judge
+from cellrepro.comparison.verdicts import Verdict, combine
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_a_setting_is_followed_to_its_stage_and_to_the_cells(usual, segmented, d
 
     expected = np.abs(scaled(5, 95) - scaled(1, 99))
     y, x = np.unravel_index(expected.argmax(), image.shape)
-    assert found.computed.size.max_abs == pytest.approx(expected.max(), rel=1e-4)
+    assert found.computed.max_abs == pytest.approx(expected.max(), rel=1e-4)
     assert f"at y {y}, x {x}" in found.sentence()
     assert [line.partition(":")[0] for line in found.evidence.stages_apart][:4] == [
         *("normalised", "resized", "tiles", "network"),
@@ -92,7 +92,7 @@ def test_a_setting_is_followed_to_its_stage_and_to_the_cells(usual, segmented, d
     write_rows(rows, kept, LedgerRow)
     reseal(rows.parent)
     assert again.computed.stage == "normalised"
-    assert again.computed.size.max_abs == found.computed.size.max_abs
+    assert again.computed.max_abs == found.computed.max_abs
 
 
 @pytest.mark.slow
@@ -108,10 +108,10 @@ def test_files_and_pixels(usual, segmented, data, store, tmp_path):
     tifffile.imwrite(folder / "cells.tif", image)
     found = answer(usual, segmented(folder), store)
     assert (found.computed.stage, found.judgement) == ("decoded", "data")
-    assert found.computed.size.max_abs == 50
+    assert found.computed.max_abs == 50
     assert "at y 7, x 9, 1 of " in found.sentence()
     told = answer(usual, segmented(folder), store, again=False)
-    assert (told.computed.stage, told.computed.size.max_abs) == ("decoded", None)
+    assert (told.computed.stage, told.computed.max_abs) == ("decoded", None)
 
 
 @pytest.mark.slow
@@ -121,4 +121,4 @@ def test_another_instruction_set_is_round_off_in_an_operation(usual, segmented, 
     assert (found.first.stage, found.computed.stage) == ("environment", "network")
     assert found.judgement == "round-off"
     assert found.computed.op.startswith("aten.")
-    assert 0 < found.computed.size.max_abs < 1e-3
+    assert 0 < found.computed.max_abs < 1e-3

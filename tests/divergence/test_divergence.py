@@ -88,9 +88,8 @@ def test_what_a_mode_replaces_is_compared_with_what_it_stands_for(fast, strict):
     found = diverge(trained["key"] + "/0", strict, **few, store=root, quiet=True)
     assert found.first.stage == "spec"
     place = found.computed
-    operation = place.operation
-    assert (operation.op, operation.phase, operation.inputs) == ("get_rel_pos", "backward", "agree")
-    assert operation.module.endswith(".attn")
+    assert (place.op, place.phase, place.inputs) == ("get_rel_pos", "backward", "agree")
+    assert place.module.endswith(".attn")
     size = place.size
     assert 0 < size.max_abs < 1e-6
     assert size.words == (
@@ -113,8 +112,8 @@ def test_two_profiles_are_round_off(fast, strict, small_data):
     assert found.first.stage == "environment"
     assert "threads" in " ".join(found.first.names)
     assert found.first.op.startswith("aten.")
-    assert found.first.operation.inputs == "agree"
-    assert 0 < found.first.size.max_abs < 1e-3
+    assert found.first.inputs == "agree"
+    assert 0 < found.first.max_abs < 1e-3
     assert found.judgement == "round-off", found.evidence
     assert not {"data", "weights-init", "spec", "rng"} & set(found.stages)
     assert found.evidence.alignment.startswith("all ")

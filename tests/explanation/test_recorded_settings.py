@@ -7,8 +7,9 @@ import pytest
 import tifffile
 
 from cellrepro.explanation.mask_file_record import label_image_record
-from cellrepro.explanation.recorded_settings import RecordedSettings, of_file, side_by_side
+from cellrepro.explanation.recorded_settings import RecordedSettings, of_file
 from cellrepro.explanation.seg_record import seg_record
+from cellrepro.explanation.settings_of_both import side_by_side
 from cellrepro.images.seg_file import read_seg
 from cellrepro.run.masks_folder import write_sidecar
 

@@ -8,8 +8,8 @@ import pytest
 
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.scores import average_precision
-from cellrepro.explanation.sensitivity import VALUES
-from cellrepro.explanation.sensitivity_result import Sensitivity, Variant
+from cellrepro.explanation.sensitivity import VALUES, Sensitivity
+from cellrepro.explanation.variations import Variant
 from cellrepro.images.folder import read_folder
 from cellrepro.model.evaluator import evaluator
 from cellrepro.spec.segmentation_settings import Settings

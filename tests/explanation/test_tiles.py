@@ -10,9 +10,9 @@ from scipy import ndimage
 
 from cellrepro.comparison.straight_borders import StraightBorder, seam, straight_borders
 from cellrepro.explanation.straight_cuts import CutImage, Cuts
-from cellrepro.explanation.tile_dependence import TileDependence
 from cellrepro.explanation.tile_lines import tile_lines
 from cellrepro.explanation.tiled_cells import follow
+from cellrepro.explanation.tiles import TileDependence
 from cellrepro.images.image_file import read_masks
 from cellrepro.images.nuclei_drawing import nuclei
 from cellrepro.model.evaluator import evaluator

@@ -38,7 +38,7 @@ def only_the_first_repeat_is_counted(different_weights):
 
 
 @breaks(
-    "cellrepro.audits.experiments_of_process:_shared_defaults_kept",
+    "cellrepro.audits.experiment_of_hidden_state:_shared_defaults_kept",
     "An experiment leaves Cellpose's defaults as they were.",
     tests=["tests/audits/test_outside_the_step.py::test_what_an_earlier_call_left_is_told"],
 )

@@ -30,7 +30,7 @@ def equal_masks_excuse_another_spec(exit_code):
 
 
 @breaks(
-    "cellrepro.explanation.references:_only_one",
+    "cellrepro.explanation.mask_files:_only_one",
     "Two label images of one image in a folder are refused; none of them is taken by chance.",
     tests=["tests/explanation/test_compare_results.py::test_refusals"],
 )
@@ -140,7 +140,7 @@ def a_cell_that_could_vanish_is_not_named(passes_without):
 
 
 @breaks(
-    "cellrepro.explanation.search:Fit.came_to_something",
+    "cellrepro.explanation.fit:Fit.came_to_something",
     "A search that did not make a result again names no cause and prints no command.",
     tests=["tests/explanation/test_explain.py::test_what_is_not_found_has_no_cause_and_no_command"],
 )

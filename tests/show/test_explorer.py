@@ -514,7 +514,7 @@ def test_a_key_counts_while_an_image_is_still_on_its_way(shown):
 @pytest.mark.slow
 def test_keys_never_reach_jupyterlab(browser, tmp_path):
     """There, x cuts the cell, h asks for help, 1 makes a heading, 0 0 restarts the kernel."""
-    paths = [str(ROOT / "tests"), str(ROOT / "tests/show")]
+    paths = [str(ROOT / folder) for folder in ("tests", "tests/show", "scripts")]
     code = f"import sys; sys.path[:0] = {paths}\nimport test_explorer\ntest_explorer.three_runs()"
     write_notebook(tmp_path / "compare.ipynb", parameters="", body=code)
     with jupyterlab(tmp_path) as address, browsing(browser) as page:
@@ -540,7 +540,7 @@ def test_keys_never_reach_jupyterlab(browser, tmp_path):
 @pytest.mark.slow
 def test_a_notebook_that_is_opened_again_has_a_still_picture(browser, tmp_path):
     """JupyterLab has no model of the widget then; beside the live one the picture is hidden."""
-    paths = [str(ROOT / "tests"), str(ROOT / "tests/show")]
+    paths = [str(ROOT / folder) for folder in ("tests", "tests/show", "scripts")]
     code = f"import sys; sys.path[:0] = {paths}\nimport test_explorer\ntest_explorer.three_runs()"
     write_notebook(tmp_path / "compare.ipynb", parameters="", body=code)
     still = ".jp-RenderedImage img"

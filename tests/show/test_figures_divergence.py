@@ -12,7 +12,7 @@ from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
 from cellrepro.comparison.operation_alignment import align
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.evidence import Evidence
-from cellrepro.divergence.first_difference import FirstDifference, OperationAt, Size
+from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.divergence.growth import Moment
 from cellrepro.divergence.result import Divergence
 from cellrepro.errors import BadInput
@@ -33,8 +33,12 @@ STEP = FirstDifference(
     names=("m",),
     said="m: 408a8a4b in A, 0c4952cb in B",
     is_of_bits=True,
-    operation=OperationAt(OP, module="m", source=LINE, phase="backward", inputs="agree"),
-    size=Size(max_abs=4.4e-11),
+    op=OP,
+    module="m",
+    source=LINE,
+    phase="backward",
+    inputs="agree",
+    max_abs=4.4e-11,
 )
 
 

@@ -173,7 +173,7 @@ import pandas
 from IPython.display import display
 from cellrepro import show
 from cellrepro.comparison.seed_spread import measure_spread
-from cellrepro.comparison.verdicts import judge
+from cellrepro.comparison.judgement import judge
 
 store = cellrepro.Store({store!r})
 runs = [run for run in store.runs() if run.spec.task == "train"]

@@ -35,7 +35,8 @@ from cellrepro.exchange.receipt import (
 from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.show.figures import style
 from cellrepro.show.pages.parts import table_file
-from cellrepro.show.report import build, section_spread
+from cellrepro.show.report import page as report_page
+from cellrepro.show.report import section_agreement
 from cellrepro.show.report.build import write_report
 from cellrepro.store.store import Store
 from lab_server import browsing
@@ -192,8 +193,8 @@ def test_files_agree_with_the_page(page):
 
 def test_a_page_over_many_runs_says_what_it_leaves_out(tmp_path, monkeypatch):
     planted(tmp_path)
-    monkeypatch.setattr(build, "MOST_ROWS", 1)
-    monkeypatch.setattr(section_spread, "_MOST_OF_IMAGE", 2 * SIZE**2)
+    monkeypatch.setattr(report_page, "MOST_ROWS", 1)
+    monkeypatch.setattr(section_agreement, "_MOST_OF_IMAGE", 2 * SIZE**2)
     parsed = written_page(tmp_path)
     assert_self_contained(parsed, beside=tmp_path / "report")
     listed = parsed.html[parsed.html.index("<summary>List of runs") :].partition("</table>")[0]

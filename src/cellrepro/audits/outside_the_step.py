@@ -9,8 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from cellrepro.audits.experiments_of_draws import augmentation, loader
-from cellrepro.audits.experiments_of_process import hidden_state, import_order, initial_weights
+from cellrepro.audits.experiment_of_augmentation import augmentation
+from cellrepro.audits.experiment_of_hidden_state import hidden_state
+from cellrepro.audits.experiment_of_loader import loader
+from cellrepro.audits.experiments_of_process import import_order, initial_weights
 from cellrepro.audits.experiments_of_reading import file_order, two_readings
 from cellrepro.audits.source_of_difference import Source
 from cellrepro.images.folder import read_folder

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cellrepro.comparison.measured_axis import Axis
+from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.repeat_pairs import Pair
-from cellrepro.comparison.run_names import place_of
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_SEEDS

@@ -91,32 +91,32 @@ class MaskComparison(MaskScores, MaskCounts, Result):
 
     @derived
     def n_kept(self) -> int:
-        """How many changes are of this kind; the parts of a split or a merge count once."""
+        """Objects with a counterpart that covers them, less than 1 pixel away."""
         return self.kinds["kept"]
 
     @derived
     def n_moved(self) -> int:
-        """How many changes are of this kind; the parts of a split or a merge count once."""
+        """Objects whose counterpart lies farther away or overlaps less."""
         return self.kinds["moved"]
 
     @derived
     def n_lost(self) -> int:
-        """How many changes are of this kind; the parts of a split or a merge count once."""
+        """Objects that only a has."""
         return self.kinds["lost"]
 
     @derived
     def n_gained(self) -> int:
-        """How many changes are of this kind; the parts of a split or a merge count once."""
+        """Objects that only b has."""
         return self.kinds["gained"]
 
     @derived
     def n_split(self) -> int:
-        """How many changes are of this kind; the parts of a split or a merge count once."""
+        """Objects of a that are several in b; all parts of one count once."""
         return self.kinds["split"]
 
     @derived
     def n_merged(self) -> int:
-        """How many changes are of this kind; the parts of a split or a merge count once."""
+        """Objects of b that are several in a; all parts of one count once."""
         return self.kinds["merged"]
 
     @derived

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -56,20 +57,63 @@ class Axis:
         self.name = name
         self.pairs = pairs
         self.n_left_out = n_left_out
-        words = words_of(name)
-        self.title = words.title
-        self.doing = words.doing
-        self.note = RANKS_DIFFER if name == "ranks" else ""
-        self.not_vacuous = [pair for pair in pairs if not pair.vacuous]
-        self.differing = [pair for pair in self.not_vacuous if pair.verdict == Verdict.DIFFERENT]
-        self.largest_ppm = max((pair.ppm for pair in self.not_vacuous), default=0.0)
-        # A seed with which nothing was found would make the spread of seeds large, and everything
-        # else small beside it.
-        self.evidence = [p for p in self.not_vacuous if not (name in DRAWN and p.one_sided)]
-        self.equal = bool(self.evidence) and not self.differing
-        self.n_images = len(images_of(self.evidence))
-        self.n_values = len(units_of(self.evidence))
+        """Pairs for the comparison of which there was no time."""
         self._distributions: dict[str, Distribution] = {}
+
+    @property
+    def title(self) -> str:
+        """The things that differ along it."""
+        return words_of(self.name).title
+
+    @property
+    def doing(self) -> str:
+        """The change that is made."""
+        return words_of(self.name).doing
+
+    @property
+    def note(self) -> str:
+        """A remark that every table of this axis needs; mostly empty."""
+        return RANKS_DIFFER if self.name == "ranks" else ""
+
+    @cached_property
+    def not_vacuous(self) -> list[Pair]:
+        """Pairs in which something was found."""
+        return [pair for pair in self.pairs if not pair.vacuous]
+
+    @cached_property
+    def differing(self) -> list[Pair]:
+        """Pairs whose masks differ."""
+        return [pair for pair in self.not_vacuous if pair.verdict == Verdict.DIFFERENT]
+
+    @cached_property
+    def evidence(self) -> list[Pair]:
+        """Pairs that say how far results lie apart.
+
+        A seed with which nothing was found would make the spread of seeds large, and everything
+        else small beside it.
+        """
+        is_drawn = self.name in DRAWN
+        return [pair for pair in self.not_vacuous if not (is_drawn and pair.one_sided)]
+
+    @property
+    def largest_ppm(self) -> float:
+        """The most pixels in which a pair differs, per million."""
+        return max((pair.ppm for pair in self.not_vacuous), default=0.0)
+
+    @property
+    def equal(self) -> bool:
+        """Whether something was compared, and nothing differs."""
+        return bool(self.evidence) and not self.differing
+
+    @property
+    def n_images(self) -> int:
+        """Images of the pairs that are evidence."""
+        return len(images_of(self.evidence))
+
+    @property
+    def n_values(self) -> int:
+        """Different values of the axis in these pairs."""
+        return len(units_of(self.evidence))
 
     def distribution(self, measure: str = "changed") -> Distribution:
         """Get one measure over the pairs that are evidence, with an interval from enough images."""

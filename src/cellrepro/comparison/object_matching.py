@@ -343,3 +343,29 @@ def _heaviest_assignment(
     column_of_row = np.empty(n, np.int64)
     column_of_row[chosen_rows] = chosen_columns
     return np.flatnonzero(column_of_row[row] == column)
+
+
+# -- without a counterpart -------------------------------------------------------------------
+
+
+class UnmatchedCells(NamedTuple):
+    """Labels without a counterpart in the other result."""
+
+    before: set[int]
+    after: set[int]
+
+
+def unmatched_cells(
+    before: NDArray[np.integer], after: NDArray[np.integer], *, least_iou: float = 0.5
+) -> UnmatchedCells:
+    """Find the labels of either result that have no counterpart of so high an IoU."""
+    table = overlap(before, after)
+    pairs = matches(table, least_iou)
+    matched_before = set(table.labels_a[table.rows[pairs]].tolist())
+    matched_after = set(table.labels_b[table.columns[pairs]].tolist())
+    return UnmatchedCells(labels_in(before) - matched_before, labels_in(after) - matched_after)
+
+
+def labels_in(masks: NDArray[np.integer]) -> set[int]:
+    """The labels of all cells."""
+    return set(np.unique(masks[masks > 0]).tolist())

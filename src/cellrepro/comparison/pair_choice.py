@@ -12,15 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cellrepro.comparison.place_fields import changed_versions, place_of, sort_key, value_in_words
 from cellrepro.comparison.repeat_facts import Sample
 from cellrepro.comparison.repeat_pairs import Pair
-from cellrepro.comparison.run_names import (
-    Names,
-    changed_versions,
-    place_of,
-    sort_key,
-    value_in_words,
-)
+from cellrepro.comparison.run_names import Names
 from cellrepro.comparison.spread_axes import (
     AXES,
     DRAWN,

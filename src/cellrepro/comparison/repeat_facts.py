@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.comparison.run_names import versions_of
+from cellrepro.comparison.place_fields import versions_of
 from cellrepro.comparison.spread_axes import (
     OBSERVING,
     ROUNDING_VARIABLES,

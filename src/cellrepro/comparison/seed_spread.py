@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from cellrepro.comparison.image_differences import MaskPairs
 from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.pair_choice import choose
+from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.repeat_facts import Sample
 from cellrepro.comparison.repeat_pairs import Pair, units_of
-from cellrepro.comparison.run_names import Names, place_of
+from cellrepro.comparison.run_names import Names
 from cellrepro.comparison.spread_axes import AXES, OBSERVING
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (

@@ -34,14 +34,19 @@ class ObjectsApart:
 
 
 class _Outline(NamedTuple):
-    """Pieces of one number that lie in one object of the other image, or one piece that does not.
-
-    As the key of an object: the number that it had, and which of its objects it is.
-    """
+    """Pieces of one number that lie in one object of the other image; or one that lies in none."""
 
     label: int
-    inside: int
-    """The object that they lie in; -1 - piece for a piece that lies in none."""
+    inside: int | None
+    """The object of the other image that they lie in."""
+    piece: int | None = None
+    """The piece, where it lies in none."""
+
+
+class _Undivided(NamedTuple):
+    """All pieces of a number that names one object."""
+
+    label: int
 
 
 def told_apart(image: _Labels, other: _Labels, suspects: Integers) -> ObjectsApart | None:
@@ -83,14 +88,14 @@ class _Numbering:
     """New numbers of objects, counted from 1 as they come."""
 
     def __init__(self) -> None:
-        self._numbers: dict[_Outline, int] = {}
+        self._numbers: dict[_Outline | _Undivided, int] = {}
 
-    def number_of(self, key: _Outline) -> int:
-        return self._numbers.setdefault(key, 1 + len(self._numbers))
+    def number_of(self, pieces: _Outline | _Undivided) -> int:
+        return self._numbers.setdefault(pieces, 1 + len(self._numbers))
 
     def given(self) -> Integers:
         """The former number of each object, by its new one."""
-        return np.array([0, *(key.label for key in self._numbers)], np.int64)
+        return np.array([0, *(pieces.label for pieces in self._numbers)], np.int64)
 
 
 def _pieces_in(image: _Labels, other: _Labels) -> _Pieces:
@@ -113,7 +118,10 @@ def _outlines(table: Overlap, labels: _Labels) -> list[_Outline]:
         main = largest[label]
         is_fragment = table.areas_a[piece] < LEAST_OF_LARGEST * table.areas_a[main]
         known = piece if inside[piece] >= 0 or not is_fragment else main
-        outlines.append(_Outline(label, int(inside[known]) if inside[known] >= 0 else -1 - known))
+        if inside[known] >= 0:
+            outlines.append(_Outline(label, int(inside[known])))
+        else:
+            outlines.append(_Outline(label, None, piece=known))
     return outlines
 
 
@@ -131,6 +139,7 @@ def _n_known_objects(pieces: _Pieces) -> Counter[int]:
             shared_pixels[pieces.outlines[piece]] += n
     n_known: Counter[int] = Counter()
     for outline, n in shared_pixels.items():
+        assert outline.inside is not None  # it shares pixels with that object
         union = areas[outline] + int(table.areas_b[outline.inside]) - n
         n_known[outline.label] += n >= _LEAST_IOU * union
     return n_known
@@ -143,8 +152,8 @@ def _numbered_pieces(pieces: _Pieces, shared: set[int], numbering: _Numbering) -
     number_of_piece = np.zeros(len(pieces.outlines) + 1, np.int64)
     for piece, outline in enumerate(pieces.outlines):
         is_divided = divides_all or outline.label in shared
-        key = outline if is_divided else _Outline(outline.label, 0)
-        number_of_piece[pieces.table.labels_a[piece]] = numbering.number_of(key)
+        named = outline if is_divided else _Undivided(outline.label)
+        number_of_piece[pieces.table.labels_a[piece]] = numbering.number_of(named)
     return number_of_piece[pieces.image]
 
 

@@ -101,10 +101,12 @@ def rule_of(axis: str) -> PairingRule:
 
 
 class AxisWords(NamedTuple):
-    """The words for an axis: the things that differ along it, and the change that is made."""
+    """The words for an axis."""
 
     title: str
+    """The things that differ along it."""
     doing: str
+    """The change that is made."""
 
 
 _WORDS = {

@@ -9,7 +9,6 @@ from typing import Literal
 
 from cellrepro.comparison.file_content import PARTS, FileContent, StatePart
 from cellrepro.comparison.generator_pairs import GeneratorPair, compare_generators
-from cellrepro.comparison.generator_reading import GeneratorState
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_networks
 from cellrepro.shown_text import short
 from cellrepro.words import amount, some
@@ -36,7 +35,7 @@ class ValuePair:
     def sentence(self) -> str:
         """Say both values."""
         more = f" (and {self.n_differing - 1} more)" if self.n_differing > 1 else ""
-        return f"{short(self.name)}: {_in_words(self.a)} and {_in_words(self.b)}{more}"
+        return f"{short(self.name)}: {plain_text(self.a)} and {plain_text(self.b)}{more}"
 
 
 @dataclass(frozen=True)
@@ -156,38 +155,7 @@ def shown(value: object) -> object:
     return str(value) if isinstance(value, complex) else value
 
 
-def _in_words(value: object) -> str:
+def plain_text(value: object) -> str:
     """A plain value in a sentence."""
     text = "none" if value is None else str(value)
     return short(text if len(text) <= 60 else f"{text[:57]}…")
-
-
-# -- of one file -----------------------------------------------------------------------------
-
-
-def descriptions_of(content: FileContent) -> Iterator[tuple[str, str]]:
-    """Say what lies beside the network of a checkpoint."""
-    for part in PARTS:
-        clauses = []
-        tensors = content.tensors.get(part, {})
-        if tensors:
-            n = sum(tensor.n for tensor in tensors.values())
-            kinds = dict.fromkeys(name.rpartition(".")[2] for name in tensors)
-            names = some([short(kind) for kind in kinds], _MOST_NAMES)
-            clauses.append(f"{amount(len(tensors), 'tensor')} ({names}), {amount(n, 'number')}")
-        values = content.values.get(part, {})
-        if values:
-            texts = [f"{short(name)} {_in_words(shown(value))}" for name, value in values.items()]
-            clauses.append(some(texts, _MOST_NAMES))
-        if clauses:
-            yield part, "; ".join(clauses)
-    if content.generators:
-        states = [_generator_in_words(state) for state in content.generators.values()]
-        yield "generators", some(states, 2 * _MOST_NAMES)
-
-
-def _generator_in_words(state: GeneratorState) -> str:
-    """A generator, with its seed where that shows, and whether anything was drawn since."""
-    seed = "" if state.seed is None else f"seed {state.seed}"
-    detail = state.freshness or seed
-    return f"{state.kind} ({detail})" if detail else state.kind

@@ -41,9 +41,15 @@ def with_cause_in_step(
         # Of masks alone no stage was computed in both runs, so the first difference stays.
         named = _with_computed(answer, computed) if is_of_step else answer
         return replace(named, notes=(*named.notes, str(error)))
+    explained = _explained(_with_computed(answer, cause.difference), cause)
+    return explained if is_of_step else replace(explained, judgement=answer.judgement)
+
+
+def _explained(answer: Divergence, cause: Cause) -> Divergence:
+    """Add a cause: the judgement, how it is known, and the operations side by side."""
     return replace(
-        _with_computed(answer, cause.difference),
-        judgement=cause.judgement if is_of_step else answer.judgement,
+        answer,
+        judgement=cause.judgement,
         evidence=cause.evidence,
         operations=cause.operations,
     )
@@ -110,19 +116,9 @@ def with_cause_in_image(
     except (CannotInspect, CellreproError) as error:
         notes = (*notes, f"not segmented again: {error}")
     computed = cause.difference
-    if first.stage == computed.stage:
-        first = computed
-    else:
-        first = replace(first, size=replace(first.size, max_abs=computed.size.max_abs))
-    return replace(
-        answer,
-        first=first,
-        computed=computed,
-        judgement=cause.judgement,
-        evidence=cause.evidence,
-        operations=cause.operations,
-        notes=notes,
-    )
+    is_of_one_stage = first.stage == computed.stage
+    first = computed if is_of_one_stage else replace(first, max_abs=computed.max_abs)
+    return _explained(replace(answer, first=first, computed=computed, notes=notes), cause)
 
 
 def _first_in_image(ledgers: LedgerComparison, images: Sequence[str]) -> Difference | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
 from cellrepro.divergence.evidence import Cause, Evidence
-from cellrepro.divergence.first_difference import FirstDifference, OperationAt
+from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import of_round_off
 from cellrepro.divergence.segmented_again import SegmentedAgain, segmented_again
@@ -117,26 +117,20 @@ class ImageInspection(Inspection):
         verdict, round_off = judge_round_off(a.rows, b.rows)
         difference = cause.difference
         if parting is not None:
-            operation = OperationAt.of(parting.a, inputs=parting.inputs)
-            difference = replace(difference, operation=operation)
+            difference = difference.made_by(parting.a, inputs=parting.inputs)
         evidence = cause.evidence.of_operations(alignment, parting, round_off)
         return Cause(difference, of_round_off(verdict), evidence, operations=alignment)
 
 
 def _with_operation(cause: Cause, stored: Cause | None) -> Cause:
     """Add the operation that both runs recorded, if any."""
-    if stored is None or stored.difference.operation is None:
+    if stored is None or stored.difference.op is None:
         return cause
-    operation = replace(stored.difference.operation, phase="forward")
+    difference = cause.difference.made_by(stored.difference, inputs=stored.difference.inputs)
     evidence = replace(
         cause.evidence, alignment=stored.evidence.alignment, parting=stored.evidence.parting
     )
-    return replace(
-        cause,
-        difference=replace(cause.difference, operation=operation),
-        evidence=evidence,
-        operations=stored.operations,
-    )
+    return replace(cause, difference=difference, evidence=evidence, operations=stored.operations)
 
 
 def _agreement_with_stored(replayed: SegmentedAgain, repeat: Repeat, image: str) -> str:

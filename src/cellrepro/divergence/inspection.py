@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
 from cellrepro.divergence.evidence import Cause, Evidence
-from cellrepro.divergence.first_difference import FirstDifference, OperationAt
+from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.divergence.judgements import DivergenceJudgement, may_explain, of_round_off
 from cellrepro.divergence.substitute_calls import align_operations
 from cellrepro.errors import BadInput
@@ -82,7 +82,5 @@ class Inspection:
             verdict, round_off = judge_round_off(a, b)
             judgement = of_round_off(verdict)
         evidence = Evidence("stored operations").of_operations(alignment, parting, round_off)
-        operation = OperationAt.of(parting.a, inputs=parting.inputs)
-        return Cause(
-            replace(difference, operation=operation), judgement, evidence, operations=alignment
-        )
+        made = difference.made_by(parting.a, inputs=parting.inputs)
+        return Cause(made, judgement, evidence, operations=alignment)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, NamedTuple, cast
 
+from cellrepro.store.ledger import IN_EVERY_STEP
+
 DivergenceJudgement = Literal[
     "race",
     "round-off",
@@ -79,7 +81,7 @@ OF_STAGE: Mapping[str, Stage] = {
 }
 """By name: those of `cellrepro.store.ledger.STAGES`, then those that only segmentations have."""
 
-COMPUTED_IN_STEP = ("batch", "forward", "loss", "backward", "update", "weights")
+COMPUTED_IN_STEP = tuple(stage for stage in IN_EVERY_STEP if stage != "rng")
 """The stages of a training step."""
 
 

@@ -30,6 +30,19 @@ _SPEC_FIELDS_LEFT_OUT = {
 _NOT_IN_OTHER_VERSIONS = ("versions.cellrepro", "versions.papermill")
 """Not installed beside another version of Cellpose, and not used."""
 
+_STORED_FILE = "stored file"
+"""Ends the names of rows about files as they lie in the store now: ``IMAGE stored file``."""
+
+
+def image_of(name: str) -> str:
+    """Get the image that an entry of a ledger is about, from the entry's name."""
+    return name.rpartition(" ")[0]
+
+
+def is_stored_file(name: str) -> bool:
+    """Whether an entry is about a file as it lies in the store now, not as it was computed."""
+    return name.endswith(f" {_STORED_FILE}")
+
 
 def of_segmentations(repeats: Sequence[Repeat]) -> bool:
     """Whether both only segmented."""
@@ -118,21 +131,6 @@ def _add_manifest(ledger: Ledger, repeat: Repeat) -> None:
     for image, masks in manifest.masks.items():
         ledger.add("masks", f"{image} outlines", masks.canonical_digest, value=masks.n_objects)
         ledger.add("masks", f"{image} labels", masks.digest, value=masks.n_objects)
-
-
-# --- names of entries about one image: "IMAGE PART" -------------------------------------------
-
-_STORED_FILE = "stored file"
-
-
-def image_of(name: str) -> str:
-    """Get the image that an entry of a ledger is about, from the entry's name."""
-    return name.rpartition(" ")[0]
-
-
-def is_stored_file(name: str) -> bool:
-    """Whether an entry is about a file as it lies in the store now, not as it was computed."""
-    return name.endswith(f" {_STORED_FILE}")
 
 
 # --- segmentations ----------------------------------------------------------------------------

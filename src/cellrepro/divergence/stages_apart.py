@@ -10,7 +10,7 @@ import numpy as np
 
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.divergence.evidence import Cause
-from cellrepro.divergence.first_difference import OperationAt, Size
+from cellrepro.divergence.first_difference import Size
 from cellrepro.divergence.segmented_again import IMAGE_STAGES, SegmentedAgain
 from cellrepro.model.stages import MADE_BY
 from cellrepro.words import amount, grouped, that_differ
@@ -29,9 +29,9 @@ def with_sizes(cause: Cause, a: SegmentedAgain, b: SegmentedAgain) -> Cause:
         difference = replace(difference, stage=next(iter(sizes)))
     if difference.stage in sizes:
         module, op = MADE_BY.get(difference.stage, (None, None))
-        difference = replace(
-            difference, size=sizes[difference.stage], operation=OperationAt(op, module)
-        )
+        sized = difference.of_size(sizes[difference.stage])
+        # Of this stage: no operation of the network that made it was named.
+        difference = replace(sized, op=op, module=module, source=None, phase=None, inputs=None)
     stages_apart = tuple(f"{stage}: {size.sentence()}" for stage, size in sizes.items())
     evidence = replace(cause.evidence, stages_apart=stages_apart)
     return replace(cause, difference=difference, evidence=evidence)

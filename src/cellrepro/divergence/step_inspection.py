@@ -14,7 +14,7 @@ from cellrepro.call_site import Site
 from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
 from cellrepro.determinism.modes import may_race
 from cellrepro.divergence.evidence import Cause, Evidence
-from cellrepro.divergence.first_difference import FirstDifference, OperationAt, Size
+from cellrepro.divergence.first_difference import FirstDifference, Operation, Size
 from cellrepro.divergence.inspection import CannotInspect, Inspection
 from cellrepro.divergence.judgements import may_explain, of_round_off
 from cellrepro.divergence.run_ledgers import image_of
@@ -86,12 +86,11 @@ class StepInspection(Inspection):
         if other_draw is None or not {difference.stage, *difference.names} & _OF_DRAWS:
             return None
         draw = other_draw.draw
-        operation = OperationAt(draw.what, draw.module, draw.source, draw.phase)
-        return Cause(
-            replace(difference, operation=operation),
-            judgement="draws",
-            evidence=Evidence("stored draws", draws=other_draw.sentence()),
+        drawn_for = replace(
+            difference, op=draw.what, module=draw.module, source=draw.source, phase=draw.phase
         )
+        evidence = Evidence("stored draws", draws=other_draw.sentence())
+        return Cause(drawn_for, judgement="draws", evidence=evidence)
 
     def _computed_alike(self) -> bool:
         """Whether both had one environment and one mode."""
@@ -124,7 +123,7 @@ class StepInspection(Inspection):
         )
         cause = replace(cause, evidence=evidence)
         for audited in replayed.audited:
-            if _is_about(audited, cause.difference.operation):
+            if _is_about(audited, cause.difference):
                 return _flipping(cause, audited)
         if cause.judgement == "race":
             return cause
@@ -151,7 +150,7 @@ class StepInspection(Inspection):
         ]
         if suspects:
             first = _first_to_run(suspects, replayed.rows)
-            difference = replace(difference, operation=OperationAt.of(first, inputs="agree"))
+            difference = difference.made_by(first, inputs="agree")
         return Cause(difference, "unexplained", Evidence("audit"))
 
     def _why_no_fault(self) -> str | None:
@@ -198,8 +197,7 @@ class StepInspection(Inspection):
             if is_call(parting.a):
                 between = f"between {whose_substitutes(self.repeats)}"
                 size = replace(size, words=f"{size.words} {between}" if size.words else between)
-            operation = OperationAt.of(parting.a, inputs=parting.inputs)
-            difference = replace(difference, operation=operation, size=size)
+            difference = difference.made_by(parting.a, inputs=parting.inputs).of_size(size)
         evidence = Evidence(
             "two replays",
             arrival=(a.arrival, b.arrival),
@@ -238,14 +236,14 @@ def _ends_as_stored(replayed: StepAgain, repeat: Repeat, step: int) -> bool | No
     return same_as_stored(replayed.entries, by_place(stored))
 
 
-def _is_about(audited: NondeterministicOperation, operation: OperationAt | None) -> bool:
+def _is_about(audited: NondeterministicOperation, difference: FirstDifference) -> bool:
     """Whether an operation that flips is the named one, or the named one reads its output."""
-    if operation is None:
+    if difference.op is None:
         return False
-    if operation.is_at(audited):
+    if difference.is_made_by(audited):
         return True
-    site = Site(str(operation.op), operation.module, operation.source, str(operation.phase))
-    return f"{operation.op}, {site}" in (audited.read_by or "")
+    site = Site(difference.op, difference.module, difference.source, str(difference.phase))
+    return f"{site.op}, {site}" in (audited.read_by or "")
 
 
 def _flipping(cause: Cause, audited: NondeterministicOperation) -> Cause:
@@ -256,7 +254,7 @@ def _flipping(cause: Cause, audited: NondeterministicOperation) -> Cause:
     size = Size.of_elements(audited.n_elements, audited.max_abs)
     return replace(
         cause,
-        difference=replace(cause.difference, size=size),
+        difference=cause.difference.of_size(size),
         judgement="race" if audited.read_by is None else "unwritten-memory",
         evidence=evidence,
     )
@@ -266,13 +264,17 @@ def _first_to_run(
     operations: Sequence[NondeterministicOperation], rows: Sequence[OperationRow]
 ) -> NondeterministicOperation:
     """The operation that ran first in a step; those that are not among its rows come last."""
-    sites = [OperationAt.of(row) for row in rows]
+    sites = [_site(row) for row in rows]
 
     def order_in_step(operation: NondeterministicOperation) -> int:
-        site = OperationAt.of(operation)
+        site = _site(operation)
         return sites.index(site) if site in sites else len(sites)
 
     return min(operations, key=order_in_step)
+
+
+def _site(operation: Operation) -> tuple[str | None, ...]:
+    return operation.op, operation.module, operation.source, operation.phase
 
 
 def _size_between(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> Size:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import JsonValue
 
-from cellrepro.comparison.verdicts import judge
+from cellrepro.comparison.judgement import judge
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.attestation import read_payload

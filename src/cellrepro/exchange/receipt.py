@@ -26,7 +26,8 @@ from cellrepro.exchange.statement import (
 from cellrepro.exchange.strict_json import JsonRecord, as_json, read_record, why_not_read
 
 PROPERTIES = {
-    verdict: f"CELLREPRO_{verdict.name}" for verdict in Verdict if verdict.shown.is_attested
+    verdict: f"CELLREPRO_{verdict.name}"
+    for verdict in (Verdict.IDENTICAL, Verdict.SAME_OBJECTS, Verdict.WITHIN_SPREAD)
 }
 """The verified property of weights and masks; ``different`` and ``vacuous`` have none."""
 VERSION = 1

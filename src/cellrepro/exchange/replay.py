@@ -99,15 +99,13 @@ class Replay(Result):
         if divergence is None or divergence.first is None:
             return None
         first = divergence.where or divergence.first
-        operation = first.operation
         # If environments differ, the operation shows in which phase that becomes visible.
-        phase = None if operation is None else operation.phase
         return FirstDivergence(
-            stage=phase or first.stage,
+            stage=first.phase or first.stage,
             step=first.step,
             op=first.op,
-            module=None if operation is None else operation.module,
-            source=None if operation is None else operation.source,
+            module=first.module,
+            source=first.source,
             judgement=divergence.judgement,
         )
 

@@ -27,7 +27,8 @@ from cellrepro.explanation.baseline_limits import (
     limits_text,
     refuse_out_of_range,
 )
-from cellrepro.explanation.references import MaskReaders, masks_of
+from cellrepro.explanation.mask_files import MaskReaders
+from cellrepro.explanation.references import masks_of
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file

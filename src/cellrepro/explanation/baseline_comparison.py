@@ -11,7 +11,7 @@ from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.errors import BadInput
 from cellrepro.explanation.baseline_limits import Limits
 from cellrepro.explanation.label_notes import label_notes
-from cellrepro.explanation.references import MaskReaders
+from cellrepro.explanation.mask_files import MaskReaders
 from cellrepro.images.integer_images import Integers
 from cellrepro.results import derived
 from cellrepro.store.baseline_file import BaselineFile

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cellrepro.explanation.conditions import IMAGE_CROP, Condition, Crop
-from cellrepro.explanation.search import MOST_CHANGES, Fit
+from cellrepro.explanation.fit import Fit
+from cellrepro.explanation.search import MOST_CHANGES
 from cellrepro.explanation.trials import Gap, Trials, gap_between, n_cells_in
 from cellrepro.results import derived
 from cellrepro.spec.segmentation_settings import Settings

@@ -10,17 +10,10 @@ from cellrepro.comparison.mask_totals import verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.mask_file_record import RecordedMasks, recorded_masks
-from cellrepro.explanation.recorded_settings import RecordedSettings, recorded_side_by_side
-from cellrepro.explanation.references import (
-    MASK_ENDINGS,
-    MaskReaders,
-    file_or_run,
-    image_name,
-    kind_in_words,
-    masks_of,
-    newer_seg_notes,
-    reference_kind,
-)
+from cellrepro.explanation.mask_files import MASK_ENDINGS, MaskReaders, image_name, newer_seg_notes
+from cellrepro.explanation.recorded_settings import RecordedSettings
+from cellrepro.explanation.references import file_or_run, kind_in_words, masks_of, reference_kind
+from cellrepro.explanation.settings_of_both import recorded_side_by_side
 from cellrepro.explanation.two_results import (
     Comparison,
     compare_by_image,
@@ -57,6 +50,7 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
         newer = [
             f"{side}: {note}"
             for side, path in (("A", path_a), ("B", path_b))
+            if reference_kind(path) == "folder"
             for note in newer_seg_notes(path)
         ]
         return replace(comparison, notes=(*comparison.notes, *newer))

@@ -14,9 +14,10 @@ from cellrepro.explanation.description import Description
 from cellrepro.explanation.file_kinds import FileKind
 from cellrepro.explanation.hand_edits import hand_edits
 from cellrepro.explanation.mask_file_record import label_image_record, seg_file_record
+from cellrepro.explanation.mask_files import MASK_ENDINGS
 from cellrepro.explanation.recognition import may_hold_weights, recognised, unknown
 from cellrepro.explanation.recorded_commands import recorded_commands
-from cellrepro.explanation.references import MASK_ENDINGS, reference_kind
+from cellrepro.explanation.references import reference_kind
 from cellrepro.explanation.run_log import is_run_log, log_record
 from cellrepro.explanation.run_record import run_commands, run_record
 from cellrepro.explanation.weights_description import described_weights

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from cellrepro.explanation.commands import Commands, command_lines
 from cellrepro.explanation.recorded_settings import RecordedSettings
-from cellrepro.explanation.setting_meanings import value_text
+from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.libraries import has_library
 from cellrepro.results import Result, Row
 from cellrepro.words import grouped

@@ -13,9 +13,9 @@ from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.conditions import IMAGE_CROP
 from cellrepro.explanation.crops import Part
 from cellrepro.explanation.explanation_lines import explanation_lines
+from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.hand_edits import EffectOfHand
-from cellrepro.explanation.recorded_settings import SettingOfBoth
-from cellrepro.explanation.search import Fit, Reproduced
+from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.sides import Side
 from cellrepro.model.window import Window
 from cellrepro.results import Result, Row, derived

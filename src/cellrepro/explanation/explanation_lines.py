@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.label_notes import no_cell_note
 from cellrepro.explanation.recorded_lines import recorded_lines
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
-from cellrepro.explanation.search import Fit, Reproduced
-from cellrepro.explanation.setting_meanings import value_text
+from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.words import amount, pixels_text, share_text, some
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cellrepro.errors import BadInput
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
+from cellrepro.explanation.mask_files import image_name
 from cellrepro.explanation.recorded_settings import (
     MODEL_DIGEST,
     SOFTWARE,
@@ -19,7 +20,6 @@ from cellrepro.explanation.recorded_settings import (
     generation_number,
     of_file,
 )
-from cellrepro.explanation.references import image_name
 from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.images.image_file import read_labels
 

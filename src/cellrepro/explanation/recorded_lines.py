@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from cellrepro.explanation.cellpose_call import quoted
 from cellrepro.explanation.commands import command_lines
-from cellrepro.explanation.recorded_settings import is_missing
-from cellrepro.explanation.setting_meanings import setting_meaning, value_text
+from cellrepro.explanation.setting_meanings import setting_meaning
+from cellrepro.explanation.settings_of_both import is_missing, value_text
 from cellrepro.words import short_digest, some
 
 if TYPE_CHECKING:
     from cellrepro.explanation.explanation import Explanation
-    from cellrepro.explanation.recorded_settings import SettingOfBoth
+    from cellrepro.explanation.settings_of_both import SettingOfBoth
 
 _MOST_UNKNOWN = 8
 _MOST_ALIKE = 8

@@ -12,7 +12,8 @@ import numpy as np
 
 from cellrepro.explanation.causes import CauseSearch, RecordedResult, Replayed
 from cellrepro.explanation.conditions import IMAGE_CROP, VERSION, Condition, without
-from cellrepro.explanation.search import Fit, Search
+from cellrepro.explanation.fit import Fit
+from cellrepro.explanation.search import Search
 from cellrepro.explanation.search_duration import SearchDuration
 from cellrepro.explanation.trials import Trials, Usual
 from cellrepro.model.weight_sources import ModelSource

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
 
 import numpy as np
 
 from cellrepro.comparison.object_matching import overlap
-from cellrepro.enums import StrEnum
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.explanation.conditions import IMAGE_CROP, Condition, Crop, changed_names, without
+from cellrepro.explanation.fit import Fit, NetworkDoubt, ValueTried
 from cellrepro.explanation.image_readings import can_be_read
 from cellrepro.explanation.search_values import (
     COARSE,
@@ -27,7 +26,6 @@ from cellrepro.explanation.search_values import (
     neighbours,
 )
 from cellrepro.explanation.trials import Gap, Trial, Trials, is_elsewhere, n_differing, nearest
-from cellrepro.results import derived
 
 MOST_CHANGES = 3
 """Changes beside what is recorded; more than these explain nothing to anybody."""
@@ -36,97 +34,9 @@ _MOST_ROUNDS = 4  # in which each change is set anew beside the others
 _LESS = 0.8  # of the differing pixels that one more change must leave at most
 _STARTS = 2  # pairs of values around which the search goes on
 _SHIFTS = (-1, 1, -2, 2, -3, 3)  # pixels by which a crop may lie elsewhere than its masks say
-_AS_GOOD_AS_EQUAL = 1e-3  # share of pixels of cells that rounding on another device changes
-_IN_PART = 0.5  # share of cells made again pixel for pixel; with other settings none is
-
-
-class Reproduced(StrEnum):
-    """Whether the conditions of a result were found; each member equals its word."""
-
-    MADE = "made"
-    IN_PART = "in part"
-    """At least half of its cells were, pixel for pixel."""
-    NOT_FOUND = "not found"
-    VACUOUS = "vacuous"
-    """It has no cell: any condition that finds nothing makes it."""
-
-
-NetworkDoubt = Literal["", "probably another", "not searched"]
 
 _DECIDING = frozenset({"diameter", "flow_threshold", "cellprob_threshold", "normalize.percentile"})
 """With these recorded, the other settings can change no more than a part of the cells."""
-
-
-@dataclass(frozen=True)
-class ValueTried:
-    """A name of a condition, with a value that was tried."""
-
-    name: str
-    """The setting."""
-    value: Any
-    """A value with which no cell was found."""
-
-
-@dataclass(frozen=True)
-class Fit:
-    """The condition that comes closest to a result, and what it leaves."""
-
-    nearest: Condition
-    """The settings that come nearest to it."""
-    start: Condition = field(repr=False)
-    """What is recorded; the rest was searched."""
-    gap: Gap = field(repr=False)
-    """Between the result and what the condition makes."""
-    of_cells: int
-    """Cells of both the side and what was made."""
-    n_target: int = field(repr=False)
-    """Cells of the result."""
-    exact: int
-    """Cells of the side that were made again pixel for pixel."""
-    n_pixels: int = field(repr=False)
-    """Pixels of the result's cells."""
-    tried: int
-    """Conditions that were tried."""
-    stopped: bool = False
-    """Whether time was up, or the user ended the search, before everything was tried."""
-    empty_with: tuple[ValueTried, ...] = ()
-    """Changes with which no cell is found."""
-    network_doubt: NetworkDoubt = ""
-    """``probably another``: all settings that decide are recorded, and do not make it; ``not
-    searched``, as that is so of the other side. Else empty."""
-
-    @derived
-    def found(self) -> Reproduced:
-        """Whether this is how the side was made: ``vacuous`` where it has no cell, so that any
-        condition that finds nothing makes it."""
-        if self.empty_with or (not self.n_target and self.gap.n_differing):
-            return Reproduced.VACUOUS
-        n_as_good_as_none = _AS_GOOD_AS_EQUAL * self.n_pixels
-        if not self.gap.n_unmatched and self.gap.n_differing <= n_as_good_as_none:
-            return Reproduced.MADE
-        if self.exact >= _IN_PART * self.n_target:
-            return Reproduced.IN_PART
-        return Reproduced.NOT_FOUND
-
-    @derived
-    def cells_left(self) -> int:
-        """Cells without a counterpart, of both the side and what was made."""
-        return self.gap.n_unmatched
-
-    @derived
-    def pixels_left(self) -> int:
-        """Pixels that still differ."""
-        return self.gap.n_differing
-
-    @property
-    def came_to_something(self) -> bool:
-        """Whether the result, or a good part of it, was made again."""
-        return self.found in (Reproduced.MADE, Reproduced.IN_PART)
-
-    @property
-    def believed(self) -> Condition:
-        """The condition as far as it may be called a cause."""
-        return self.nearest if self.came_to_something else self.start
 
 
 class Search:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from cellrepro.comparison.image_differences import ImageDifference, difference_of
+from cellrepro.comparison.image_differences import difference_of
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.scores import average_precision
-from cellrepro.comparison.within_spread import FEWEST_IMAGES, draws
 from cellrepro.errors import BadInput
-from cellrepro.explanation.sensitivity_result import Example, IntervalOver, Sensitivity, Variant
+from cellrepro.explanation.variations import (
+    Example,
+    Variant,
+    Variation,
+    VariedImage,
+    mean_score,
+    share_changed,
+    variant_of,
+)
 from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import print_note
+from cellrepro.results import Result, Row
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
@@ -29,9 +35,7 @@ from cellrepro.run.segmentation_plan import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK, NAMES, Settings
 from cellrepro.store.store import Store
-
-if TYPE_CHECKING:
-    from cellrepro.model.evaluator import Evaluator
+from cellrepro.words import amount, share_text, some
 
 VALUES: Mapping[str, tuple[Any, ...]] = {
     "flow_threshold": (0.0, 0.2, 0.8),
@@ -51,19 +55,91 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
 }
 """Values to which each setting is varied, unless others are given."""
 
-_Z = 1.959963984540054  # standard deviations within which 95 % of a normal distribution lie
 
+@dataclass(frozen=True, repr=False)
+class Sensitivity(Result):
+    """What every setting does to the cells of some images, what changes most first."""
 
-@dataclass(frozen=True)
-class Variation:
-    """One setting at one value, beside the base settings."""
+    model: str
+    """The network that segmented."""
+    base: Mapping[str, object]
+    """The settings beside which each is varied, where they are not the usual ones."""
+    settings: tuple[Variant, ...]
+    """Each setting at each value that it was given, what changes most cells first."""
+    images: int
+    """Number of images."""
+    objects: int
+    """Cells with the settings of ``base``."""
+    ap50: float | None
+    """Average precision at IoU 0.5 with the settings of ``base``, mean over images with a ground
+    truth."""
+    network_passes: int
+    """How often the network was run, over all images."""
+    examples: Mapping[str, Example] = field(repr=False)
+    """The image that changes most, for each setting that changes cells."""
+    figures: Mapping[str, Path] = field(default_factory=dict)
+    """Pictures by setting."""
 
-    name: str
-    value: Any
+    def sentence(self) -> str:
+        """Say which setting changes most cells, and how many values change none."""
+        over = f"{amount(len(self.settings), 'value')} on {amount(self.images, 'image')}"
+        if not any(variant.n_cells for variant in self.settings):
+            return f"vacuous: no cell was found with any of {over}"
+        strongest = self.settings[0]
+        n_without_effect = sum(not variant.n_changed for variant in self.settings)
+        if not strongest.n_changed:
+            return f"none of {over} changes a cell"
+        return (
+            f"of {over}, {strongest.name} {strongest.value} changes most: "
+            f"{share_text(strongest.changed)} of the cells; {n_without_effect} change none"
+        )
 
-    def of(self, base: Settings) -> Settings:
-        """Change this one of the base settings."""
-        return base.replaced(**{self.name: self.value})
+    def rows(self) -> list[Row]:
+        """Give every value, those that change most cells first."""
+        return [
+            {
+                "setting": variant.name,
+                "value": variant.value,
+                "cells changed": share_text(variant.changed),
+                "of cells": variant.n_cells,
+                "cells": variant.n_objects,
+                "AP50": "" if variant.ap50 is None else f"{variant.ap50:.3f}",
+                "image that changes most": variant.image,
+            }
+            for variant in self.settings
+        ]
+
+    def lines(self) -> list[str]:
+        """Say what each setting and value changes, most first; then which change no pixel."""
+        cells = amount(self.objects, "cell")
+        base = ", ".join(Variation(*item).setting for item in self.base.items())
+        lines = [
+            f"{cells} in {amount(self.images, 'image')} with {base or 'the usual settings'}. "
+            "Below, each setting by itself: the cells that have no counterpart (IoU 0.5), of the "
+            "cells of both results, with the usual value and with this one; "
+            f"their 95 % interval {self.interval_kind}; and what became of the cells, in the words "
+            "of `compare`:"
+        ]
+        for variant in self.settings:
+            if variant.changed or variant.ppm:
+                lines.append(variant.line(usual_ap50=self.ap50))
+        if self.idle:
+            lines.append(f"no pixel of {cells} changes with {some(self.idle, len(self.idle))}")
+        for name, path in self.figures.items():
+            lines.append(f"{name}: {path}")
+        return lines
+
+    @property
+    def idle(self) -> list[str]:
+        """Settings with a value that changes no pixel."""
+        return [variant.setting for variant in self.settings if not variant.ppm]
+
+    @property
+    def interval_kind(self) -> str:
+        """What the intervals are of, in words."""
+        if any(variant.interval_over == "images" for variant in self.settings):
+            return "over images (bootstrap)"
+        return "over cells (binomial, since images are fewer than three)"
 
 
 def sensitivity_of(
@@ -90,14 +166,14 @@ def _variations(base: Settings, vary: Mapping[str, Sequence[Any]] | None) -> lis
     """Every setting at every value, those that need no other pass of the network first."""
     for name in vary or ():
         if name not in NAMES:
-            Variation(name, None).of(base)  # raises, with the nearest name
+            Variation(name, None).applied_to(base)  # raises, with the nearest name
     variations: list[Variation] = []
     for name, values in (VALUES if vary is None else vary).items():
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
             raise BadInput(f"vary.{name} is {values!r}; expected a list of values")
         for value in values:
             try:
-                settings = Variation(name, value).of(base)
+                settings = Variation(name, value).applied_to(base)
             except BadInput:
                 if vary is not None:
                     raise
@@ -113,189 +189,70 @@ def _variations(base: Settings, vary: Mapping[str, Sequence[Any]] | None) -> lis
 
 def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -> Sensitivity:
     """Runs in a child process: segment every image with every variation, and compare."""
+    base = request.spec.settings
+    n_objects = 0
+    usual_scores = []
+    images_by_variation: list[list[VariedImage]] = [[] for _ in variations]
+    worst: dict[str, Example] = {}
     with child.opened(request.model) as (network, _):
         from cellrepro.determinism.generator_states import generators_kept
         from cellrepro.model.evaluator import evaluator
 
         evaluate = evaluator(network, sharing=True)
+
+        def segment(image: LabelledImage, settings: Settings) -> np.ndarray:
+            return evaluate(image.image, stack=image.stack, **settings.arguments()).masks
+
         images = segmented_part(read_images(request))
-        comparison = _VariedImages(evaluate, request.spec.settings, variations)
         for image in images:
             with generators_kept():
-                comparison.add(image)
+                usual = segment(image, base)
+                n_objects += _n_objects(usual)
+                usual_scores.append(_score(image.masks, usual))
+                for variation, so_far in zip(variations, images_by_variation, strict=True):
+                    masks = segment(image, variation.applied_to(base))
+                    one = _compared(image, usual, masks)
+                    so_far.append(one)
+                    share = share_changed([one.difference])
+                    if variation.name not in worst or share > worst[variation.name].share:
+                        worst[variation.name] = Example(
+                            name=variation.name,
+                            value=variation.value,
+                            image=image.name,
+                            pixels=image.image,
+                            usual=usual,
+                            masks=masks,
+                            share=share,
+                        )
             child.tell("done", image.name)
-    return comparison.sensitivity(
-        model=request.spec.model, n_images=len(images), n_passes=evaluate.n_passes
+    variants = list(map(variant_of, variations, images_by_variation))
+    variants.sort(key=lambda variant: (-variant.changed, -variant.ppm))
+    names = dict.fromkeys(variant.name for variant in variants)
+    return Sensitivity(
+        model=request.spec.model,
+        base=base.not_default(),
+        settings=tuple(variants),
+        images=len(images),
+        objects=n_objects,
+        ap50=mean_score(usual_scores),
+        network_passes=evaluate.n_passes,
+        examples={name: worst[name] for name in names if worst[name].share},
     )
 
 
-class _VariedImages:
-    """Compares each image under the base settings with the same under every variation."""
+def _compared(image: LabelledImage, usual: np.ndarray, masks: np.ndarray) -> VariedImage:
+    return VariedImage(
+        image=image.name,
+        n_objects=_n_objects(masks),
+        ap50=_score(image.masks, masks),
+        difference=difference_of(compare_masks(usual, masks)),
+    )
 
-    def __init__(
-        self, evaluate: Evaluator, base: Settings, variations: Sequence[Variation]
-    ) -> None:
-        self._evaluate = evaluate
-        self._base = base
-        self._usual_tally = _Tally()
-        self._tallies = [_VariationTally(variation) for variation in variations]
-        self._examples: dict[str, Example] = {}
 
-    def add(self, image: LabelledImage) -> None:
-        """Segment an image with the base settings and every variation, and count its cells."""
-        usual = self._segmented(image, self._base)
-        self._usual_tally.add(usual, _score(image.masks, usual))
-        for tally in self._tallies:
-            masks = self._segmented(image, tally.variation.of(self._base))
-            tally.add(masks, _score(image.masks, masks))
-            difference = difference_of(compare_masks(usual, masks))
-            tally.add_difference(image.name, difference)
-            example = Example(
-                name=tally.variation.name,
-                value=tally.variation.value,
-                image=image.name,
-                pixels=image.image,
-                usual=usual,
-                masks=masks,
-                share=_share_changed([difference]),
-            )
-            self._keep_if_worst(example)
-
-    def _segmented(self, image: LabelledImage, settings: Settings) -> np.ndarray:
-        output = self._evaluate(image.image, stack=image.stack, **settings.arguments())
-        return output.masks
-
-    def _keep_if_worst(self, example: Example) -> None:
-        """Keep for each setting the image that it changes most, at any value."""
-        worst = self._examples.get(example.name)
-        if worst is None or example.share > worst.share:
-            self._examples[example.name] = example
-
-    def sensitivity(self, *, model: str, n_images: int, n_passes: int) -> Sensitivity:
-        """Sum up over all images, the settings that change most first."""
-        variants = [tally.variant() for tally in self._tallies]
-        variants.sort(key=lambda variant: (-variant.changed, -variant.ppm))
-        names = dict.fromkeys(variant.name for variant in variants)
-        examples = {name: self._examples[name] for name in names}
-        return Sensitivity(
-            model=model,
-            base=self._base.not_default(),
-            settings=tuple(variants),
-            images=n_images,
-            objects=self._usual_tally.n_objects,
-            ap50=self._usual_tally.ap50,
-            network_passes=n_passes,
-            examples={name: example for name, example in examples.items() if example.share},
-        )
+def _n_objects(masks: np.ndarray) -> int:
+    return int(np.count_nonzero(np.unique(masks)))
 
 
 def _score(truth: np.ndarray | None, masks: np.ndarray) -> float | None:
     """Average precision at IoU 0.5 of one image; None where there is no truth."""
     return None if truth is None else float(average_precision(truth, masks)[0])
-
-
-# -- counting --------------------------------------------------------------------------------
-
-
-class _Tally:
-    """Cells and scores under one set of settings, summed over images."""
-
-    def __init__(self) -> None:
-        self.n_objects = 0
-        self._scores: list[float] = []
-
-    def add(self, masks: np.ndarray, score: float | None) -> None:
-        """Count the cells of one image; its score is None where there is no truth."""
-        self.n_objects += int(np.count_nonzero(np.unique(masks)))
-        if score is not None and not math.isnan(score):
-            self._scores.append(score)
-
-    @property
-    def ap50(self) -> float | None:
-        """Mean over the images with a truth."""
-        return float(np.mean(self._scores)) if self._scores else None
-
-
-class _VariationTally(_Tally):
-    """The same for a variation, and its differences from the base settings."""
-
-    def __init__(self, variation: Variation) -> None:
-        super().__init__()
-        self.variation = variation
-        self._differences: dict[str, ImageDifference] = {}
-
-    def add_difference(self, image: str, difference: ImageDifference) -> None:
-        self._differences[image] = difference
-
-    def variant(self) -> Variant:
-        """Sum up over all images."""
-        differences = list(self._differences.values())
-        n_changed = np.array([difference.n_unmatched for difference in differences])
-        n_cells = np.array([difference.n_objects for difference in differences])
-        interval = _share_interval(n_changed, n_cells)
-        kinds: Counter[str] = Counter()
-        for difference in differences:
-            kinds.update(difference.kinds)
-        n_differing = sum(difference.n_differing for difference in differences)
-        n_pixels = sum(difference.n_pixels for difference in differences)
-        return Variant(
-            name=self.variation.name,
-            value=self.variation.value,
-            changed=_share_changed(differences),
-            n_changed=int(n_changed.sum()),
-            n_cells=int(n_cells.sum()),
-            interval=interval.limits,
-            interval_over=interval.over,
-            kinds=kinds,
-            n_objects=self.n_objects,
-            ppm=1e6 * n_differing / n_pixels,
-            ap50=self.ap50,
-            image=max(
-                self._differences, key=lambda image: _share_changed([self._differences[image]])
-            ),
-        )
-
-
-def _share_changed(differences: Iterable[ImageDifference]) -> float:
-    """The share of cells without a counterpart; 0 where there is no cell."""
-    over_images = list(differences)
-    n_changed = sum(difference.n_unmatched for difference in over_images)
-    n_cells = sum(difference.n_objects for difference in over_images)
-    return n_changed / max(1, n_cells)
-
-
-class _Interval(NamedTuple):
-    """A 95 % interval of a share."""
-
-    limits: tuple[float, float] | None
-    """None where there is no cell."""
-    over: IntervalOver
-
-
-def _share_interval(n_changed: ArrayLike, n_cells: ArrayLike) -> _Interval:
-    """The 95 % interval of the share of cells that changed.
-
-    From three images on it is a percentile bootstrap over images, as in `seed_spread`; from fewer,
-    Wilson's interval of a binomial share (1927), as if each cell were drawn by itself. That counts
-    half of both sides' cells, since a cell and its counterpart are one trial.
-    """
-    changed = np.asarray(n_changed, float)
-    cells = np.asarray(n_cells, float)
-    if np.count_nonzero(cells) >= FEWEST_IMAGES:
-        drawn = draws(len(cells), 0)
-        with np.errstate(invalid="ignore"):
-            low, high = np.nanquantile((drawn @ changed) / (drawn @ cells), (0.025, 0.975))
-        return _Interval((float(low), float(high)), "images")
-    n_trials = float(cells.sum()) / 2
-    if not n_trials:
-        return _Interval(None, "cells")
-    return _Interval(_wilson(float(changed.sum() / cells.sum()), n_trials), "cells")
-
-
-def _wilson(share: float, n: float) -> tuple[float, float]:
-    """Wilson's score interval of a share of n trials; exact at its ends."""
-    middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-    reach = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    low = max(0.0, middle - reach) if share else 0.0
-    high = min(1.0, middle + reach) if share < 1 else 1.0
-    return low, high

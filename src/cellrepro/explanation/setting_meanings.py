@@ -1,10 +1,10 @@
-"""What each setting does, in words for a user who sees that it differs; and its values in words."""
+"""What each setting does, in words for a user who sees that it differs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cellrepro.words import short_digest
+from cellrepro.explanation.settings_of_both import setting_text
 
 _MEANINGS: Mapping[str, str] = {
     "diameter": "the image is scaled by 30 / diameter before the network sees it, so the network "
@@ -71,29 +71,3 @@ def difference_text(name: str, a: object, b: object) -> str:
     if name in _DIGESTS:
         return _DIGESTS[name]
     return f"{name} {setting_text(a)} in A, {setting_text(b)} in B"
-
-
-def value_text(value: object) -> str:
-    """Write a value without quotes, and Python's None as "none"."""
-    return "none" if value is None else str(value)
-
-
-def setting_text(value: object, *, missing: str = "") -> str:
-    """Give a value as a table shows it.
-
-    >>> setting_text(42.400001525878906), setting_text(30.0), setting_text(None)
-    ('42.4', '30', 'none')
-    >>> setting_text((1.0, 99.0)), setting_text(True), setting_text("?", missing="?")
-    ('1, 99', 'yes', 'not recorded')
-    """
-    if missing and isinstance(value, str) and value == missing:
-        return "not recorded"
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list | tuple):
-        return ", ".join(setting_text(each) for each in value) or "none"
-    return short_digest(str(value))

@@ -16,8 +16,8 @@ from cellrepro.explanation.crops import Part, in_common, part_shown, with_crop
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.label_notes import label_notes
 from cellrepro.explanation.recorded_commands import recorded_commands
-from cellrepro.explanation.recorded_settings import SettingOfBoth, side_by_side
 from cellrepro.explanation.run_record import run_commands
+from cellrepro.explanation.settings_of_both import SettingOfBoth, side_by_side
 from cellrepro.explanation.sides import Side, read_side
 from cellrepro.images.size_factor import factor_text, size_factor
 from cellrepro.store.store import Store

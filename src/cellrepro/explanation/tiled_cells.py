@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cellrepro.comparison.straight_borders import seam, straight_borders
-from cellrepro.explanation.tile_dependence import Tiled
+from cellrepro.comparison.object_matching import labels_in, unmatched_cells
+from cellrepro.comparison.straight_borders import Seam, StraightBorder, seam, straight_borders
 from cellrepro.explanation.tile_lines import tile_lines
-from cellrepro.explanation.unmatched_cells import labels_in, unmatched_cells
 from cellrepro.model.tile_layout import TileLayout
+from cellrepro.results import derived
 from cellrepro.spec.segmentation_settings import Settings
+from cellrepro.words import amount
 
 CROPS = ((37, 53), (91, 22))
 """Rows and columns, in pixels, that are cut off at the beginning, so that tiles lie elsewhere."""
@@ -26,6 +28,49 @@ _USUAL_LAYOUT = TileLayout()
 
 Segmenter = Callable[..., np.ndarray]
 """Takes an image and arguments of ``CellposeModel.eval``; gives masks (Y, X)."""
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """One image, and what became of its cells when tiles lay elsewhere."""
+
+    name: str
+    """The image."""
+    n_cells: int
+    """In the usual result."""
+    n_dependent: int
+    """Cells of the usual result without a counterpart at IoU 0.5 where other tiles lie, with the
+    same normalisation."""
+    n_gained: int
+    """Cells there without a counterpart in the usual result. A cell that several variants have
+    counts once."""
+    n_by_normalisation: int
+    """Cells of a crop without a counterpart where the crop is normalised by itself, and cells that
+    appear there. A cell that several crops show counts once."""
+    seam: Seam
+    """Straight ends at tile borders, beside everywhere else."""
+    cuts: tuple[StraightBorder, ...]
+    """Rows, columns and planes at which cells end straight in the usual result."""
+    masks: NDArray[np.uint32] = field(repr=False)
+    """The usual result; 0 is background."""
+    dependent: tuple[int, ...]
+    """Labels of the cells that depend on tiles."""
+
+    @derived
+    def stands_out(self) -> bool:
+        """Whether there are more straight ends at tile borders than elsewhere."""
+        return self.seam.stands_out
+
+    def line(self) -> str:
+        """Say how many of its cells depend on tiles, and where they end straight."""
+        seam = self.seam
+        return (
+            f"{self.name}: {self.n_dependent} of {amount(self.n_cells, 'cell')} depend on where "
+            f"tiles lie, and {self.n_gained} are gained; {self.n_by_normalisation} change where a "
+            f"crop is scaled by itself; straight ends: {seam.n_at} at "
+            f"{amount(seam.n_lines, 'tile border')}, {seam.n_elsewhere} at "
+            f"{amount(seam.n_other_lines, 'other line')} (chance {seam.chance:.2g})"
+        )
 
 
 def follow(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
+from cellrepro.comparison.object_matching import Integers
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.errors import BadInput
-from cellrepro.explanation.straight_cuts import Cuts, straight_cuts
-from cellrepro.explanation.tile_dependence import Tiled, TileDependence
-from cellrepro.explanation.tiled_cells import CROPS, N_VARIANTS, OVERLAP, follow
-from cellrepro.images.integer_images import Integers
+from cellrepro.explanation.straight_cuts import Cuts, cut_lines, straight_cuts
+from cellrepro.explanation.tiled_cells import CROPS, N_VARIANTS, OVERLAP, Tiled, follow
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import print_note
+from cellrepro.results import Result, Row, derived
 from cellrepro.run.inputs import read_images, segmented_part
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
@@ -23,6 +25,84 @@ from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.terminal_values import EvalSettings
+from cellrepro.words import amount
+
+TileCause = Literal["tiling", "normalisation", "none"]
+
+
+@dataclass(frozen=True, repr=False)
+class TileDependence(Result):
+    """What becomes of the cells of some images when tiles lie elsewhere."""
+
+    images: tuple[Tiled, ...]
+    """One for each image."""
+    variants: tuple[str, ...]
+    """How tiles were laid otherwise, in words."""
+
+    @derived
+    def cause(self) -> TileCause:
+        """``tiling`` where cells change though intensities are scaled alike; ``normalisation``
+        where they change only because a crop is scaled by itself; else ``none``."""
+        if any(image.n_dependent or image.n_gained for image in self.images):
+            return "tiling"
+        return "normalisation" if any(image.n_by_normalisation for image in self.images) else "none"
+
+    @derived
+    def vacuous(self) -> bool:
+        """Whether no cell was found in any image, so that none could depend on tiles."""
+        return not any(image.n_cells or image.n_gained for image in self.images)
+
+    @property
+    def differs(self) -> bool:
+        """Whether a cell depends on tiles or is cut, or there is no cell."""
+        is_cut = any(image.cuts for image in self.images)
+        return self.cause != "none" or is_cut or self.vacuous
+
+    def sentence(self) -> str:
+        """Say how many cells depend on where tiles lie."""
+        over = amount(len(self.images), "image")
+        if self.vacuous:
+            return f"vacuous: no cell was found in {over}"
+        n_cells = amount(sum(image.n_cells for image in self.images), "cell")
+        if self.cause == "none":
+            return f"none of {n_cells} in {over} depends on where tiles lie"
+        if self.cause == "normalisation":
+            return (
+                f"none of {n_cells} in {over} depends on where tiles lie; cells of crops change "
+                "since these are normalised by themselves"
+            )
+        n_dependent = sum(image.n_dependent for image in self.images)
+        n_gained = sum(image.n_gained for image in self.images)
+        return (
+            f"{n_dependent} of {n_cells} in {over} depend on where tiles lie, and {n_gained} more "
+            "appear where they lie elsewhere"
+        )
+
+    def rows(self) -> list[Row]:
+        """Give every image."""
+        return [
+            {
+                "image": image.name,
+                "cells": image.n_cells,
+                "depend on tiles": image.n_dependent,
+                "gained": image.n_gained,
+                "by normalisation": image.n_by_normalisation,
+                "straight ends at tile borders": image.seam.n_at,
+            }
+            for image in self.images
+        ]
+
+    def lines(self) -> list[str]:
+        """Say how tiles were laid, what each image's cells do, and the cause."""
+        variants = ", ".join(self.variants)
+        lines = [f"compared with the whole image: {variants}; intensities scaled alike"]
+        for image in self.images:
+            lines.append(image.line())
+            lines += cut_lines(image.cuts)
+        if self.vacuous:
+            lines.append("vacuous: no cell was found in any image, so none could depend on tiles")
+        lines.append(f"cause: {self.cause}")
+        return lines
 
 
 def tiles(

@@ -13,7 +13,7 @@ from cellrepro.comparison.mask_totals import MaskTotals, totals_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.label_notes import label_notes, no_cell_note
-from cellrepro.explanation.setting_meanings import value_text
+from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.images.size_factor import factor_text
 from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.words import amount, joined, short_digest, some
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from cellrepro.comparison.state_comparison import StateComparison
     from cellrepro.comparison.weight_comparison import WeightsComparison
     from cellrepro.comparison.weight_files import FileComparison
-    from cellrepro.explanation.recorded_settings import SettingOfBoth
-    from cellrepro.explanation.references import MaskReaders
+    from cellrepro.explanation.mask_files import MaskReaders
+    from cellrepro.explanation.settings_of_both import SettingOfBoth
 
 
 _MOST_NAMES = 4  # of tensors

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cellrepro.comparison.state_comparison import descriptions_of
+from cellrepro.comparison.file_content import PARTS, FileContent
+from cellrepro.comparison.generator_reading import GeneratorState
+from cellrepro.comparison.state_comparison import plain_text, shown
 from cellrepro.comparison.weight_reading import open_file
 from cellrepro.comparison.weight_tensors import Tensor, pieces, values
 from cellrepro.digests.digests import file_digest
 from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.explanation.description import Description
 from cellrepro.model.known_weights import OFFICIAL_NAMES, recognise
+from cellrepro.shown_text import short
 from cellrepro.store import checkpoints
-from cellrepro.words import joined
+from cellrepro.words import amount, joined, some
 
 _PARAMETERS_AT_A_TIME = 2**18
+_MOST_NAMES = 4
 
 
 def described_weights(path: Path) -> Description:
     """Describe a file of tensors: a network, a checkpoint with one, or one without a network."""
     content = open_file(path)
-    beside_network = dict(descriptions_of(content))
+    beside_network = dict(_beside_network(content))
     if not content.network:
         return Description(
             "tensors", digest=_digest_of(path), details=beside_network, note=content.why_no_network
@@ -113,3 +117,34 @@ def _obstacle(tensors: Iterable[Tensor], under: str, loads_as: str | None) -> st
             "off, and refuses the file; save it again under the names without it"
         )
     return None
+
+
+# -- beside the network ----------------------------------------------------------------------
+
+
+def _beside_network(content: FileContent) -> Iterator[tuple[str, str]]:
+    """Say what lies beside the network of a checkpoint."""
+    for part in PARTS:
+        clauses = []
+        tensors = content.tensors.get(part, {})
+        if tensors:
+            n = sum(tensor.n for tensor in tensors.values())
+            kinds = dict.fromkeys(name.rpartition(".")[2] for name in tensors)
+            names = some([short(kind) for kind in kinds], _MOST_NAMES)
+            clauses.append(f"{amount(len(tensors), 'tensor')} ({names}), {amount(n, 'number')}")
+        values = content.values.get(part, {})
+        if values:
+            texts = [f"{short(name)} {plain_text(shown(value))}" for name, value in values.items()]
+            clauses.append(some(texts, _MOST_NAMES))
+        if clauses:
+            yield part, "; ".join(clauses)
+    if content.generators:
+        states = [_generator_in_words(state) for state in content.generators.values()]
+        yield "generators", some(states, 2 * _MOST_NAMES)
+
+
+def _generator_in_words(state: GeneratorState) -> str:
+    """A generator, with its seed where that shows, and whether anything was drawn since."""
+    seed = "" if state.seed is None else f"seed {state.seed}"
+    detail = state.freshness or seed
+    return f"{state.kind} ({detail})" if detail else state.kind

@@ -9,10 +9,9 @@ import numpy as np
 from scipy.ndimage import find_objects
 
 from cellrepro.comparison.label_numbers import canonical
+from cellrepro.comparison.object_matching import Integers, unmatched_cells
 from cellrepro.errors import BadInput
 from cellrepro.explanation.tile_lines import tiles_along
-from cellrepro.explanation.unmatched_cells import unmatched_cells
-from cellrepro.images.integer_images import Integers
 from cellrepro.model.window import Window
 from cellrepro.spec.segmentation_settings import Settings
 

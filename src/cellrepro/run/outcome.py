@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cellrepro.comparison.verdicts import EqualRepeats, Judgement, Verdict
+from cellrepro.comparison.judgement import EqualRepeats, Judgement
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
 from cellrepro.store.manifest import Manifest

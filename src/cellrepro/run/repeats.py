@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cellrepro.comparison.verdicts import judge
+from cellrepro.comparison.judgement import judge
 from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.errors import BadInput, whole
 from cellrepro.process.calling import in_child, in_this_process

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from cellrepro.comparison.verdicts import judge
+from cellrepro.comparison.judgement import judge
 from cellrepro.progress import print_note
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.outcome import Outcome

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from cellrepro.comparison.run_names import Names, place_of
-from cellrepro.comparison.verdicts import Verdict, judge
+from cellrepro.comparison.judgement import judge
+from cellrepro.comparison.place_fields import place_of
+from cellrepro.comparison.run_names import Names
+from cellrepro.comparison.verdicts import Verdict
 
 if TYPE_CHECKING:
     from cellrepro.store.stored_run import Repeat, Run

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from cellrepro.comparison.verdicts import EqualRepeats, Verdict, judge
+from cellrepro.comparison.judgement import EqualRepeats, judge
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.results import Result
 from cellrepro.spec import defaults

@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cellrepro.determinism.mode_names import Mode
-from cellrepro.explanation.sensitivity import sensitivity_of
-from cellrepro.explanation.sensitivity_result import Sensitivity
+from cellrepro.explanation.sensitivity import Sensitivity, sensitivity_of
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.spec import defaults
 from cellrepro.store.whole_files import refuse_existing, whole_file

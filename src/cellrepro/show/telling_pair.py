@@ -9,7 +9,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from cellrepro.comparison.run_names import Names, place_of
+from cellrepro.comparison.place_fields import place_of
+from cellrepro.comparison.run_names import Names
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.show.which_runs import with_objects

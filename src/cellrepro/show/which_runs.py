@@ -1,4 +1,7 @@
-"""The stored runs that a notebook looks at when its reader names none."""
+"""The stored runs that a notebook looks at when its reader names none.
+
+Runs answer one *question* where they differ in nothing but seeds, profile and mode.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
-from cellrepro.comparison.run_names import Names, place_of, sort_key
+from cellrepro.comparison.place_fields import place_of, sort_key
+from cellrepro.comparison.run_names import Names
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.model.weight_sources import find_model

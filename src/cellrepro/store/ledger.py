@@ -16,21 +16,10 @@ LEDGER = "ledger.parquet"
 OPERATIONS = "ledger-ops.parquet"
 DRAWS = "ledger-draws.parquet"
 
-STAGES = (
-    "environment",
-    "spec",
-    "data",
-    "weights-init",
-    "rng",  # from here to the weights, once in every step
-    "batch",
-    "forward",
-    "loss",
-    "backward",
-    "update",
-    "weights",
-    "flows",
-    "masks",
-)
+BEFORE_TRAINING = ("environment", "spec", "data", "weights-init")
+IN_EVERY_STEP = ("rng", "batch", "forward", "loss", "backward", "update", "weights")
+AFTER_TRAINING = ("flows", "masks")
+STAGES = (*BEFORE_TRAINING, *IN_EVERY_STEP, *AFTER_TRAINING)
 """Stages in the order in which a training passes them."""
 
 SEGMENTATION_STAGES = (

@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from cellrepro.comparison.verdicts import Judgement, judge
+from cellrepro.comparison.judgement import Judgement, judge
 from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bioimageio import measured_words
 from cellrepro.exchange.bioimageio.credits import Credits

@@ -17,6 +17,8 @@ _MODULES = (
     "explorer_files.js",
     "explorer_parts.js",
     "explorer_cells.js",
+    "explorer_labels.js",
+    "explorer_readout.js",
     "explorer_listening.js",
     "explorer.js",
 )

@@ -11,15 +11,13 @@ from cellrepro.determinism.known_operations import base_name
 from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.divergence.judgements import OF_STAGE
 from cellrepro.show.figures.style import SERIES
-from cellrepro.store.ledger import STAGES
+from cellrepro.store.ledger import AFTER_TRAINING, BEFORE_TRAINING, STAGES
 from cellrepro.words import grouped
 
 if TYPE_CHECKING:
     from cellrepro.comparison.ledger_diff import Difference
     from cellrepro.trace.operation_ledger import OperationRow
 
-_BEFORE = STAGES[:4]
-_AFTER = STAGES[11:]
 EQUAL = "#D9EEF9"
 """Colour of what agrees."""
 DIFFERENT = SERIES[0]
@@ -44,9 +42,11 @@ def operation(row: OperationRow) -> str:
 
 def when_they_differ(difference: FirstDifference | Difference) -> int | Literal["before", "after"]:
     """The step at which two runs differ, or that it is before or after the training."""
-    if difference.stage in _AFTER or (difference.step is None and difference.stage == "weights"):
+    if difference.stage in AFTER_TRAINING or (
+        difference.step is None and difference.stage == "weights"
+    ):
         return "after"
-    if difference.step is None or difference.stage in _BEFORE:
+    if difference.step is None or difference.stage in BEFORE_TRAINING:
         return "before"
     return difference.step
 

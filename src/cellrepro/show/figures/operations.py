@@ -144,8 +144,8 @@ def _named(
     alignment: Alignment, difference: FirstDifference | None, differing: Mapping[int, float]
 ) -> OperationRow | None:
     """Find A's row of the operation at which they diverge: of several the first that differs."""
-    if difference is None or difference.operation is None:
+    if difference is None or difference.op is None:
         return None
     rows = [*(a for a, _ in alignment.pairs), *alignment.only_a]
-    matching = [row for row in rows if difference.operation.is_at(row)]
+    matching = [row for row in rows if difference.is_made_by(row)]
     return min(matching, key=lambda row: (row.index not in differing, row.index), default=None)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from cellrepro.comparison.run_names import Names, place_of
+from cellrepro.comparison.place_fields import place_of
+from cellrepro.comparison.run_names import Names
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import MARKERS, SERIES, Picture
 from cellrepro.words import amount, span

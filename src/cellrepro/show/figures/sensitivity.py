@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cellrepro.comparison.object_changes import ObjectKind
-from cellrepro.explanation.sensitivity_result import Sensitivity
+from cellrepro.explanation.sensitivity import Sensitivity
 from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
-from cellrepro.spec.field_words import setting_in_words
 from cellrepro.words import amount, share_text, some
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from cellrepro.explanation.sensitivity_result import Example, Variant
+    from cellrepro.explanation.variations import Example, Variant
 
 _MOST_BARS = 14
 
@@ -54,8 +53,8 @@ def setting_bars(sensitivity: Sensitivity) -> Picture:
 
 def _draw_bars(axes: Axes, variants: Sequence[Variant], usual_ap50: float | None) -> None:
     shares = np.array([100 * variant.changed for variant in variants])
-    lows = np.array([_low(variant) for variant in variants])
-    highs = np.array([_high(variant) for variant in variants])
+    intervals = [variant.interval or 2 * (variant.changed,) for variant in variants]
+    lows, highs = 100 * np.array(intervals).T
     bars = axes.barh(
         range(len(variants)),
         shares,
@@ -72,40 +71,19 @@ def _draw_bars(axes: Axes, variants: Sequence[Variant], usual_ap50: float | None
     style.label_axes(axes, x="cells that change, %")
 
 
-def _low(variant: Variant) -> float:
-    """Lower end of its interval, in per cent; where there is none, its share."""
-    return 100 * (variant.interval[0] if variant.interval else variant.changed)
-
-
-def _high(variant: Variant) -> float:
-    """Upper end of its interval, in per cent; where there is none, its share."""
-    return 100 * (variant.interval[1] if variant.interval else variant.changed)
-
-
 def _caption(sensitivity: Sensitivity, cells: str) -> str:
     caption = (
         "A cell is changed if the other masks have none that overlaps it by half (IoU 0.5), among "
         f"the cells of both, the usual and the other; {cells} with the usual settings. Black "
-        f"lines: 95 % intervals {_interval_kind(sensitivity)}. Lost, gained, split, merged, and "
+        f"lines: 95 % intervals {sensitivity.interval_kind}. Lost, gained, split, merged, and "
         "shifted or reshaped are counted as `compare` does: a cell that is shifted or reshaped is "
         "changed only where it overlaps its counterpart by less than half."
     )
     if sensitivity.ap50 is not None:
         caption += f" AP@0.5 with the usual settings is {sensitivity.ap50:.2f}."
-    idle = [variant.setting for variant in sensitivity.settings if not variant.ppm]
-    if idle:
-        caption += f" No pixel changes with {some(idle, len(idle))}."
+    if sensitivity.idle:
+        caption += f" No pixel changes with {some(sensitivity.idle, len(sensitivity.idle))}."
     return caption
-
-
-def _interval_kind(sensitivity: Sensitivity) -> str:
-    if any(variant.interval_over == "images" for variant in sensitivity.settings):
-        return "over images (bootstrap)"
-    return "over cells (binomial, since images are fewer than three)"
-
-
-def _setting(changed: Variant | Example) -> str:
-    return setting_in_words(f"settings.{changed.name}", changed.value)
 
 
 def _beside(variant: Variant, usual_ap50: float | None) -> str:
@@ -120,9 +98,8 @@ def _beside(variant: Variant, usual_ap50: float | None) -> str:
 
 def setting_picture(example: Example) -> Picture:
     """Draw what one setting does to the image that it changes most."""
-    setting = _setting(example)
     picture = difference(
-        example.pixels, example.usual, example.masks, name_a="usual", name_b=setting
+        example.pixels, example.usual, example.masks, name_a="usual", name_b=example.setting
     )
     share = share_text(example.share)
-    return picture.described(f"{example.image} with {setting}: {share} of its cells change")
+    return picture.described(f"{example.image} with {example.setting}: {share} of its cells change")

@@ -14,7 +14,7 @@ from cellrepro.comparison.within_spread import FEWEST_SEEDS
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
-from cellrepro.show.verdict_marks import VERDICT_COLOURS
+from cellrepro.show.shown_verdicts import VERDICT_COLOURS
 from cellrepro.words import amount, share_text, span
 
 if TYPE_CHECKING:

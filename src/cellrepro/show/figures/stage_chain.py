@@ -14,7 +14,13 @@ from cellrepro.divergence.result import Divergence
 from cellrepro.show.figures import style
 from cellrepro.show.figures.first_difference import DIFFERENT, EQUAL, FIRST, headline
 from cellrepro.show.figures.style import GREY, WIDTH, Picture
-from cellrepro.store.ledger import SEGMENTATION_STAGES, STAGES
+from cellrepro.store.ledger import (
+    AFTER_TRAINING,
+    BEFORE_TRAINING,
+    IN_EVERY_STEP,
+    SEGMENTATION_STAGES,
+    STAGES,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,9 +28,9 @@ if TYPE_CHECKING:
 
 _GROUPS = {
     STAGES: (
-        (4, "before training"),
-        (7, "in every training step"),
-        (2, "after training"),
+        (len(BEFORE_TRAINING), "before training"),
+        (len(IN_EVERY_STEP), "in every training step"),
+        (len(AFTER_TRAINING), "after training"),
     ),
     SEGMENTATION_STAGES: (
         (3, "before the images"),

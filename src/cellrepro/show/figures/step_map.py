@@ -21,7 +21,7 @@ from cellrepro.show.figures.first_difference import (
     when_they_differ,
 )
 from cellrepro.show.figures.style import Picture
-from cellrepro.store.ledger import STAGES
+from cellrepro.store.ledger import AFTER_TRAINING, BEFORE_TRAINING, IN_EVERY_STEP, STAGES
 from cellrepro.words import amount, grouped
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
 
+_BEFORE = (*BEFORE_TRAINING, "rng")
+_AFTER = ("weights", *AFTER_TRAINING)
+"""Generators are recorded before the first step, too, and weights after the last."""
 _MOST_COLUMNS = 100
 """Steps that get a column each."""
 _LEAST_FRAME = 0.012
@@ -99,9 +102,13 @@ class _StepMap:
         n_steps = min(ledgers.n_steps)
         steps_a_field = max(1, -(-n_steps // _MOST_COLUMNS))
         fields = np.full((len(STAGES), -(-n_steps // steps_a_field) + 2), np.nan)
-        fields[:5, 0] = 0
-        fields[4:11, 1:-1] = 0
-        fields[10:, -1] = 0
+        for row, stage in enumerate(STAGES):
+            if stage in _BEFORE:
+                fields[row, 0] = 0
+            if stage in IN_EVERY_STEP:
+                fields[row, 1:-1] = 0
+            if stage in _AFTER:
+                fields[row, -1] = 0
         whole = cls(n_steps, steps_a_field, fields)
         for difference in ledgers.differences:
             whole.mark(difference, 1)

@@ -10,14 +10,9 @@ import numpy as np
 
 from cellrepro.errors import BadInput
 from cellrepro.explanation import compare_files
-from cellrepro.explanation.recorded_settings import SettingOfBoth
-from cellrepro.explanation.references import (
-    MaskReaders,
-    image_name,
-    kind_in_words,
-    masks_of,
-    reference_kind,
-)
+from cellrepro.explanation.mask_files import MaskReaders, image_name
+from cellrepro.explanation.references import kind_in_words, masks_of, reference_kind
+from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.two_results import Comparison
 from cellrepro.images.size_factor import factor_text
 from cellrepro.spec import defaults

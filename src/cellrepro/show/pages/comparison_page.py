@@ -10,14 +10,9 @@ import numpy as np
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange, ObjectKind
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.explanation.recorded_settings import (
-    NOT_OF_CELLS,
-    NOT_RECORDED,
-    SettingOfBoth,
-    is_missing,
-    tell_settings,
-)
-from cellrepro.explanation.setting_meanings import difference_text, setting_meaning, setting_text
+from cellrepro.explanation.recorded_settings import NOT_OF_CELLS, tell_settings
+from cellrepro.explanation.setting_meanings import difference_text, setting_meaning
+from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_text
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
@@ -176,7 +171,7 @@ def _setting_row(setting: SettingOfBoth) -> SettingRow:
 
 
 def _setting_value(value: object) -> SettingValue:
-    text = setting_text(value, missing=NOT_RECORDED)
+    text = setting_text(value)
     return SettingValue(text, is_recorded=not is_missing(value))
 
 

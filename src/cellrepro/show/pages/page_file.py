@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from cellrepro.errors import BadInput
-from cellrepro.show.verdict_marks import VERDICT_COLOURS, VERDICT_SIGNS
+from cellrepro.show.shown_verdicts import VERDICT_COLOURS, VERDICT_SIGNS
 from cellrepro.store.whole_files import refuse_existing, write_whole
 from cellrepro.version import __version__
 from cellrepro.words import grouped, ppm_text, share_text

@@ -9,23 +9,25 @@ from pathlib import Path
 
 from cellrepro.comparison.five_steps import GRID, Step, protocol
 from cellrepro.comparison.object_changes import ObjectKind
-from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.pages.mask_pictures import counts_text
 from cellrepro.show.pages.page_file import rendered
 from cellrepro.show.pages.parts import MOST_ROWS
 from cellrepro.show.report import (
+    section_agreement,
     section_cells,
     section_cost,
     section_environment,
     section_equality,
     section_receipts,
     section_spread,
+    section_training,
     section_truth,
     section_warnings,
     section_weights,
     section_worst,
 )
 from cellrepro.show.report.summary import PLACES, Chapter, Summary
+from cellrepro.show.shown_verdicts import SHOWN
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 
@@ -41,9 +43,11 @@ class ChapterView:
     spread: section_spread.Captioned | None
     steps: Sequence[Step]
     axes: Sequence[section_cells.AxisSection]
-    agreement: section_spread.AgreementSection | None
+    agreement: section_agreement.AgreementSection | None
     truth: section_truth.TruthSection | None
     weights: section_weights.WeightsSection | None
+    training: section_training.TrainingSection | None
+    """None where the store has no weights of these runs."""
     cost: section_cost.CostSection
 
     @classmethod
@@ -51,15 +55,17 @@ class ChapterView:
         """Make the sections of a chapter; the worst image of the whole page is drawn elsewhere."""
         equality = section_equality.Equality(chapter)
         axes = chapter.spread.axes
+        weights = section_weights.weights_section(chapter, equality)
         return cls(
             chapter=chapter,
             equality=equality,
             spread=section_spread.spread_figure(chapter),
             steps=protocol(chapter.spread),
             axes=[section_cells.axis_section(chapter, axis, worst) for axis in axes],
-            agreement=section_spread.agreement_section(chapter),
+            agreement=section_agreement.agreement_section(chapter),
             truth=section_truth.truth_section(chapter),
-            weights=section_weights.weights_section(chapter, equality),
+            weights=weights,
+            training=None if weights is None else section_training.training_section(chapter),
             cost=section_cost.cost_section(chapter),
         )
 
@@ -84,7 +90,7 @@ def report_page(store: Store, summary: Summary, folder: str | None) -> str:
         kinds=tuple(ObjectKind),
         counts_text=counts_text,
         axis_verdict=section_spread.axis_verdict,
-        verdicts=tuple(Verdict),
+        verdicts=SHOWN,
         places=PLACES,
         grid=GRID,
         most=MOST_ROWS,

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cellrepro.comparison.run_names import place_of
+from cellrepro.comparison.place_fields import place_of
 from cellrepro.show.figures.rates import rates_by_size
 from cellrepro.show.inference_rates import inference_rates
 from cellrepro.show.pages.parts import Figure, Table, TableFile, figure, table, table_file

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cellrepro.comparison.run_names import place_of
+from cellrepro.comparison.place_fields import place_of
 from cellrepro.show.pages.parts import Cell, Table, TableFile, table, table_file
 from cellrepro.show.report.summary import OF_MACHINE, Chapter
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS

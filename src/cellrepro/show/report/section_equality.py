@@ -9,8 +9,8 @@ from functools import cached_property
 from itertools import count, product
 from string import ascii_uppercase
 
+from cellrepro.comparison.place_fields import sort_key, value_in_words
 from cellrepro.comparison.portable_promise import promised_alike
-from cellrepro.comparison.run_names import sort_key, value_in_words
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.digests.digests import value_digest
 from cellrepro.show.pages.parts import TableFile, table_file, which

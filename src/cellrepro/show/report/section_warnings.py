@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cellrepro.comparison.run_names import sort_key
+from cellrepro.comparison.place_fields import sort_key
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.show.pages.parts import which
 from cellrepro.show.report.summary import Chapter

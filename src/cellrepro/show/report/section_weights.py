@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.comparison.run_names import place_of
+from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
 from cellrepro.comparison.weight_distributions import difference_distributions
 from cellrepro.comparison.weight_similarity import Similarity, layers_by_distance, similarity
 from cellrepro.comparison.weight_statistics import WeightStatistics
-from cellrepro.show.figures import training, weights
+from cellrepro.show.figures import weights
 from cellrepro.show.pages.parts import Cell, Figure, Table, figure, table, table_file
 from cellrepro.show.report.section_equality import Equality
 from cellrepro.show.report.summary import Chapter
@@ -24,7 +24,6 @@ from cellrepro.store.stored_run import Repeat
 _MOST_NETWORKS = 12
 _MOST_WORK = 1.5e9  # parameters times pairs of networks: seconds, not hours
 _MOST_OVERLAID = 4
-_MOST_CURVES = 6
 
 
 @dataclass(frozen=True)
@@ -64,12 +63,6 @@ class Distant:
 
 
 @dataclass(frozen=True)
-class _Curves:
-    n_runs: int
-    figure: Figure
-
-
-@dataclass(frozen=True)
 class WeightsSection:
     """Distances of every two of some networks, and the two most distant."""
 
@@ -86,8 +79,6 @@ class WeightsSection:
     """None where no two networks are apart."""
     n_overlaid: int
     distributions: Figure
-    curves: Figure
-    n_curves: int
 
 
 def weights_section(chapter: Chapter, equality: Equality) -> WeightsSection | None:
@@ -102,7 +93,6 @@ def weights_section(chapter: Chapter, equality: Equality) -> WeightsSection | No
     distant = _distant(chapter, distances, chosen)
     overlaid = [distant.base, *distant.others] if distant else chosen[:_MOST_OVERLAID]
     drawn = weights.weight_histograms({network.name: network.path for network in overlaid})
-    curves = _curves(chapter)
     return WeightsSection(
         networks=networks,
         chosen=chosen,
@@ -114,8 +104,6 @@ def weights_section(chapter: Chapter, equality: Equality) -> WeightsSection | No
         distant=distant,
         n_overlaid=len(overlaid),
         distributions=figure(drawn),
-        curves=curves.figure,
-        n_curves=curves.n_runs,
     )
 
 
@@ -248,38 +236,3 @@ def _distant(
         pair=(base, farthest),
         comparison=compare_weights(base.path, farthest.path),
     )
-
-
-# -- training ------------------------------------------------------------------------------
-
-
-def _curves(chapter: Chapter) -> _Curves:
-    """Draw the runs of at most `_MOST_CURVES` different courses."""
-    courses: dict[str, list[Repeat]] = defaultdict(list)
-    for repeat in chapter.repeats:
-        if repeat.manifest.training is not None:
-            courses[repeat.manifest.training.model_dump_json()].append(repeat)
-    shown = list(courses.values())[:_MOST_CURVES]
-    drawn_runs = [repeat for course in shown for repeat in course]
-    rows = [row for repeat in drawn_runs for row in _rows_of_training(repeat)]
-    names = [chapter.names.of_repeat(repeat) for repeat in drawn_runs]
-    drawn = training.training_curves(drawn_runs, labels=names)
-    return _Curves(len(drawn_runs), figure(drawn, table_file(f"training-{chapter.data}", rows)))
-
-
-def _rows_of_training(repeat: Repeat) -> list[dict[str, object]]:
-    """Make the rows of the CSV file, one for every epoch."""
-    course = repeat.manifest.training
-    if course is None:
-        return []
-    epochs = zip(course.train_losses, course.learning_rates, strict=False)
-    return [
-        {
-            "run": repeat.name,
-            "epoch": epoch,
-            "loss": loss,
-            "learning_rate": rate,
-            "ap50": repeat.manifest.ap50_by_epoch.get(epoch),
-        }
-        for epoch, (loss, rate) in enumerate(epochs, start=1)
-    ]

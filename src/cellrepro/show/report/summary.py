@@ -12,12 +12,15 @@ from functools import cached_property
 
 from pydantic import ValidationError
 
+from cellrepro.comparison.judgement import Judgement, judge
 from cellrepro.comparison.measured_axis import Axis
-from cellrepro.comparison.run_names import Names, place_of, value_in_words
+from cellrepro.comparison.place_fields import place_of, value_in_words
+from cellrepro.comparison.run_names import Names
 from cellrepro.comparison.seed_spread import Spread, measure_spread
 from cellrepro.comparison.spread_axes import AXES, OBSERVING
-from cellrepro.comparison.verdicts import Judgement, Verdict, judge
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, Damaged
+from cellrepro.show.shown_verdicts import SHOWN
 from cellrepro.spec.spec import PARAMETERS, Spec
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.store import Store
@@ -31,7 +34,7 @@ OF_MACHINE = ("machine", "version", "place")
 """The facts in a run's name that are about its machine."""
 
 _OUTCOMES: dict[Verdict | None, str] = {
-    **{verdict: verdict.shown.of_runs for verdict in Verdict},
+    **{verdict: shown.of_runs for verdict, shown in SHOWN.items()},
     None: "had nothing to be compared with",
 }
 

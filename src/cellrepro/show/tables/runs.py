@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from cellrepro.comparison.run_names import Names, place_of
+from cellrepro.comparison.place_fields import place_of
+from cellrepro.comparison.run_names import Names
 from cellrepro.show.tables.frames import frame
 from cellrepro.words import grouped, span
 

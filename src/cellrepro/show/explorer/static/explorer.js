@@ -7,6 +7,8 @@
 //   explorer_files.js      downloads
 //   explorer_parts.js      the elements of the page
 //   explorer_cells.js      cells, their stories and the list of them
+//   explorer_labels.js     names, numbers and switches around the picture
+//   explorer_readout.js    what a pixel holds
 //   explorer_listening.js  clicks, drags and keys
 //   explorer.js            this file: the state, and what changes it
 //
@@ -27,6 +29,8 @@ class Explorer {
     this.style = model.get("drawing");
     this.heightCss = model.get("height");
     this.drawing = new Drawing(this);
+    this.labels = new Labels(this);
+    this.readout = new Readout(this);
     this.view = WHOLE_IMAGE;
     this.mode = "outlines";
     this.shown = { image: true, truth: false, patterns: true }; // by the names of check boxes
@@ -37,7 +41,6 @@ class Explorer {
     this.blink = { side: "a", playing: !isCalm, perSecond: 1 };
     this.kindsListed = new Set(["lost", "gained", "split", "merged", "moved"]);
     this.chosen = -1; // number of a change
-    this.cursor = undefined; // row and column that are read by keyboard
     this.wanted = undefined; // choice that the kernel has not answered yet
     this.ahead = undefined; // scene that is shown before the kernel has answered
     this.loads = 0; // under way
@@ -186,115 +189,19 @@ class Explorer {
     this.parts.message.hidden = !text;
     this.parts.root.dataset.problem = text;
     if (!text || !this.scene) return;
-    this.showChoice(); // what could not be shown is not chosen
-    this.showPlaneSlider();
+    this.labels.showChoice(); // what could not be shown is not chosen
+    this.labels.showPlaneSlider();
   }
 
-  // Put names, numbers and switches of the scene where they belong.
   showScene() {
     const { scene } = this;
-    this.parts.line.textContent = unbroken(scene.line);
-    this.showNames();
-    this.showAmounts();
-    this.showImageRow();
-    this.showTruthRow();
-    this.showAgreementButton();
-    this.showPlaneSlider();
-    this.describeCanvas();
-    this.showChoice();
+    this.labels.show();
     if (this.storyShown === scene.planes.story) return; // another plane of the same stack
     this.storyShown = scene.planes.story;
     this.showKinds();
     this.indexStory();
     this.fillList();
     this.showStory();
-  }
-
-  showNames() {
-    const { parts, names } = this;
-    const { short } = this.scene;
-    parts.names.only_a.textContent = `only ${short.a}`;
-    parts.names.only_b.textContent = `only ${short.b}`;
-    for (const side of ["a", "b"]) {
-      const name = names[side];
-      const letter = side.toUpperCase();
-      const full = name === letter ? name : `${letter}  ${name}`;
-      parts.names[side].textContent = parts.selects[side] ? letter : full; // once is enough
-      parts.rows[side].title = full;
-      parts[`tag${letter}`].textContent = full;
-      parts.heads[side].textContent = short[side];
-    }
-  }
-
-  showAmounts() {
-    const { amounts } = this.parts;
-    const { counts, n_objects: nObjects } = this.scene;
-    for (const area of AREAS) amounts[area].textContent = `${grouped(counts[area])} px`;
-    for (const side of ["a", "b"]) {
-      const n = nObjects[side];
-      amounts[side].textContent = `${grouped(n)} ${n === 1 ? "cell" : "cells"}`;
-    }
-  }
-
-  // Masks can be looked at without their image.
-  showImageRow() {
-    const { parts, scene } = this;
-    parts.rows.image.hidden = !scene.has_image;
-    parts.reads.value.hidden = !scene.has_image;
-    parts.contrast.textContent = scene.has_image
-      ? contrastText(this.imagePlane, Object.keys(this.channels()))
-      : "";
-  }
-
-  // Where the truth is A or B, its outline is that of A or B.
-  showTruthRow() {
-    const { parts, scene } = this;
-    const hasTruth = "truth" in scene.planes && scene.truth_is === "";
-    parts.rows.truth.hidden = !hasTruth;
-    parts.reads.truth.hidden = !hasTruth;
-    if (!hasTruth) this.shown.truth = false;
-  }
-
-  showAgreementButton() {
-    const { agreement } = this.parts.buttons;
-    const hasVotes = this.scene.planes.cells !== undefined;
-    agreement.disabled = !hasVotes;
-    agreement.title = hasVotes ? "How many of all runs agree (5)" : "Needs three or more runs";
-  }
-
-  showPlaneSlider() {
-    const { parts } = this;
-    const { z, n_planes: n } = this.scene;
-    parts.zRow.hidden = n < 2;
-    parts.z.max = String(n - 1);
-    parts.z.value = String(z);
-    parts.zText.textContent = `${z + 1} of ${n}`;
-  }
-
-  describeCanvas() {
-    const { names, scene } = this;
-    this.parts.canvas.setAttribute(
-      "aria-label",
-      `Masks of ${names.a} and ${names.b} on ${names.image}. ${scene.line}. Arrow keys move, plus ` +
-        "and minus zoom, 0 shows everything, shift with arrows reads pixels, enter tells the " +
-        "story of a cell, n and p go through the changed cells, page up and page down through planes.",
-    );
-  }
-
-  showChoice() {
-    const { selects, previous, next } = this.parts;
-    const { scene } = this;
-    for (const [key, element] of Object.entries(selects)) {
-      element.value = String(scene[key]);
-      element.title = element.selectedOptions[0]?.text ?? ""; // whole, where the page is narrow
-      if (key === "view") continue;
-      [...element.options].forEach((option, i) => {
-        const otherSide = scene[key === "a" ? "b" : "a"];
-        option.disabled = i === otherSide || !scene.sides.includes(i);
-      });
-    }
-    if (previous) previous.disabled = scene.view === 0;
-    if (next) next.disabled = scene.view === this.model.get("images").length - 1;
   }
 
   // What was chosen last, whether or not the kernel has followed.
@@ -437,8 +344,8 @@ class Explorer {
 
   chooseChangeAtCursor() {
     const { scale, offsetX, offsetY } = this.view;
-    if (!this.cursor) this.moveCursor(0, 0);
-    const [row, column] = this.cursor;
+    if (!this.readout.cursor) this.readout.moveCursor(0, 0);
+    const [row, column] = this.readout.cursor;
     this.chooseChangeAt((column + 0.5) * scale + offsetX, (row + 0.5) * scale + offsetY);
   }
 
@@ -690,59 +597,6 @@ class Explorer {
     if (column < 0 || row < 0 || column >= this.columns || row >= this.rows) return undefined;
     return row * this.columns + column;
   }
-
-  readAt(x, y) {
-    const p = this.pixelAt(x, y);
-    if (p !== undefined) this.readPixel(p);
-  }
-
-  readPixel(p) {
-    const [row, column] = [Math.floor(p / this.columns), p % this.columns];
-    const label = (name) => {
-      const number = this.data[name][p];
-      return number ? `cell ${givenNumber(this.data.story, name, number)}` : "background";
-    };
-    const words = {
-      background: "background in both",
-      agree: "same object",
-      only_a: `only ${this.scene.short.a}`,
-      only_b: `only ${this.scene.short.b}`,
-      other_object: "cell in both, but a different object",
-    };
-    const name = CATEGORIES[this.data.categories[p]];
-    const { cells, root } = this.parts;
-    cells.pixel.textContent = `${row}, ${column}`;
-    cells.value.textContent = imageValue(this.data.image, this.imagePlane, p);
-    cells.a.textContent = label("a");
-    cells.b.textContent = label("b");
-    cells.truth.textContent = this.parts.reads.truth.hidden ? "" : label("truth");
-    const votes = this.mode === "agreement" && this.data[this.vote];
-    this.parts.reads.votes.hidden = !votes;
-    cells.votes.textContent = votes ? `${votes[p]} of ${this.nVotes}` : "";
-    cells.category.textContent = words[name];
-    cells.category.style.setProperty("--colour", this.style.colours[name] ?? "transparent");
-    const texts = Object.values(cells).map((cell) => cell.textContent);
-    root.dataset.readout = texts.filter((text) => text).join(" | ");
-  }
-
-  // Read one pixel on; the first step begins in the middle of what is seen.
-  moveCursor(down, right) {
-    const { width, height } = this.parts.canvas;
-    const middle = this.pixelAt(width / 2, height / 2);
-    const [row, column] = this.cursor ?? [Math.floor(middle / this.columns), middle % this.columns];
-    const to = (value, limit) => Math.min(limit - 1, Math.max(0, value));
-    const y = to(row + (this.cursor ? down : 0), this.rows);
-    const x = to(column + (this.cursor ? right : 0), this.columns);
-    this.cursor = [y, x];
-    const { scale, offsetX, offsetY } = this.view;
-    const [left, top] = [x * scale + offsetX, y * scale + offsetY];
-    if (left < 0 || top < 0 || left + scale > width || top + scale > height) {
-      this.moveView(this.view.zoom, offsetX + width / 2 - left, offsetY + height / 2 - top);
-    }
-    this.readPixel(y * this.columns + x);
-    this.redraw();
-  }
-
 }
 
 // Called once for every model; its views share what arrived.

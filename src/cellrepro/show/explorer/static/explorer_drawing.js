@@ -202,7 +202,8 @@ class Drawing {
 
   composite() {
     const { context } = this;
-    const { mode, curtain, blink, opacity, cursor, parts } = this.explorer;
+    const { mode, curtain, blink, opacity, parts } = this.explorer;
+    const { cursor } = this.explorer.readout;
     const { width, height } = this.canvas;
     context.globalAlpha = 1;
     context.fillStyle = "#000";

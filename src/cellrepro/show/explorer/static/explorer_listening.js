@@ -79,7 +79,7 @@ function listenToPointer(explorer, on) {
     canvas.setPointerCapture(event.pointerId);
     pointers.set(event.pointerId, canvasPosition(explorer, event));
     dragged = pointers.size > 1 ? Infinity : 0;
-    explorer.cursor = undefined;
+    explorer.readout.cursor = undefined;
   });
   on(canvas, "pointermove", (event) => {
     const now = canvasPosition(explorer, event);
@@ -97,12 +97,12 @@ function listenToPointer(explorer, on) {
       }
       pointers.set(event.pointerId, now);
     }
-    explorer.readAt(...now);
+    explorer.readout.readAt(...now);
   });
   on(canvas, "pointerup", (event) => {
     if (pointers.has(event.pointerId) && isClick()) {
       const position = canvasPosition(explorer, event);
-      explorer.readAt(...position);
+      explorer.readout.readAt(...position);
       explorer.chooseChangeAt(...position);
     }
     pointers.delete(event.pointerId);
@@ -121,7 +121,7 @@ function listenToWheel(explorer, on) {
     const steps = Math.min(3, Math.max(-3, event.deltaY / perStep));
     const position = canvasPosition(explorer, event);
     explorer.zoomBy(KEY_ZOOM ** -steps, ...position);
-    explorer.readAt(...position);
+    explorer.readout.readAt(...position);
   };
   on(explorer.parts.canvas, "wheel", zoom, { passive: false });
 }
@@ -142,10 +142,10 @@ function listenToKeys(explorer, on) {
 // Keys that are pressed with shift.
 function readingKeys(explorer) {
   return {
-    ArrowLeft: () => explorer.moveCursor(0, -1),
-    ArrowRight: () => explorer.moveCursor(0, 1),
-    ArrowUp: () => explorer.moveCursor(-1, 0),
-    ArrowDown: () => explorer.moveCursor(1, 0),
+    ArrowLeft: () => explorer.readout.moveCursor(0, -1),
+    ArrowRight: () => explorer.readout.moveCursor(0, 1),
+    ArrowUp: () => explorer.readout.moveCursor(-1, 0),
+    ArrowDown: () => explorer.readout.moveCursor(1, 0),
   };
 }
 
@@ -187,7 +187,7 @@ function keys(explorer) {
     x: () => explorer.swap(),
     Enter: () => explorer.chooseChangeAtCursor(),
     Escape: () => {
-      explorer.cursor = undefined;
+      explorer.readout.cursor = undefined;
       explorer.chooseChange(-1);
     },
   };

@@ -1,20 +1,17 @@
-"""Whether augmentation or a shuffling loader shows other images after one more draw."""
+"""Whether augmentation shows other images when its generator is not put back."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import ne
-from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from cellrepro.audits.one_epoch import few_images, one_epoch
 from cellrepro.audits.source_of_difference import Source
-from cellrepro.determinism.data_order import item_generator, loader_arguments
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.seeds import seed_everything
 from cellrepro.digests.digests import value_digest
@@ -24,6 +21,10 @@ from cellrepro.model.augmentation import augment
 from cellrepro.store.ledger import Ledger
 from cellrepro.trace.watches import StepWatch
 
+_Generator = Literal["Python", "NumPy", "PyTorch"]
+_GENERATORS: tuple[_Generator, ...] = get_args(_Generator)
+"""The global ones."""
+
 
 def augmentation(folder: ImageFolder) -> Source:
     """Try whether Cellpose's augmentation varies, and which generators it draws from."""
@@ -32,7 +33,7 @@ def augmentation(folder: ImageFolder) -> Source:
     with generators_kept():
         shown = _shown_again(prepared)
         drawn_from = [
-            name for name in _RESEEDS if _shown_after(prepared, reseeded=name) != shown.first
+            name for name in _GENERATORS if _shown_after(prepared, reseeded=name) != shown.first
         ]
         after_seed_1 = _epoch_batches(images, seed=1, data_seed="cellpose")
         after_seed_2 = _epoch_batches(images, seed=2, data_seed="cellpose")
@@ -55,20 +56,6 @@ def augmentation(folder: ImageFolder) -> Source:
     )
 
 
-_RESEEDS: dict[str, Callable[[int], object]] = {
-    "Python": random.seed,
-    "NumPy": np.random.seed,
-    "PyTorch": lambda seed: _torch().manual_seed(seed),
-}
-"""The global generators, and how one seeds each."""
-
-
-def _torch() -> ModuleType:
-    import torch
-
-    return torch
-
-
 @dataclass(frozen=True)
 class _Shown:
     """Digests of the same images, augmented three times."""
@@ -86,12 +73,25 @@ def _shown_again(prepared: Sequence[np.ndarray]) -> _Shown:
     return _Shown(first=first, going_on=going_on, again=_shown_after(prepared))
 
 
-def _shown_after(prepared: Sequence[np.ndarray], *, reseeded: str | None = None) -> str:
+def _shown_after(prepared: Sequence[np.ndarray], *, reseeded: _Generator | None = None) -> str:
     """Digest of the augmented images after seeding all generators alike, except perhaps one."""
     seed_everything(0, quiet=True)
     if reseeded is not None:
-        _RESEEDS[reseeded](1)
+        _reseed(reseeded)
     return _augmented(prepared)
+
+
+def _reseed(generator: _Generator) -> None:
+    """Seed one of the global generators otherwise than the rest."""
+    import torch
+
+    match generator:
+        case "Python":
+            random.seed(1)
+        case "NumPy":
+            np.random.seed(1)
+        case "PyTorch":
+            torch.manual_seed(1)
 
 
 def _augmented(prepared: Sequence[np.ndarray]) -> str:
@@ -110,66 +110,3 @@ def _epoch_batches(
     while not loop.finished:
         loop.step()
     return [row.digest for row in ledger.entries if row.stage == "batch" and row.name == "images"]
-
-
-def loader(folder: ImageFolder, *, workers: Sequence[int] = (0, 2)) -> Source:
-    """Try whether one more draw changes the order or the crops of a shuffling DataLoader."""
-    images = [image.image for image in folder.train]
-    passes: dict[_LoaderKind, list[_Pass]] = {}
-    with generators_kept():
-        for kind in get_args(_LoaderKind):
-            passes[kind] = [
-                _loaded(images, kind, n_workers, n_draws)
-                for n_workers in workers
-                for n_draws in (0, 1)
-            ]
-    n_orders = {kind: len({once.order for once in of_kind}) for kind, of_kind in passes.items()}
-    n_crops = {kind: len({once.crops for once in of_kind}) for kind, of_kind in passes.items()}
-    fact = (
-        f"distinct orders {n_orders['plain']} plain, {n_orders['loader_arguments']} with "
-        f"loader_arguments; distinct crops {n_crops['plain']} plain, "
-        f"{n_crops['loader_arguments']} with loader_arguments, {n_crops['item_generator']} with "
-        "item_generator"
-    )
-    n_passes = sum(map(len, passes.values()))
-    return Source(
-        name="loader",
-        moves=n_orders["plain"] > 1 or n_crops["plain"] > 1,
-        n_compared=len(images) * n_passes,
-        evidence=(fact,),
-    )
-
-
-_LoaderKind = Literal["plain", "loader_arguments", "item_generator"]
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """One pass of a loader: digests of the order of the images, and of their crops."""
-
-    order: str
-    crops: str
-
-
-def _loaded(images: list[np.ndarray], kind: _LoaderKind, n_workers: int, n_draws: int) -> _Pass:
-    """Load all images once, after some draws from the global generators."""
-    import torch
-
-    from cellrepro.trace.check_dataset import through_loader
-
-    seed_everything(0, quiet=True)
-    torch.rand(n_draws)
-    np.random.random_sample(n_draws)
-    options: dict[str, Any] = {}
-    if kind != "plain":
-        options.update(loader_arguments(0))
-    options["collate_fn"] = partial(_cropped, images, kind == "item_generator")
-    seen = through_loader(range(len(images)), n_workers, shuffle=True, **options)
-    order = [index for index, _ in seen]
-    return _Pass(order=value_digest(order), crops=value_digest(sorted(seen)))
-
-
-def _cropped(images: list[np.ndarray], by_item: bool, index: int) -> tuple[int, list[int]]:
-    """Index of an image, and the corner of its crop, drawn by the worker that loads it."""
-    draw: Any = item_generator(0, 0, index).random if by_item else np.random.random_sample
-    return index, [int(draw() * size / 2) for size in images[index].shape[:2]]

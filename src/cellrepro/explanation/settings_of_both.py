@@ -1,0 +1,122 @@
+"""What two results record, side by side, and how a table shows a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
+from cellrepro.explanation.recorded_settings import NOT_OF_CELLS, NOT_RECORDED, tell_settings
+from cellrepro.words import short_digest
+
+
+@dataclass(frozen=True)
+class SettingOfBoth:
+    """A setting, or something else that is recorded, as each of two results has it."""
+
+    name: str
+    """Cellpose's own name of it, or ``model``, ``precision``."""
+    a: object
+    """Its value in A; ``?`` where no file records it."""
+    b: object
+    """Its value in B."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether both record it, and not alike."""
+        return self.is_recorded_by_both and bool(self.a != self.b)
+
+    @property
+    def may_change_cells(self) -> bool:
+        """Whether it is more than a name, a path or a time."""
+        return self.name not in NOT_OF_CELLS
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether at least one of the two records it."""
+        return not (is_missing(self.a) and is_missing(self.b))
+
+    @property
+    def is_recorded_by_both(self) -> bool:
+        """Whether both record it."""
+        return not (is_missing(self.a) or is_missing(self.b))
+
+
+def side_by_side(a: Mapping[str, object], b: Mapping[str, object]) -> tuple[SettingOfBoth, ...]:
+    """Put what two results record beside each other, what differs first.
+
+    Every setting of Cellpose, and what else at least one of them records: first what both record
+    differently, then what one of them does not record, then what is the same, then what neither
+    records.
+
+    >>> table = side_by_side({"diameter": 42.4, "niter": None}, {"diameter": 30.0})
+    >>> table[:2]  # doctest: +NORMALIZE_WHITESPACE
+    (SettingOfBoth(name='diameter', a=42.4, b=30.0), SettingOfBoth(name='niter', a=None, b='?'))
+    """
+    from cellrepro.spec.segmentation_settings import NAMES
+
+    names = dict.fromkeys([MODEL, *NAMES, PRECISION, VERSION, *a, *b])
+    if MODEL not in a and MODEL not in b:
+        del names[MODEL]
+    return _sorted_table(names, a, b)
+
+
+def recorded_side_by_side(
+    a: Mapping[str, object], b: Mapping[str, object]
+) -> tuple[SettingOfBoth, ...]:
+    """Put beside each other what at least one of two results records, what differs first."""
+    if not tell_settings([*a, *b]):  # then the model of all settings need not be loaded
+        return _sorted_table(dict.fromkeys([*a, *b]), a, b)
+    return tuple(setting for setting in side_by_side(a, b) if setting.is_recorded)
+
+
+def _sorted_table(
+    names: Iterable[str], a: Mapping[str, object], b: Mapping[str, object]
+) -> tuple[SettingOfBoth, ...]:
+    table = [
+        SettingOfBoth(name, a.get(name, NOT_RECORDED), b.get(name, NOT_RECORDED)) for name in names
+    ]
+    return tuple(sorted(table, key=_urgency))
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value of a side stands for one that no file records."""
+    return isinstance(value, str) and value == NOT_RECORDED
+
+
+def _urgency(setting: SettingOfBoth) -> int:
+    """Rank in the table, from differing settings to what neither side records."""
+    if not setting.is_recorded:
+        return 4
+    if setting.differs:
+        return 0 if setting.may_change_cells else 1
+    return 3 if setting.is_recorded_by_both else 2
+
+
+# -- values in words --------------------------------------------------------------------------
+
+
+def value_text(value: object) -> str:
+    """Write a value without quotes, and Python's None as "none"."""
+    return "none" if value is None else str(value)
+
+
+def setting_text(value: object) -> str:
+    """Give a value as a table shows it.
+
+    >>> setting_text(42.400001525878906), setting_text(30.0), setting_text(None)
+    ('42.4', '30', 'none')
+    >>> setting_text((1.0, 99.0)), setting_text(True), setting_text("?")
+    ('1, 99', 'yes', 'not recorded')
+    """
+    if is_missing(value):
+        return "not recorded"
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(setting_text(each) for each in value) or "none"
+    return short_digest(str(value))

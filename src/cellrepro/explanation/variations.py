@@ -1,0 +1,218 @@
+"""What one setting at one value does to the cells of some images, beside the usual settings."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cellrepro.comparison.image_differences import ImageDifference
+from cellrepro.comparison.object_changes import ObjectKind
+from cellrepro.comparison.within_spread import FEWEST_IMAGES, draws
+from cellrepro.results import derived
+from cellrepro.spec.field_words import setting_in_words
+from cellrepro.spec.segmentation_settings import Settings
+from cellrepro.words import share_text
+
+IntervalOver = Literal["images", "cells"]
+"""Images (bootstrap), or cells (binomial) where there are fewer than three images."""
+
+_Z = 1.959963984540054  # standard deviations within which 95 % of a normal distribution lie
+
+
+@dataclass(frozen=True)
+class Variation:
+    """One setting at one value, beside the base settings."""
+
+    name: str
+    """The setting."""
+    value: Any
+    """The value that it was given."""
+
+    @property
+    def setting(self) -> str:
+        """The setting and its value in words."""
+        return setting_in_words(f"settings.{self.name}", self.value)
+
+    def applied_to(self, base: Settings) -> Settings:
+        """Change this one of the base settings."""
+        return base.replaced(**{self.name: self.value})
+
+
+@dataclass(frozen=True)
+class Variant(Variation):
+    """What one setting at one value does to the cells of all images."""
+
+    changed: float
+    """Share of both sides' cells without a counterpart at IoU 0.5."""
+    n_changed: int
+    """Number of these cells."""
+    n_cells: int
+    """Cells of both sides."""
+    interval: tuple[float, float] | None
+    """95 % interval of the share; None where there is no cell."""
+    interval_over: IntervalOver
+    """``images`` (bootstrap), or ``cells`` (binomial) where there are fewer than three images."""
+    kinds: Mapping[str, int]
+    """What became of the cells, by the word for it."""
+    n_objects: int
+    """Cells with this value."""
+    ppm: float
+    """Differing pixels per million."""
+    ap50: float | None
+    """Average precision at IoU 0.5, mean over images with a ground truth."""
+    image: str
+    """The image that changes most."""
+
+    @derived
+    def kept(self) -> int:
+        """Cells that were kept, as in ``kinds``."""
+        return self.kinds.get("kept", 0)
+
+    @derived
+    def moved(self) -> int:
+        """Cells that moved, as in ``kinds``."""
+        return self.kinds.get("moved", 0)
+
+    @derived
+    def lost(self) -> int:
+        """Cells that were lost, as in ``kinds``."""
+        return self.kinds.get("lost", 0)
+
+    @derived
+    def gained(self) -> int:
+        """Cells that were gained, as in ``kinds``."""
+        return self.kinds.get("gained", 0)
+
+    @derived
+    def split(self) -> int:
+        """Cells that were split, as in ``kinds``."""
+        return self.kinds.get("split", 0)
+
+    @derived
+    def merged(self) -> int:
+        """Cells that were merged, as in ``kinds``."""
+        return self.kinds.get("merged", 0)
+
+    def line(self, *, usual_ap50: float | None) -> str:
+        """Say how many cells it changes, and what became of them."""
+        changed = share_text(self.changed)
+        if self.interval is not None:
+            low, high = self.interval
+            changed += f"; {share_text(low)} to {share_text(high)}"
+        counts = {ObjectKind(kind).in_words: n for kind, n in self.kinds.items() if n}
+        kinds = ", ".join(f"{n} {kind}" for kind, n in counts.items())
+        scores = ""
+        if usual_ap50 is not None and self.ap50 is not None:
+            scores = f"; AP@0.5 {self.ap50:.3f} (usual {usual_ap50:.3f})"
+        return f"  {self.n_changed} of {self.n_cells} ({changed})  {self.setting}: {kinds}{scores}"
+
+
+@dataclass(frozen=True)
+class Example(Variation):
+    """The image that a setting changes most."""
+
+    image: str
+    pixels: np.ndarray = field(repr=False)
+    """(Y, X) or (Y, X, C)."""
+    usual: np.ndarray = field(repr=False)
+    """Masks, uint32 (Y, X), 0 is background."""
+    masks: np.ndarray = field(repr=False)
+    """The same with the setting varied."""
+    share: float = 0.0
+    """Share of its cells that changed."""
+
+
+class VariedImage(NamedTuple):
+    """One image under a variation."""
+
+    image: str
+    n_objects: int
+    ap50: float | None
+    """None where there is no truth."""
+    difference: ImageDifference
+    """From the image under the base settings."""
+
+
+def variant_of(variation: Variation, images: Sequence[VariedImage]) -> Variant:
+    """Sum up what a variation does to all images."""
+    differences = [varied.difference for varied in images]
+    n_changed = np.array([difference.n_unmatched for difference in differences])
+    n_cells = np.array([difference.n_objects for difference in differences])
+    interval = _share_interval(n_changed, n_cells)
+    kinds: Counter[str] = Counter()
+    for difference in differences:
+        kinds.update(difference.kinds)
+    n_differing = sum(difference.n_differing for difference in differences)
+    n_pixels = sum(difference.n_pixels for difference in differences)
+    worst = max(images, key=lambda varied: share_changed([varied.difference]))
+    return Variant(
+        name=variation.name,
+        value=variation.value,
+        changed=share_changed(differences),
+        n_changed=int(n_changed.sum()),
+        n_cells=int(n_cells.sum()),
+        interval=interval.limits,
+        interval_over=interval.over,
+        kinds=kinds,
+        n_objects=sum(varied.n_objects for varied in images),
+        ppm=1e6 * n_differing / n_pixels,
+        ap50=mean_score(varied.ap50 for varied in images),
+        image=worst.image,
+    )
+
+
+def mean_score(scores: Iterable[float | None]) -> float | None:
+    """The mean over the images that have a score, which is None or NaN of others."""
+    known = [score for score in scores if score is not None and not math.isnan(score)]
+    return float(np.mean(known)) if known else None
+
+
+def share_changed(differences: Iterable[ImageDifference]) -> float:
+    """The share of cells without a counterpart; 0 where there is no cell."""
+    over_images = list(differences)
+    n_changed = sum(difference.n_unmatched for difference in over_images)
+    n_cells = sum(difference.n_objects for difference in over_images)
+    return n_changed / max(1, n_cells)
+
+
+class _Interval(NamedTuple):
+    """A 95 % interval of a share."""
+
+    limits: tuple[float, float] | None
+    """None where there is no cell."""
+    over: IntervalOver
+
+
+def _share_interval(n_changed: ArrayLike, n_cells: ArrayLike) -> _Interval:
+    """The 95 % interval of the share of cells that changed.
+
+    From three images on it is a percentile bootstrap over images, as in `seed_spread`; from fewer,
+    Wilson's interval of a binomial share (1927), as if each cell were drawn by itself. That counts
+    half of both sides' cells, since a cell and its counterpart are one trial.
+    """
+    changed = np.asarray(n_changed, float)
+    cells = np.asarray(n_cells, float)
+    if np.count_nonzero(cells) >= FEWEST_IMAGES:
+        drawn = draws(len(cells), 0)
+        with np.errstate(invalid="ignore"):
+            low, high = np.nanquantile((drawn @ changed) / (drawn @ cells), (0.025, 0.975))
+        return _Interval((float(low), float(high)), "images")
+    n_trials = float(cells.sum()) / 2
+    if not n_trials:
+        return _Interval(None, "cells")
+    return _Interval(_wilson(float(changed.sum() / cells.sum()), n_trials), "cells")
+
+
+def _wilson(share: float, n: float) -> tuple[float, float]:
+    """Wilson's score interval of a share of n trials; exact at its ends."""
+    middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    reach = _Z / (1 + _Z**2 / n) * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+    low = max(0.0, middle - reach) if share else 0.0
+    high = min(1.0, middle + reach) if share < 1 else 1.0
+    return low, high

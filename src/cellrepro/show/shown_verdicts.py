@@ -1,0 +1,69 @@
+"""How pages and figures show each verdict: its meaning, a sign and a colour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cellrepro.comparison.verdicts import Verdict
+
+
+@dataclass(frozen=True)
+class ShownVerdict:
+    """How pages and figures show a verdict."""
+
+    meaning: str
+    """Its entry in the glossary."""
+    of_runs: str
+    """The sentence about runs that came out so; ``{of_these}`` of them in their masks, too."""
+    sign: str
+    """A mark for those who see no colours."""
+    colour: str
+    """A background on which black text is readable."""
+
+
+SHOWN: dict[Verdict, ShownVerdict] = {
+    Verdict.IDENTICAL: ShownVerdict(
+        meaning="equal to the last binary digit, also called bit-identical",
+        of_runs="came out bit-identical",
+        sign="=",
+        colour="#56B4E9",
+    ),
+    Verdict.SAME_OBJECTS: ShownVerdict(
+        meaning="the same outlines with different object numbers",
+        of_runs="found the same objects with different numbers",
+        sign="≅",
+        colour="#B3DDF5",
+    ),
+    Verdict.WITHIN_SPREAD: ShownVerdict(
+        meaning="different, by less than seeds make runs differ",
+        of_runs="came out different, by less than seeds make runs differ",
+        sign="≈",
+        colour="#F6D896",
+    ),
+    Verdict.DIFFERENT: ShownVerdict(
+        meaning="at least one pixel or one parameter differs",
+        of_runs="came out different ({of_these} in the masks)",
+        sign="≠",
+        colour="#E69F00",
+    ),
+    Verdict.VACUOUS: ShownVerdict(
+        meaning="nothing was trained or found, so equality would prove nothing",
+        of_runs="gave no proof",
+        sign="∅",
+        colour="#D9D9D9",
+    ),
+}
+
+VERDICT_SIGNS: dict[str, str] = {
+    **{verdict: shown.sign for verdict, shown in SHOWN.items()},
+    "failed": "×",
+    "no verdict": "?",
+}
+"""Also of what has no verdict."""
+
+VERDICT_COLOURS: dict[str, str] = {
+    **{verdict: shown.colour for verdict, shown in SHOWN.items()},
+    "failed": "#CC79A7",
+    "no verdict": "#F2F2F2",
+}
+"""Also of what has no verdict."""
