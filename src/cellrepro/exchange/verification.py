@@ -16,17 +16,12 @@ from cellrepro.exchange.bundle import BUNDLE_ENDING, read_bundle
 from cellrepro.exchange.problem import Problem, problem_lines
 from cellrepro.exchange.replay_request import ReplayRequest
 from cellrepro.exchange.selection import select_repeats
+from cellrepro.exchange.sent_check import check_bundle, check_export
 from cellrepro.exchange.signed.allowed_signers import read_allowed_signers
 from cellrepro.exchange.signed.signature_check import SignatureCheck
 from cellrepro.exchange.signed.signer import find_signer
-from cellrepro.exchange.target_check import (
-    Checking,
-    TargetFindings,
-    check_bundle,
-    check_export,
-    check_runs,
-    check_whole_store,
-)
+from cellrepro.exchange.stored_check import check_runs, check_whole_store
+from cellrepro.exchange.target_findings import Checking, TargetFindings
 from cellrepro.exchange.verified import VerifiedModel, VerifiedRepeat, worst_signature
 from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
