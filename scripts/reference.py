@@ -59,7 +59,7 @@ RECORDS: Mapping[str, Record] = {
     "Imported": Record("cellrepro.exchange.importing", "import"),
     "ImportedPassports": Record("cellrepro.exchange.passport_files", "import"),
     "ImportedRepeat": Record("cellrepro.exchange.importing", "A repeat of the file"),
-    "Verification": Record("cellrepro.exchange.verification", "verify"),
+    "Verification": Record("cellrepro.exchange.verification_result", "verify"),
     "SignatureCheck": Record("cellrepro.exchange.signed.signature_check", "A signature"),
     "VerifiedReceipt": Record("cellrepro.exchange.verified", "A receipt"),
     "PassportFile": Record("cellrepro.exchange.description", "describe a file of passports"),
