@@ -9,12 +9,14 @@ neither is somebody's own, and stays. How it is made stands in
 
 import os
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = Path(".venv")
 LOCK = Path("requirements.lock")
 PROJECT = Path("pyproject.toml")
+BEYOND_ANY_END = 1 << 30
 
 
 def main():
@@ -25,7 +27,7 @@ def main():
             f"{sys.version.split()[0]}; name another one: make PYTHON=python3.12 ..."
         )
     sys.path.append(str(ROOT / "src" / "cellrepro" / "process"))
-    from locked_environment import LockedEnvironment, SetUpFailed, held
+    from locked_environment import LockedEnvironment, SetUpFailed
 
     os.chdir(ROOT)
     environment = LockedEnvironment(VENV, LOCK, mark=".cellrepro-setup", again="make setup")
@@ -34,6 +36,33 @@ def main():
             make_ready(environment)
         except SetUpFailed as failure:
             sys.exit(str(failure))
+
+
+@contextmanager
+def held(path):
+    """Lock a file for the block; other processes wait here."""
+    with path.open("rb") as file:
+        if os.name == "nt":
+            hold_on_windows(file)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+def hold_on_windows(file):
+    """Lock a byte far beyond the end of a file, so that the file stays readable for everybody."""
+    import msvcrt
+
+    file.seek(BEYOND_ANY_END)
+    while True:
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+        except OSError:  # it gives up after ten seconds
+            continue
+        file.seek(0)
+        return
 
 
 def make_ready(environment):

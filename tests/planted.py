@@ -26,7 +26,7 @@ from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.child import Child
 from cellrepro.run.options import RecordingOptions, TrainingOptions
-from cellrepro.run.training_plan import plan_training
+from cellrepro.run.planning import plan_training
 from cellrepro.run.worker import make_repeat
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat

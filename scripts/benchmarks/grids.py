@@ -26,7 +26,7 @@ def grid(extent: Extent) -> Iterator[Figure]:
     """What a repeat of a grid takes beyond its training and masks, at the demo's size."""
     from cellrepro.grid.grid import run_grid
     from cellrepro.grid.points import read_grid
-    from cellrepro.images.public_sets import provide_data
+    from cellrepro.images.image_sets import provide_data
 
     n_repeats = extent.of(1, 3)
     with tempfile.TemporaryDirectory() as scratch:
@@ -78,7 +78,7 @@ def jobs(extent: Extent) -> Iterator[Figure]:
     """What a worker of a cluster is sent for one spec, in a small grid and in a large one."""
     from cellrepro.grid.job import Job
     from cellrepro.grid.points import read_grid
-    from cellrepro.images.public_sets import provide_data
+    from cellrepro.images.image_sets import provide_data
 
     n_few = 20
     n_many = extent.of(100, 1_000)
@@ -105,7 +105,7 @@ def jobs(extent: Extent) -> Iterator[Figure]:
 def many_specs(extent: Extent) -> Iterator[Figure]:
     """A grid of many specs: until it can start, and what its driver takes while they wait."""
     from cellrepro.grid.points import read_grid
-    from cellrepro.images.public_sets import write_benchmark
+    from cellrepro.images.image_sets import write_benchmark
 
     n_specs, n_images, size, seconds = extent.of((10, 1, 64, 0.5), (1000, 24, 512, 10.0))
     with tempfile.TemporaryDirectory() as scratch:

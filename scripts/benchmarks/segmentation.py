@@ -56,7 +56,7 @@ def _train(scratch: Path, *, size: int, epochs: int) -> _Trained:
 
     import cellrepro
     from cellrepro.images.folder import read_folder
-    from cellrepro.images.public_sets import write_benchmark
+    from cellrepro.images.image_sets import write_benchmark
     from cellrepro.model.network import build
     from cellrepro.model.weight_sources import find_model
 

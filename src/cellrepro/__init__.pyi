@@ -67,8 +67,8 @@ from .determinism.seeds import seeded as seeded
 
 # Is it still what it was, and can somebody else check it?
 from .exchange.bundle import read_bundle as read_bundle
-from .exchange.passport_export import export_passports as export_passports
-from .exchange.passport_import import import_passports as import_passports
+from .exchange.passport_files import export_passports as export_passports
+from .exchange.passport_files import import_passports as import_passports
 from .exchange.cellpose_file import export_cellpose_file as export_cellpose_file
 from .exchange.export import export_runs as export_runs
 from .exchange.importing import import_runs as import_runs
@@ -85,6 +85,6 @@ from .errors import BadInput as BadInput
 from .errors import CellreproError as CellreproError
 from .errors import NotPossibleHere as NotPossibleHere
 from .images.folder import read_folder as read_folder
-from .images.public_sets import provide_data as provide_data
+from .images.image_sets import provide_data as provide_data
 from .images.seg_file import read_seg as read_seg
 from .store.store import Store as Store

@@ -135,10 +135,10 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     },
     "Set up": {
         "setup": Command(
-            "exchange.lab_setup:set_up_lab", "Make the full lab in an environment of its own."
+            "process.lab_setup:set_up_lab", "Make the full lab in an environment of its own."
         ),
         "data": Command(
-            "images.public_sets:data", "Make the synthetic images, or fetch a public set."
+            "images.image_sets:data", "Make the synthetic images, or fetch a public set."
         ),
         "notebooks": Command(
             "grid.packaged_files:copy_packaged", "Copy out the notebooks and grids."

@@ -148,6 +148,15 @@ def short_digest(text: str) -> str:
     return f"{text[:12]}…" if _SHA_256.fullmatch(text) else text
 
 
+def cut(text: str, most: int) -> str:
+    """The text in at most that many letters, the last of which is an ellipsis where it was cut.
+
+    >>> cut("bytes", 5), cut("kilobytes", 5)
+    ('bytes', 'kilo…')
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def minutes(seconds: float) -> str:
     """A time to read, to the second, of more than an hour to the minute.
 

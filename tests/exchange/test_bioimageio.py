@@ -38,7 +38,7 @@ from cellrepro.exchange.bioimageio.packaged_run import (
     choose_tile,
     packaged_weights,
 )
-from cellrepro.exchange.bioimageio.readme import ReadmeFacts, readme_text
+from cellrepro.exchange.bioimageio.readme import readme_text
 from cellrepro.exchange.bioimageio.resource_description import (
     COVER,
     DESCRIPTION,
@@ -48,7 +48,6 @@ from cellrepro.exchange.bioimageio.resource_description import (
     TEST_INPUT,
     TEST_OUTPUT,
     WEIGHTS,
-    PackageContent,
     describe_package,
     refuse_invalid,
     write_description,
@@ -350,7 +349,7 @@ def content(**changes):
         "tolerance": Tolerance(1e-5, 1e-4, 0),
         "ours": {"key": "0a", "measured": [{"profile": "cpu", "cuda": None}]},
     }
-    return PackageContent(**{**usual, **changes})
+    return {**usual, **changes}
 
 
 @pytest.fixture
@@ -384,7 +383,7 @@ def test_the_specification_accepts_a_description_without_the_network(files, monk
 
     for name in ("get", "request", "stream"):
         monkeypatch.setattr(httpx, name, no_network)
-    values = describe_package(content(), files)
+    values = describe_package(files, **content())
     refuse_invalid(values, files)
     write_description(values, files / DESCRIPTION)
     with warnings.catch_warnings(), ValidationContext(perform_io_checks=False, log_warnings=False):
@@ -403,7 +402,7 @@ def test_the_specification_accepts_a_description_without_the_network(files, monk
 def test_a_package_for_oneself_names_nobody(files):
     """The specification accepts that; what the collection asks for beyond it is said."""
     credits = Credits.parse([], None)
-    refuse_invalid(describe_package(content(credits=credits), files), files)
+    refuse_invalid(describe_package(files, **content(credits=credits)), files)
     no_author, no_licence = credits.missing
     assert "--author" in no_author
     assert "--license" in no_licence
@@ -423,7 +422,7 @@ def test_a_package_for_oneself_names_nobody(files):
 )
 def test_what_the_specification_refuses_is_refused(files, changes, message):
     with pytest.raises(BadInput, match=f"(?s)does not accept the package: .*{message}"):
-        refuse_invalid(describe_package(content(**changes), files), files)
+        refuse_invalid(describe_package(files, **content(**changes)), files)
 
 
 # -- what is said of a package -------------------------------------------------------------
@@ -476,14 +475,12 @@ def test_the_documentation_says_how_the_run_was_made(store, settings, expected):
     )
     outputs = (measured(profile="cpu", label="<kyoto>|x"),)
     text = readme_text(
-        ReadmeFacts(
-            name="Cells",
-            subject=subject,
-            measured=judged_tolerance(outputs, measured(1.5, cuda="13.0")),
-            verdict="a *verdict*",
-            not_possible={"mps": "no such device"},
-            passport="e" * 64,
-        )
+        subject,
+        judged_tolerance(outputs, measured(1.5, cuda="13.0")),
+        name="Cells",
+        verdict="a *verdict*",
+        not_possible={"mps": "no such device"},
+        passport="e" * 64,
     )
     assert expected in text
     assert "<kyoto>" not in text

@@ -14,7 +14,6 @@ import cellrepro
 from cellrepro.comparison.weight_reading import open_weights
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, Damaged
-from cellrepro.exchange.attestation import read_payload
 from cellrepro.exchange.bundle import read_bundle
 from cellrepro.exchange.cellpose_check import check_cellpose_file, write_torch_file
 from cellrepro.exchange.model_statement import (
@@ -23,6 +22,7 @@ from cellrepro.exchange.model_statement import (
     read_model_statement,
     tensors_digest,
 )
+from cellrepro.exchange.statement import read_payload
 from cellrepro.images.synthetic_sets import labelled_nuclei
 from cellrepro.model import encoders, known_weights, network
 from cellrepro.model.weight_sources import ModelSource

@@ -16,7 +16,7 @@ from cellrepro.exchange.archive.contents import read_contents
 from cellrepro.exchange.archive.reading import ExportedFile, opened_export
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
 from cellrepro.exchange.input_lookup import find_images, folder_of_inputs
-from cellrepro.exchange.kept_passports import kept_attestations
+from cellrepro.exchange.kept_passports import kept_bundle
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.verification import verify
 from cellrepro.images.folder import folder_digest, read_folder
@@ -290,7 +290,7 @@ def test_passports_are_kept_as_they_came(store, file, tmp_path):
     imported(file, tmp_path / "ours")
     ours = Store(tmp_path / "ours")
     for name in made.runs:
-        (passport,) = kept_attestations(ours, name)
+        (passport,) = kept_bundle(ours, name).attestations
         assert len(passport.envelope.signatures) == 1
     again = exported(ours, tmp_path / "again.zip")
     assert again.digest == made.digest
@@ -496,13 +496,13 @@ def test_contents_that_do_not_fit_are_refused(store, file, tmp_path, change, mes
 
 _IMPORT = """
 import os, sys
-from cellrepro.exchange import importing
+from cellrepro.exchange import import_staging, importing
 from cellrepro.store.ledger import LedgerRow
 from cellrepro.store.row_tables import write_rows
 from cellrepro.store.seal import MOST_SUMS_BYTES, seal_repeat
 from cellrepro.store.store import Store
 n_left = int(sys.argv[3])
-kept = importing._Import._keep
+kept = import_staging.ImportStaging._keep
 commit = Store.commit_received
 def dying(function):
     def call(*arguments):
@@ -513,7 +513,7 @@ def dying(function):
         return function(*arguments)
     return call
 if sys.argv[4] == "receiving":
-    importing._Import._keep = dying(kept)
+    import_staging.ImportStaging._keep = dying(kept)
 else:
     Store.commit_received = dying(commit)
 importing.import_runs(sys.argv[1], store=sys.argv[2], quiet=True)

@@ -15,7 +15,7 @@ import matplotlib as mpl
 import pytest
 
 from cellrepro.exchange.export import export_runs
-from cellrepro.exchange.passport_export import export_passports
+from cellrepro.exchange.passport_files import export_passports
 from cellrepro.store.store import Store
 from command_line import commands as every_command
 from stores import add_run, three

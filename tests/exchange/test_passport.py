@@ -14,11 +14,10 @@ from in_toto_attestation.v1.statement import Statement as ReferenceStatement
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
-from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_text, parse_bundle, read_bundle
 from cellrepro.exchange.kept_passports import keep_passports, kept_bundle, passports_of
-from cellrepro.exchange.passport import files_digest
-from cellrepro.exchange.passport_export import export_passports
+from cellrepro.exchange.mask_digests import files_digest
+from cellrepro.exchange.passport_files import export_passports
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import (
     EnvironmentDifference,
@@ -26,7 +25,7 @@ from cellrepro.exchange.receipt import (
     Receipt,
     receipt_statement,
 )
-from cellrepro.exchange.statement import canonical_json
+from cellrepro.exchange.statement import Attestation, canonical_json
 from cellrepro.images.folder import folder_digest, read_folder
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.manifest import DataRecord, WarningRecord

@@ -7,14 +7,14 @@ import pytest
 from cellrepro.cli import main
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
-from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.kept_passports import kept_bundle
 from cellrepro.exchange.model_statement import model_statement
-from cellrepro.exchange.passport_import import import_passports
+from cellrepro.exchange.passport_files import import_passports
 from cellrepro.exchange.passport_making import passport_of
+from cellrepro.exchange.provenance import Builder
 from cellrepro.exchange.receipt import Receipt, receipt_statement
-from cellrepro.exchange.statement import Builder, ResourceDescriptor
+from cellrepro.exchange.statement import Attestation, ResourceDescriptor
 from cellrepro.store.store import Store
 from stores import add_run, three
 

@@ -9,7 +9,7 @@ import pytest
 
 from cellrepro.exchange.bundle import read_bundle
 from cellrepro.exchange.passport import BUILD_TYPES
-from cellrepro.exchange.passport_export import export_passports
+from cellrepro.exchange.passport_files import export_passports
 from cellrepro.store.store import Store
 from stores import add_run, three
 

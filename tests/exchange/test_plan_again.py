@@ -11,9 +11,8 @@ from cellrepro.exchange.plan_again import RecordedRun, plan_again
 from cellrepro.exchange.replay_request import ReplayRequest
 from cellrepro.run.function_segmenter import plan_function
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
+from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.run.program_segmenter import plan_program
-from cellrepro.run.segmentation_plan import plan_segmentation
-from cellrepro.run.training_plan import plan_training
 from cellrepro.store.store import Store
 from stores import add_run, three
 

@@ -15,7 +15,8 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.passport_comparison import DigestComparison
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import EnvironmentDifference
-from cellrepro.exchange.replay import Replay, _compared
+from cellrepro.exchange.replay import Replay
+from cellrepro.exchange.replay_comparison import compared
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE
 from cellrepro.exchange.target_replay import choose_repeat
 from cellrepro.exchange.verified import VerifiedRepeat
@@ -64,7 +65,7 @@ def test_no_cell_where_there_were_some_is_a_difference(store):
     again = add_run(store, [(1.0, nothing)], seed=1).repeats[0]
     plan = SimpleNamespace(spec=empty.spec)
     for original, verdict in ((found, "different"), (empty, "vacuous")):
-        made = _compared(passport_of(original), again, plan, stored=None, store=store, quiet=True)
+        made = compared(passport_of(original), again, plan, stored=None, store=store, quiet=True)
         assert made.verdict == verdict
 
 

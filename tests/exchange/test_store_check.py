@@ -10,7 +10,7 @@ import pytest
 
 from cellrepro.exchange.folder_check import NOT_OURS
 from cellrepro.exchange.kept_passports import attestations_of, keep_attestations
-from cellrepro.exchange.passport_export import export_passports
+from cellrepro.exchange.passport_files import export_passports
 from cellrepro.exchange.store_check import check_store
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import SUMS

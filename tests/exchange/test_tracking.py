@@ -20,7 +20,7 @@ from cellrepro import lab_elsewhere
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange import tracking
-from cellrepro.exchange.passport_export import export_passports
+from cellrepro.exchange.passport_files import export_passports
 from cellrepro.extras import NeedsExtra, needs
 from cellrepro.store.store import Store
 from stores import add_run, some_training, squares, three

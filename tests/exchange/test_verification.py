@@ -16,14 +16,19 @@ import cellrepro
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.errors import BadInput
-from cellrepro.exchange.attestation import Attestation, read_payload
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.kept_passports import keep_attestations, kept_path
 from cellrepro.exchange.model_statement import model_statement
 from cellrepro.exchange.passport_making import passport_of
+from cellrepro.exchange.provenance import Builder
 from cellrepro.exchange.receipt import Receipt, receipt_statement
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE, find_signer
-from cellrepro.exchange.statement import Builder, ResourceDescriptor, canonical_json
+from cellrepro.exchange.statement import (
+    Attestation,
+    ResourceDescriptor,
+    canonical_json,
+    read_payload,
+)
 from cellrepro.exchange.verification import verify
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Store

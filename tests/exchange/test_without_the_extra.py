@@ -8,8 +8,7 @@ import pytest
 
 from cellrepro import extras
 from cellrepro.exchange.export import export_runs
-from cellrepro.exchange.passport_export import export_passports
-from cellrepro.exchange.passport_import import import_passports
+from cellrepro.exchange.passport_files import export_passports, import_passports
 from cellrepro.exchange.store_check import check_store
 from cellrepro.exchange.verification import verify
 from cellrepro.extras import NeedsExtra

@@ -30,7 +30,7 @@ def other_weights_are_identical(verdict):
 
 
 @breaks(
-    "cellrepro.exchange.verification:Verification.verdict",
+    "cellrepro.exchange.verification_result:Verification.verdict",
     "A run that found nothing is called vacuous, not identical, however whole its files are.",
     tests=["tests/exchange/test_verification.py::test_what_proves_nothing_is_vacuous"],
 )

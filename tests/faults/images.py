@@ -41,7 +41,7 @@ def masks_of_any_shape_fit(read_pair):
 
 
 @breaks(
-    "cellrepro.images.label_pieces:refuse_picture",
+    "cellrepro.images.pictures:refuse_picture",
     "A picture that is given for masks is refused.",
     tests=[
         "tests/images/test_label_image.py::test_a_picture_in_a_file_is_refused_wherever_masks_are_read"

@@ -30,7 +30,7 @@ def equality_of_nothing_is_a_proof(reasons_of_vacuity):
 
 
 @breaks(
-    "cellrepro.run.worker_segmenting:give_weights_of",
+    "cellrepro.run.worker_scoring:give_weights_of",
     "The score after an epoch is that of the checkpoint's weights, not of those at the end.",
     tests=[
         "tests/divergence/test_divergence.py"
@@ -85,7 +85,7 @@ def a_shorter_training_is_stored_as_planned(carried_out):
 
 
 @breaks(
-    "cellrepro.grid.parameter_names:refuse_unknown",
+    "cellrepro.grid.task_options:refuse_unknown",
     "A misspelt option is refused, and not ignored.",
     tests=["tests/run/test_options.py::test_an_unknown_name_is_refused_with_the_near_one"],
 )
@@ -94,7 +94,7 @@ def a_misspelt_option_is_ignored(refuse_unknown):
 
 
 @breaks(
-    "cellrepro.run.segmentation_plan:plan_segmentation",
+    "cellrepro.run.planning:plan_segmentation",
     "Without --model the network that Cellpose itself takes segments.",
     tests=["tests/run/test_run.py::test_without_a_model_cellpose_segments_with_its_own"],
 )

@@ -13,8 +13,8 @@ from scipy.spatial import cKDTree
 from cellrepro.errors import BadInput
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.label_image import LARGEST_LABEL, label_image
-from cellrepro.images.label_pieces import doubt, pieces_of, refuse_picture
 from cellrepro.images.nuclei_drawing import draw_nuclei
+from cellrepro.images.pictures import doubt, pieces_of, refuse_picture
 from cellrepro.images.synthetic_sets import IMAGES
 
 REAL_SETS = Path(__file__).parents[3] / "shared" / "data"

@@ -17,7 +17,8 @@ import tifffile
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images import public_sets
 from cellrepro.images.folder import read_folder
-from cellrepro.images.public_sets import provide_data, registry
+from cellrepro.images.image_sets import provide_data
+from cellrepro.images.public_sets import registry
 
 REGISTRY = registry()
 

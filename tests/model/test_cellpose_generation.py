@@ -15,8 +15,7 @@ from cellrepro.model.cellpose_generation import (
 )
 from cellrepro.model.tile_layout import TileLayout
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
-from cellrepro.run.segmentation_plan import plan_segmentation
-from cellrepro.run.training_plan import plan_training
+from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.spec import defaults
 from cellrepro.spec.segmentation_settings import Settings
 

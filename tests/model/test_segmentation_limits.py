@@ -8,7 +8,7 @@ from cellrepro.model.evaluator import evaluator
 from cellrepro.model.network import seeded_network
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.run.options import SegmentationOptions
-from cellrepro.run.segmentation_plan import plan_segmentation
+from cellrepro.run.planning import plan_segmentation
 
 
 @pytest.mark.parametrize(

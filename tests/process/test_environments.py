@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from cellrepro.errors import NotPossibleHere
-from cellrepro.grid.parameter_names import options_by_name
+from cellrepro.grid.task_options import options_by_name
 from cellrepro.process import cellpose_versions, locked_environment
 from cellrepro.process.cellpose_versions import CACHE_VARIABLE, LOCK, python_of
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
-from cellrepro.run.segmentation_plan import plan_segmentation
+from cellrepro.run.planning import plan_segmentation
 from cellrepro.store.store import Store
 from conftest import run_command, write_notebook
 

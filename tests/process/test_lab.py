@@ -10,15 +10,16 @@ from pathlib import Path, PureWindowsPath
 from types import SimpleNamespace
 
 import pytest
+import set_up
 
 import cellrepro
 from cellrepro import extras
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.lab_elsewhere import handed_to
 from cellrepro.process import lab as labs
-from cellrepro.process import locked_environment
-from cellrepro.process.lab import LAB_VARIABLE, Lab, known_lab, make_lab, write_own_wheel
+from cellrepro.process.lab import LAB_VARIABLE, Lab, known_lab, make_lab
 from cellrepro.process.locked_environment import LockedEnvironment
+from cellrepro.process.own_wheel import write_own_wheel
 from test_setup_files import repack
 
 # A Python that does not find some modules, as where they were never installed.
@@ -217,10 +218,10 @@ def test_two_set_ups_wait_for_each_other(tmp_path, monkeypatch):
     entered = []
 
     def second():
-        with locked_environment.held(lock) as file:
+        with set_up.held(lock) as file:
             entered.append(file.read())
 
-    with locked_environment.held(lock):
+    with set_up.held(lock):
         other = threading.Thread(target=second)
         other.start()
         other.join(0.2)
@@ -237,7 +238,7 @@ def test_two_set_ups_wait_for_each_other(tmp_path, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(LK_LOCK=1, locking=locking))
     with lock.open("rb") as file:
-        locked_environment._hold_on_windows(file)
+        set_up.hold_on_windows(file)
         assert file.read() == b"content"
     assert asked == [(1 << 30, 1)] * 2
 

@@ -7,7 +7,7 @@ import pytest
 from cellrepro.errors import BadInput
 from cellrepro.model.epoch_schedule import learning_rates
 from cellrepro.run.options import TrainingOptions
-from cellrepro.run.training_plan import plan_training
+from cellrepro.run.planning import plan_training
 from cellrepro.store.store import Store
 from command_line import carried_out
 from conftest import options, run_command

@@ -15,8 +15,8 @@ import pytest
 from cellrepro.comparison.spread_axes import RANKS_DIFFER
 from cellrepro.errors import BadInput
 from cellrepro.run.options import TrainingOptions
+from cellrepro.run.planning import plan_training
 from cellrepro.run.rank_exchange import SECONDS_VARIABLE
-from cellrepro.run.training_plan import plan_training
 from cellrepro.store.store import Store
 from cellrepro.trace.watches import Watch
 from conftest import MAIN, options, run_command
@@ -38,7 +38,7 @@ from pathlib import Path
 import numpy as np, torch
 from cellrepro.model.gradient_sum import GradientSum
 from cellrepro.run.rank_exchange import RankTeam
-from cellrepro.run.rank_meeting import in_touch
+from cellrepro.run.data_parallel import in_touch
 place, rank = Path(sys.argv[1]), int(sys.argv[2])
 generator = np.random.default_rng(rank)
 network = torch.nn.ParameterList([torch.zeros(40, 7), torch.zeros(9), torch.zeros(3)])
@@ -98,7 +98,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import torch
 from cellrepro.process.calling import in_child
-from cellrepro.run.rank_meeting import in_touch
+from cellrepro.run.data_parallel import in_touch
 from cellrepro.run.data_parallel import follow
 with ThreadPoolExecutor(1) as threads:
     dies = threads.submit(in_child, follow, None, label="rank 1")  # without what it needs

@@ -3,7 +3,7 @@
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.grid.parameter_names import options_by_name
+from cellrepro.grid.task_options import options_by_name
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 
 NOWHERE = "no/such/folder"

@@ -30,8 +30,7 @@ from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup
 from cellrepro.run import repeats, segment
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
-from cellrepro.run.segmentation_plan import plan_segmentation
-from cellrepro.run.training_plan import plan_training
+from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.store.ledger import LEDGER, STAGES, LedgerRow
 from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Store

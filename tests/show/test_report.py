@@ -23,7 +23,6 @@ from cellrepro.comparison.five_steps import protocol
 from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
-from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.kept_passports import keep_attestations
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import (
@@ -33,6 +32,7 @@ from cellrepro.exchange.receipt import (
     receipt_statement,
 )
 from cellrepro.exchange.signed.signer import find_signer
+from cellrepro.exchange.statement import Attestation
 from cellrepro.show.figures import style
 from cellrepro.show.pages.parts import table_file
 from cellrepro.show.report import page as report_page

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput
 from cellrepro.run.options import TrainingOptions
-from cellrepro.run.training_plan import plan_training
+from cellrepro.run.planning import plan_training
 from cellrepro.spec.new_spec import make_spec
 from cellrepro.spec.segmentation_settings import Normalize, Settings
 from cellrepro.spec.spec import Spec

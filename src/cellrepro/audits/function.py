@@ -11,7 +11,7 @@ from cellrepro.determinism.mode_names import Mode
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.run.function_segmenter import plan_function
-from cellrepro.run.inputs import read_images, segmented_part
+from cellrepro.run.inputs import read_images
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Request
 from cellrepro.spec import defaults
@@ -90,7 +90,7 @@ def audit_calls(child: Child, *, request: Request, options: AuditOptions) -> Seg
     """Audit a function on some images, in the child."""
 
     with child.prepared(), child.loosened():
-        images = segmented_part(read_images(request))[: options.steps]
+        images = read_images(request).to_segment[: options.steps]
         results = request.results(None, images, Path())
 
         def step() -> None:

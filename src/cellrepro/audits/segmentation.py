@@ -15,10 +15,10 @@ from cellrepro.determinism.mode_names import Mode
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.results import Row, derived, in_json
-from cellrepro.run.inputs import read_images, segmented_part
+from cellrepro.run.inputs import read_images
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
-from cellrepro.run.segmentation_plan import plan_segmentation
+from cellrepro.run.planning import plan_segmentation
 from cellrepro.spec import defaults
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.words import amount, grouped
@@ -203,7 +203,7 @@ def audit_images(child: Child, *, request: Request, options: AuditOptions) -> Se
         stack.enter_context(in_plain_layout(network))
         evaluate = evaluator(network)
         arguments = request.spec.settings.arguments()
-        images = segmented_part(read_images(request))[: options.steps]
+        images = read_images(request).to_segment[: options.steps]
         child.setup.seed_all()
         images_to_come = iter(images)
 

@@ -16,7 +16,7 @@ from cellrepro.results import Row, in_json
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Request
-from cellrepro.run.training_plan import plan_training
+from cellrepro.run.planning import plan_training
 from cellrepro.spec import defaults
 from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
 from cellrepro.words import amount

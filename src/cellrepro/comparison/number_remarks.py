@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.label_numbers import numbered_by_plane, numbering
-from cellrepro.images.label_pieces import LEAST_OF_LARGEST, doubt, pieces_that_touch
+from cellrepro.images.label_pieces import LEAST_OF_LARGEST, pieces_that_touch
+from cellrepro.images.pictures import doubt
 from cellrepro.words import amount, share_text
 
 _Labels = NDArray[np.integer]

@@ -14,7 +14,7 @@ from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
-from cellrepro.run.worker_segmenting import give_weights_of
+from cellrepro.run.worker_scoring import give_weights_of
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.store.checkpoints import Checkpoint
 from cellrepro.store.store import Store

@@ -6,14 +6,13 @@ line that is no JSON is damage and refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, no_such_file
-from cellrepro.exchange.attestation import MOST_BYTES, Attestation, is_in_toto, read_payload
 from cellrepro.exchange.model_statement import (
     ModelStatement,
     is_model_statement,
@@ -21,8 +20,8 @@ from cellrepro.exchange.model_statement import (
 )
 from cellrepro.exchange.passport import Passport, is_passport, read_passport
 from cellrepro.exchange.receipt import Receipt, is_receipt, read_receipt
-from cellrepro.exchange.signed.envelope import is_envelope, read_envelope
-from cellrepro.exchange.statement import STATEMENT
+from cellrepro.exchange.signed.envelope import IN_TOTO, is_envelope, read_envelope
+from cellrepro.exchange.statement import MOST_BYTES, STATEMENT, Attestation, read_payload
 from cellrepro.exchange.strict_json import read_json
 from cellrepro.results import Result, Row
 from cellrepro.words import amount, grouped, joined
@@ -49,9 +48,9 @@ class Bundle(Result):
     """The content of a bundle."""
 
     passports: tuple[Passport, ...]
-    """In the order of the file, without duplicates."""
+    """Each passport once, in the order of the file."""
     receipts: tuple[BundledReceipt, ...]
-    """In the order of the file, without duplicates."""
+    """Each receipt once, in the order of the file."""
     n_passed_over: int = 0
     """Lines of other kinds."""
     models: tuple[ModelStatement, ...] = ()
@@ -91,6 +90,13 @@ class Bundle(Result):
     def passports_of(self, run: str) -> tuple[Passport, ...]:
         """Its passports of one run, ``KEY/MACHINE/REPEAT``, in their order."""
         return self._passports_by_run.get(run, ())
+
+    def attestations_of(self, run: str) -> Iterator[Attestation]:
+        """Its passports of one run, each followed by its receipts."""
+        for passport in self.passports_of(run):
+            yield passport.attestation
+            for receipt in self.receipts_of(passport):
+                yield receipt.attestation
 
     def receipts_of(self, passport: Passport) -> tuple[BundledReceipt, ...]:
         """The receipts of one of its passports."""
@@ -181,7 +187,7 @@ def _attestation(line: bytes, *, where: str) -> Attestation | None:
     document = read_json(line, where=where, most_bytes=_MOST_BYTES_OF_LINE)
     if is_envelope(document):
         envelope = read_envelope(document, where=where)
-        if not is_in_toto(envelope):
+        if envelope.payload_type != IN_TOTO:
             return None
         inside = f"{where}, in its envelope"
         attestation = read_payload(envelope.payload, where=inside, envelope=envelope)

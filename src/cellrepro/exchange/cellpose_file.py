@@ -12,7 +12,6 @@ from cellrepro.comparison.weight_reading import open_weights
 from cellrepro.determinism.profiles import load
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import BUNDLE_ENDING, bundle_text
 from cellrepro.exchange.cellpose_check import STEPS, CellposeCheck, written_and_checked
 from cellrepro.exchange.kept_passports import passports_of
@@ -22,8 +21,9 @@ from cellrepro.exchange.model_statement import (
     tensors_digest,
 )
 from cellrepro.exchange.passport import Passport
+from cellrepro.exchange.provenance import Builder, package_url
 from cellrepro.exchange.signed.signer import Signer, find_signer, fingerprint_of
-from cellrepro.exchange.statement import Builder, ResourceDescriptor, Statement, package_url
+from cellrepro.exchange.statement import Attestation, ResourceDescriptor, Statement
 from cellrepro.extras import needs
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.synthetic_sets import labelled_nuclei

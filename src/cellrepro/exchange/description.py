@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, read_bundle
+from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, BundledReceipt, read_bundle
+from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.signed.allowed_signers import AllowedSigner, read_allowed_signers
-from cellrepro.exchange.signed.signature_check import SignatureCheck
-from cellrepro.exchange.verified import VerifiedReceipt, VerifiedRepeat
+from cellrepro.exchange.signed.signature_check import SignatureCheck, check_signature
+from cellrepro.exchange.verified import VerifiedReceipt
 from cellrepro.explanation import describe as of_other_files
 from cellrepro.explanation.description import Description
 from cellrepro.explanation.recognition import holds_passports
@@ -43,6 +44,25 @@ class DescribedPassport:
     receipts: tuple[VerifiedReceipt, ...]
     """Receipts of its replays."""
 
+    @classmethod
+    def of(
+        cls,
+        passport: Passport,
+        receipts: Iterable[BundledReceipt],
+        allowed: Sequence[AllowedSigner],
+    ) -> DescribedPassport:
+        """Check who signed a passport and its receipts, and nothing else."""
+        return cls(
+            run=passport.name,
+            digest=passport.digest,
+            label=passport.spec.label,
+            verdict=passport.verdict,
+            n_repeats=passport.n_repeats,
+            vacuous=passport.vacuous,
+            signature=check_signature(passport.attestation, allowed),
+            receipts=tuple(VerifiedReceipt.of(each, allowed) for each in receipts),
+        )
+
     def lines(self) -> Iterator[str]:
         """The run, its verdict, who signed, and a line for each receipt."""
         yield f"  {self.run}: {self.label}"
@@ -68,12 +88,25 @@ class PassportFile(Result):
     """Receipts of passports that are not in the file."""
     other_lines: int
     """Lines of other kinds, which were passed over."""
-    _held: str
-    """Its content, counted in words."""
+    _bundle: Bundle
+
+    @classmethod
+    def of(cls, bundle: Bundle, allowed: Sequence[AllowedSigner]) -> PassportFile:
+        """Describe each passport of a bundle."""
+        return cls(
+            kind="passport",
+            passports=tuple(
+                DescribedPassport.of(passport, bundle.receipts_of(passport), allowed)
+                for passport in bundle.passports
+            ),
+            other_receipts=len(bundle.receipts_without_passport),
+            other_lines=bundle.n_passed_over,
+            _bundle=bundle,
+        )
 
     def sentence(self) -> str:
         """Count passports, receipts and lines of other kinds."""
-        return self._held
+        return self._bundle.sentence()
 
     def rows(self) -> Sequence[Row]:
         """Give each passport."""
@@ -151,36 +184,6 @@ def describe(
     """
     if str(file).endswith(BUNDLE_ENDING) and holds_passports(Path(file)):
         refuse_idle(("log", "command"), "for a file of passports")
-        return _describe_passports(read_bundle(file), read_allowed_signers())
+        return PassportFile.of(read_bundle(file), read_allowed_signers())
     described = of_other_files.describe(str(file), log=log, store=store)
     return replace(described, says_commands=command)
-
-
-def _describe_passports(bundle: Bundle, allowed: Sequence[AllowedSigner]) -> PassportFile:
-    return PassportFile(
-        kind="passport",
-        passports=tuple(_described(repeat) for repeat in _verified(bundle, allowed)),
-        other_receipts=len(bundle.receipts_without_passport),
-        other_lines=bundle.n_passed_over,
-        _held=bundle.sentence(),
-    )
-
-
-def _verified(bundle: Bundle, allowed: Sequence[AllowedSigner]) -> Iterator[VerifiedRepeat]:
-    for passport in bundle.passports:
-        receipts = bundle.receipts_of(passport)
-        yield VerifiedRepeat.of(passport, receipts, allowed, is_here=False)
-
-
-def _described(repeat: VerifiedRepeat) -> DescribedPassport:
-    passport = repeat.original
-    return DescribedPassport(
-        run=repeat.name,
-        digest=repeat.passport,
-        label=passport.spec.label,
-        verdict=passport.verdict,
-        n_repeats=passport.n_repeats,
-        vacuous=passport.vacuous,
-        signature=repeat.signature,
-        receipts=repeat.receipts,
-    )

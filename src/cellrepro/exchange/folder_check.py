@@ -137,7 +137,7 @@ class FolderFiles:
     remedy: str
     """What to do about a file that is not as it was stored."""
     digests: Mapping[str, str]
-    """By name relative to the folder."""
+    """The SHA-256 of each file, by its name relative to the folder."""
     strange: tuple[Problem, ...]
     """Links, devices, and files that cannot be read."""
 

@@ -1,11 +1,11 @@
-"""The ``export`` and ``import`` commands, which choose the kind of file by its ending.
+"""The ``export`` and ``import`` commands: one each for all kinds of files, told by their endings.
 
-In Python each kind of file has a function of its own.
+In Python each kind has a function of its own, which these call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -19,8 +19,7 @@ from cellrepro.exchange.bundle import BUNDLE_ENDING
 from cellrepro.exchange.cellpose_file import CELLPOSE_ENDING, export_cellpose_file
 from cellrepro.exchange.export import export_runs
 from cellrepro.exchange.importing import Imported, import_runs
-from cellrepro.exchange.passport_export import export_passports
-from cellrepro.exchange.passport_import import ImportedPassports, import_passports
+from cellrepro.exchange.passport_files import ImportedPassports, export_passports, import_passports
 from cellrepro.results import Result
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
@@ -29,25 +28,11 @@ from cellrepro.terminal_values import Conditions
 
 _ExportKind = Literal["package", "network", "passports", "runs"]
 
-_OF_OTHER_FILES = ("where", "weights", "images", "passport", "sign")
 _OF_PACKAGES = (
     *("author", "license", "cite", "name", "tolerance_factor"),
     *("image", "profile", "repeats"),
 )
-_BUT_FOR_PACKAGES = (_OF_PACKAGES, f"but for NAME{PACKAGE_ENDING}")
-_IDLE: Mapping[_ExportKind, Sequence[tuple[Sequence[str], str]]] = {
-    "package": ((_OF_OTHER_FILES, "in a package of bioimage.io"),),
-    "network": (
-        _BUT_FOR_PACKAGES,
-        (("where", "weights", "images", "passport"), "in a file for Cellpose"),
-    ),
-    "passports": (
-        _BUT_FOR_PACKAGES,
-        (("weights", "images"), "in a file that holds passports alone"),
-    ),
-    "runs": (_BUT_FOR_PACKAGES,),
-}
-"""Options that would do nothing for a kind of file, and where that is so."""
+"""The options that packages of bioimage.io alone have."""
 
 
 def export(
@@ -151,10 +136,12 @@ def export(
         raise BadInput("nothing was named; expected runs, and last the new file")
     *runs, file = runs_and_file
     kind = _kind_of(file, bioimageio=bioimageio, passport=passport)
-    for options, where_idle in _IDLE[kind]:
-        refuse_idle(options, where_idle)
+    if kind != "package":
+        refuse_idle(_OF_PACKAGES, f"but for NAME{PACKAGE_ENDING}")
     match kind:
         case "package":
+            others = ("where", "weights", "images", "passport", "sign")
+            refuse_idle(others, "in a package of bioimage.io")
             return export_bioimageio(
                 _only_one(runs, file),
                 file,
@@ -170,10 +157,12 @@ def export(
                 quiet=quiet,
             )
         case "network":
+            refuse_idle(("where", "weights", "images", "passport"), "in a file for Cellpose")
             return export_cellpose_file(
                 _only_one(runs, file), file, sign=sign, store=store, quiet=quiet
             )
         case "passports":
+            refuse_idle(("weights", "images"), "in a file that holds passports alone")
             return export_passports(runs, file, where=where, sign=sign, store=store)
         case "runs":
             return export_runs(

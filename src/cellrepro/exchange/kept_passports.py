@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, bundle_of, bundle_text, read_bundle
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.signed.signer import Signer
+from cellrepro.exchange.statement import Attestation
 from cellrepro.store import locks
 from cellrepro.store.store import Store
 from cellrepro.store.store_paths import inside
@@ -57,17 +57,12 @@ def names_of_kept(store: Store) -> list[str]:
     return [file.relative_to(folder).as_posix().removesuffix(BUNDLE_ENDING) for file in files]
 
 
-def kept_attestations(store: Store, name: str) -> tuple[Attestation, ...]:
-    """The attestations of `kept_bundle`, passports first."""
-    return kept_bundle(store, name).attestations
-
-
 def keep_attestations(store: Store, name: str, attestations: Iterable[Attestation]) -> Path:
     """Add passports and receipts to those that a store keeps of a repeat."""
     path = kept_path(store, name)
     claim = store.root / ".claims" / f"{PASSPORTS_FOLDER}-{name.replace('/', '-')}"
     with store.writing(), locks.locked(claim, wait=True):
-        kept = kept_attestations(store, name)
+        kept = kept_bundle(store, name).attestations
         bundle = bundle_of([*kept, *attestations], where=str(path))
         text = bundle_text(bundle.attestations)
         if not kept or text != bundle_text(kept):
@@ -78,12 +73,8 @@ def keep_attestations(store: Store, name: str, attestations: Iterable[Attestatio
 
 def keep_passports(store: Store, bundle: Bundle) -> None:
     """Keep all passports of a bundle with their receipts."""
-    by_name: dict[str, list[Attestation]] = {}
-    for passport in bundle.passports:
-        receipts = [receipt.attestation for receipt in bundle.receipts_of(passport)]
-        by_name.setdefault(passport.name, []).extend([passport.attestation, *receipts])
-    for name, attestations in by_name.items():
-        keep_attestations(store, name, attestations)
+    for name in dict.fromkeys(passport.name for passport in bundle.passports):
+        keep_attestations(store, name, bundle.attestations_of(name))
 
 
 # -- handed on -------------------------------------------------------------------------------------

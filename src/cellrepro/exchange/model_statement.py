@@ -14,19 +14,17 @@ from pathlib import Path
 
 from cellrepro.comparison.weight_tensors import Network
 from cellrepro.errors import BadInput
-from cellrepro.exchange.attestation import Attestation
+from cellrepro.exchange.json_records import JsonObject, as_json, read_record
 from cellrepro.exchange.problem import Problem
-from cellrepro.exchange.statement import (
+from cellrepro.exchange.provenance import (
     PROVENANCE,
     BuildDefinition,
     Builder,
     Provenance,
-    ResourceDescriptor,
     RunDetails,
-    Statement,
     build_type_of,
 )
-from cellrepro.exchange.strict_json import JsonObject, as_json, read_record
+from cellrepro.exchange.statement import Attestation, ResourceDescriptor, Statement
 from cellrepro.store.unchanged import digest_once
 from cellrepro.words import short_digest
 

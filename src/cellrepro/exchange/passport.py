@@ -6,34 +6,31 @@ field. This file reads passports, `passport_making` makes them.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import cached_property
 
 from pydantic import TypeAdapter
 
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.entry_names import REPEAT_NAME
-from cellrepro.exchange.attestation import Attestation
-from cellrepro.exchange.statement import (
+from cellrepro.exchange.json_records import JsonObject, JsonRecord, read_record, why_not_read
+from cellrepro.exchange.mask_digests import (
     FILES_DIGEST,
-    LABELS_DIGEST,
-    OUTLINES_DIGEST,
-    Provenance,
-    ResourceDescriptor,
-    Sha256,
-    Statement,
-    build_type_of,
-    canonical_json,
-    package_of,
-    package_url,
+    MASKS,
+    AllMasksDigests,
+    MaskDigests,
+    files_digest,
 )
-from cellrepro.exchange.strict_json import JsonObject, JsonRecord, read_record, why_not_read
+from cellrepro.exchange.provenance import Provenance, build_type_of, package_of, package_url
+from cellrepro.exchange.statement import (
+    Attestation,
+    ResourceDescriptor,
+    Statement,
+    canonical_json,
+)
 from cellrepro.spec.spec import Spec
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.record_values import Inside
@@ -49,71 +46,12 @@ _BUILD_TYPES_OF_RUNS = tuple(f"urn:cellrepro:buildtype:{task}:" for task in BUIL
 MACHINE = "urn:cellrepro:machine:"
 """Prefix of the URN of a machine."""
 
-MASKS = "masks"
-"""Subject for all masks, if there are too many to name each."""
 IMAGES = "images/"
 """Dependency for the image folder, and the prefix of each of its files."""
 STARTING_WEIGHTS = "starting-weights"
 RESULT = "result"
 VERSIONS = "versions"
 SHA256 = re.compile("[0-9a-f]{64}")
-
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
-"""A time of RFC 3339, in UTC."""
-TIME_EXAMPLE = "2026-11-01T12:00:00Z"
-
-
-@dataclass(frozen=True)
-class MaskDigests(JsonRecord):
-    """The masks of one image by their digests."""
-
-    file: Inside
-    """Path in the repeat's folder."""
-    sha256: Sha256
-    """Digest of the file."""
-    labels: Sha256
-    """Digest of the labels as they are numbered."""
-    outlines: Sha256
-    """Digest of the labels renumbered in raster order: equal for equal outlines."""
-    n_objects: int
-
-
-@dataclass(frozen=True)
-class AllMasksDigests(JsonRecord):
-    """All masks of a repeat by one digest of each kind, as docs/passport.md defines them."""
-
-    files: Sha256
-    """Digest of the sorted lines ``sha256  masks/NAME.tif``."""
-    labels: Sha256
-    """`Manifest.masks_digest`."""
-    outlines: Sha256
-    """The same over the digests of the outlines."""
-    n_images: int
-    n_objects: int
-
-    @classmethod
-    def of(cls, masks: Mapping[str, MaskDigests]) -> AllMasksDigests:
-        """Digest the masks of all images."""
-        return cls(
-            files=files_digest({digests.file: digests.sha256 for digests in masks.values()}),
-            labels=value_digest({image: digests.labels for image, digests in masks.items()}),
-            outlines=value_digest({image: digests.outlines for image, digests in masks.items()}),
-            n_images=len(masks),
-            n_objects=sum(digests.n_objects for digests in masks.values()),
-        )
-
-    @property
-    def subject(self) -> ResourceDescriptor:
-        """The subject of a statement that stands for all masks."""
-        return ResourceDescriptor(
-            name=MASKS,
-            digest={
-                FILES_DIGEST: self.files,
-                LABELS_DIGEST: self.labels,
-                OUTLINES_DIGEST: self.outlines,
-            },
-            annotations={"n_images": self.n_images, "n_objects": self.n_objects},
-        )
 
 
 @dataclass(frozen=True)
@@ -132,7 +70,7 @@ class Passport:
     weights: str | None
     """SHA-256 of the trained weights; None if nothing was trained."""
     masks: dict[str, MaskDigests]
-    """By image; empty if there are too many to name each."""
+    """Digests of the masks of each image, by its name; empty if there are too many to name each."""
     all_masks: AllMasksDigests | None
     """All masks together; None if there are none."""
     starting_weights: str | None
@@ -181,17 +119,6 @@ class Passport:
         if self.all_masks is not None:
             results.append(self.all_masks.subject)
         return tuple(results)
-
-
-def files_digest(files: Mapping[str, str]) -> str:
-    """One digest of many files, as for a folder of images."""
-    lines = sorted(f"{digest}  {name}\n".encode() for name, digest in files.items())
-    return hashlib.sha256(b"".join(lines)).hexdigest()
-
-
-def utc_time(moment: datetime) -> str:
-    """A time as `TIME_EXAMPLE`: RFC 3339, in UTC, to the second."""
-    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # -- reading -------------------------------------------------------------------------------
@@ -333,16 +260,7 @@ def _masks_read(subjects: Iterable[ResourceDescriptor]) -> dict[str, MaskDigests
             continue
         if image in masks:
             raise ValueError(f"the image {image[:80]!r} has masks twice")
-        masks[_inside(image)] = read_record(
-            MaskDigests,
-            {
-                "file": subject.name,
-                "sha256": subject.digest.get("sha256"),
-                "labels": subject.digest.get(LABELS_DIGEST),
-                "outlines": subject.digest.get(OUTLINES_DIGEST),
-                "n_objects": subject.annotations.get("n_objects"),
-            },
-        )
+        masks[_inside(image)] = MaskDigests.of_subject(subject)
     return masks
 
 
@@ -350,22 +268,11 @@ def _all_masks_read(
     subjects: Iterable[ResourceDescriptor], masks: Mapping[str, MaskDigests]
 ) -> AllMasksDigests | None:
     subject = _named(MASKS, subjects)
-    if masks:
-        if subject is not None:
-            raise ValueError("it names masks both each by itself and all together")
-        return AllMasksDigests.of(masks)
-    if subject is None:
-        return None
-    return read_record(
-        AllMasksDigests,
-        {
-            "files": subject.digest.get(FILES_DIGEST),
-            "labels": subject.digest.get(LABELS_DIGEST),
-            "outlines": subject.digest.get(OUTLINES_DIGEST),
-            "n_images": subject.annotations.get("n_images"),
-            "n_objects": subject.annotations.get("n_objects"),
-        },
-    )
+    if not masks:
+        return None if subject is None else AllMasksDigests.of_subject(subject)
+    if subject is not None:
+        raise ValueError("it names masks both each by itself and all together")
+    return AllMasksDigests.of(masks)
 
 
 def _images_read(resources: Iterable[ResourceDescriptor]) -> Iterator[tuple[str, str]]:

@@ -1,23 +1,16 @@
-"""Whether a passport agrees with the files of its repeat, and the masks with its manifest."""
+"""Whether a passport agrees with the files of the repeat that it is of."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-from cellrepro.comparison.label_numbers import canonical
 from cellrepro.errors import BadInput
-from cellrepro.exchange.archive.file_checks import check_masks, possible_digests
 from cellrepro.exchange.passport import RESULT, Passport
 from cellrepro.exchange.passport_making import passport_of
-from cellrepro.exchange.problem import Problem
-from cellrepro.exchange.strict_json import cut
-from cellrepro.images.decoding import decode_labels, read_bytes
-from cellrepro.store.manifest import MaskRecord
+from cellrepro.exchange.problem import ASK_THE_SENDER, Problem
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import short_digest, some
+from cellrepro.words import cut, short_digest, some
 
-_ASK = "ask its sender for the passport and the run as they were exported together"
 _NOT_NAMED = "nothing of this name"
 _MOST_REPORTED = 10
 """Limit of the contradictions that are reported one by one."""
@@ -28,7 +21,7 @@ def contradictions(passport: Passport, repeat: Repeat, *, where: str) -> Iterato
     try:
         expected = passport_of(repeat)
     except BadInput as error:
-        yield Problem("damaged", str(error), where, _ASK)
+        yield Problem("damaged", str(error), where, ASK_THE_SENDER)
         return
     claims = _facts(passport)
     # A passport of too many images names none of them.
@@ -47,10 +40,10 @@ def contradictions(passport: Passport, repeat: Repeat, *, where: str) -> Iterato
         claim = _in_words(claims.get(name))
         fact = _in_words(facts.get(name))
         what = f"of {name} the passport says {claim}, and the run has {fact}"
-        yield Problem("contradiction", what, where, _ASK)
+        yield Problem("contradiction", what, where, ASK_THE_SENDER)
     if len(wrong) > _MOST_REPORTED:
         what = f"{len(wrong) - _MOST_REPORTED} more things differ: {some(wrong[_MOST_REPORTED:])}"
-        yield Problem("contradiction", what, where, _ASK)
+        yield Problem("contradiction", what, where, ASK_THE_SENDER)
 
 
 def _facts(
@@ -95,27 +88,3 @@ def _in_words(value: object) -> str:
     if value is None:
         return _NOT_NAMED
     return cut(short_digest(str(value)), 80)
-
-
-def wrong_masks(repeat: Repeat, *, where: str) -> Iterator[Problem]:
-    """Decode every mask of a repeat; a problem for each that is not the one of its manifest."""
-    for image, record in repeat.manifest.masks.items():
-        path = repeat.folder / record.file
-        if not path.exists():
-            continue
-        try:
-            check_masks(path, record)
-            _check_outlines(path, record)
-        except BadInput as error:
-            why = str(error).replace(f"{repeat.folder}/", "")
-            what = f"the masks of {image} are not those of which the manifest speaks: {why}"
-            yield Problem("contradiction", what, f"{where}/{record.file}", _ASK)
-
-
-def _check_outlines(path: Path, record: MaskRecord) -> None:
-    outlines = canonical(decode_labels(path, read_bytes(path)).pixels)
-    if record.canonical_digest not in possible_digests(outlines):
-        raise BadInput(f"{path}: the digest of its outlines is a different one in the manifest")
-    n_objects = int(outlines.max(initial=0))
-    if n_objects != record.n_objects:
-        raise BadInput(f"{path}: {n_objects} objects, and {record.n_objects} in the manifest")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from cellrepro.comparison.verdicts import Verdict
+from cellrepro.exchange.json_records import JsonObject
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.receipt import EnvironmentDifference
-from cellrepro.exchange.strict_json import JsonObject
 from cellrepro.nested_values import flattened
 from cellrepro.store.numeric_class import differing_probes
 from cellrepro.words import some

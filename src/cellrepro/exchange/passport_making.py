@@ -5,51 +5,51 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from pydantic import JsonValue
 
 from cellrepro.comparison.judgement import judge
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput
-from cellrepro.exchange.attestation import read_payload
+from cellrepro.exchange.json_records import JsonObject, as_json
+from cellrepro.exchange.mask_digests import (
+    FILES_DIGEST,
+    MASKS,
+    AllMasksDigests,
+    MaskDigests,
+    files_digest,
+)
 from cellrepro.exchange.passport import (
     BUILD_TYPES,
     IMAGES,
     MACHINE,
-    MASKS,
     RESULT,
     STARTING_WEIGHTS,
     VERSIONS,
-    AllMasksDigests,
-    MaskDigests,
     Passport,
-    files_digest,
     read_passport,
-    utc_time,
 )
-from cellrepro.exchange.statement import (
-    FILES_DIGEST,
-    LABELS_DIGEST,
-    OUTLINES_DIGEST,
-    PROGRAM_DIGEST,
+from cellrepro.exchange.provenance import (
     PROVENANCE,
     BuildDefinition,
     Builder,
     BuildMetadata,
     Provenance,
-    ResourceDescriptor,
     RunDetails,
-    Statement,
     package_url,
 )
-from cellrepro.exchange.strict_json import JsonObject, as_json, cut
+from cellrepro.exchange.statement import ResourceDescriptor, Statement, read_payload, utc_time
 from cellrepro.spec.spec import Spec
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.manifest import Manifest, WarningRecord
 from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat, Run
+from cellrepro.words import cut
 
 MOST_BYTES = 700_000
 """Limit of a payload, above which images and then masks are named together: 1 MB in an envelope."""
+PROGRAM_DIGEST = "cellrepro_program"
+"""Name of the digest of a wrapped program: SHA-256 over its command and its files."""
 _MODEL_FILE = "model-file"
 _PROGRAM = "program"
 _WARNINGS = "warnings"
@@ -136,15 +136,8 @@ def _masks_made(manifest: Manifest, *, each: bool) -> Iterator[ResourceDescripto
         yield AllMasksDigests.of(masks).subject
         return
     for image, digests in masks.items():
-        yield ResourceDescriptor(
-            name=digests.file,
-            digest={
-                "sha256": digests.sha256,
-                LABELS_DIGEST: digests.labels,
-                OUTLINES_DIGEST: digests.outlines,
-            },
-            annotations={"image": image, "n_objects": digests.n_objects},
-        )
+        subject = digests.subject
+        yield replace(subject, annotations={"image": image, **subject.annotations})
 
 
 def _digest_in(manifest: Manifest, file: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from cellrepro.determinism.profiles import Profile
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.input_lookup import find_images, find_network
+from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.replay_request import ReplayRequest
 from cellrepro.model.encoders import ENCODERS
 from cellrepro.model.weight_sources import ModelSource, find_model
@@ -17,13 +18,13 @@ from cellrepro.run.function_segmenter import plan_function
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs, refuse_unreadable_network
+from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.run.program_segmenter import plan_program
-from cellrepro.run.segmentation_plan import plan_segmentation
-from cellrepro.run.training_plan import plan_training
 from cellrepro.spec.sent_spec import refuse_strange_variables
 from cellrepro.spec.spec import Spec
 from cellrepro.store.record_values import is_on_another_computer
 from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.words import joined, short_digest
 
 
@@ -38,6 +39,19 @@ class RecordedRun:
     """Path of its images at the time, if known."""
     model_path: str | None = None
     """Path of the network from which it started, if known."""
+
+    @classmethod
+    def of(cls, passport: Passport, stored: Repeat | None = None) -> RecordedRun:
+        """The run of a passport; the manifest of a stored repeat knows the paths."""
+        if stored is None:
+            return cls(passport.name, passport.spec)
+        manifest = stored.manifest
+        return cls(
+            passport.name,
+            passport.spec,
+            data_path=manifest.data.path,
+            model_path=manifest.model.path,
+        )
 
 
 def plan_again(recorded: RecordedRun, request: ReplayRequest, store: Store) -> Plan:

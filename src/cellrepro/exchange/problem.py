@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+ASK_THE_SENDER = "ask its sender for the passport and the run as they were exported together"
+"""The remedy where parts of what was sent contradict each other."""
 _MOST_PROBLEMS = 50
 """Limit of the problems in a terminal."""
 

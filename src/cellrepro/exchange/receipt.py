@@ -14,17 +14,18 @@ from pydantic import JsonValue
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.entry_names import REPEAT_NAME
-from cellrepro.exchange.passport import MACHINE, TIME, TIME_EXAMPLE, Passport
-from cellrepro.exchange.statement import (
-    VERIFICATION_RESULT,
-    ResourceDescriptor,
-    Sha256,
-    Statement,
-    VerificationResult,
-    Verifier,
+from cellrepro.exchange.json_records import (
+    CamelCaseRecord,
+    JsonObject,
+    JsonRecord,
+    as_json,
+    read_record,
+    why_not_read,
 )
-from cellrepro.exchange.strict_json import JsonRecord, as_json, read_record, why_not_read
+from cellrepro.exchange.passport import MACHINE, Passport
+from cellrepro.exchange.statement import TIME, TIME_EXAMPLE, ResourceDescriptor, Sha256, Statement
 
+VERIFICATION_RESULT = "https://in-toto.io/attestation/svr/v0.2"
 PROPERTIES = {
     verdict: f"CELLREPRO_{verdict.name}"
     for verdict in (Verdict.IDENTICAL, Verdict.SAME_OBJECTS, Verdict.WITHIN_SPREAD)
@@ -97,6 +98,28 @@ class Receipt(JsonRecord):
     """By name, such as ``versions.torch`` or ``threads``."""
     reasons: tuple[str, ...] = ()
     """Sentences: why it is ``vacuous``, what could not be compared."""
+
+
+# -- as a statement ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Verifier(CamelCaseRecord):
+    """Who verified, and against which passport."""
+
+    id: str
+    policies: tuple[ResourceDescriptor, ...]
+
+
+@dataclass(frozen=True)
+class VerificationResult(CamelCaseRecord):
+    """The predicate of a receipt: the properties that were verified (SVR v0.2)."""
+
+    verifier: Verifier
+    time_created: str
+    properties: tuple[str, ...]
+    cellrepro: JsonObject = field(default_factory=dict)
+    """Extension: the details, as `Receipt` reads them."""
 
 
 def receipt_statement(receipt: Receipt, passport: Passport) -> Statement:

@@ -1,34 +1,22 @@
-"""A replay: a recorded run computed again on this machine, and compared with the original."""
+"""The result of a replay: a recorded run computed again, compared with the original."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from cellrepro.comparison.portable_promise import promised_alike
-from cellrepro.comparison.seed_spread import decide_between
-from cellrepro.comparison.verdicts import Verdict, combine
-from cellrepro.divergence.diverge import diverge
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.result import Divergence
-from cellrepro.errors import CellreproError
-from cellrepro.exchange.passport import Passport, utc_time
-from cellrepro.exchange.passport_comparison import DigestComparison, environment_differences
+from cellrepro.exchange.passport import Passport
+from cellrepro.exchange.passport_comparison import DigestComparison
 from cellrepro.exchange.passport_making import passport_of
-from cellrepro.exchange.plan_again import RecordedRun, plan_again
 from cellrepro.exchange.receipt import EnvironmentDifference, FirstDivergence, Receipt
-from cellrepro.exchange.replay_request import ReplayRequest
-from cellrepro.exchange.strict_json import cut
-from cellrepro.explanation.compare_repeats import compare_repeats
+from cellrepro.exchange.statement import utc_time
 from cellrepro.explanation.two_results import Comparison
-from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived
-from cellrepro.run.plan import Plan
-from cellrepro.run.repeats import RepeatMaking
-from cellrepro.spec.spec import Spec
-from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount
+from cellrepro.words import amount, cut
 
 _MOST_DIFFERENCES = 12
 """Limit of the differences of environments in a terminal; JSON has all."""
@@ -188,147 +176,3 @@ def _masks_in_words(digests: DigestComparison) -> str:
         f"of {n_images} {digests.n_equal_labels} with equal masks, "
         f"{digests.n_equal_outlines} with equal outlines"
     )
-
-
-def replay(
-    original: Passport,
-    request: ReplayRequest,
-    *,
-    stored: Repeat | None,
-    store: Store,
-    quiet: bool = False,
-) -> Replay:
-    """Compute a run again, as a new repeat in a process of its own, and compare the two."""
-    recorded = _recorded(original, stored)
-    plan = plan_again(recorded, request, store)
-    repeat = _made(plan, quiet=quiet)
-    return _compared(original, repeat, plan, stored=stored, store=store, quiet=quiet)
-
-
-def _recorded(original: Passport, stored: Repeat | None) -> RecordedRun:
-    if stored is None:
-        return RecordedRun(original.name, original.spec)
-    manifest = stored.manifest
-    return RecordedRun(
-        original.name,
-        original.spec,
-        data_path=manifest.data.path,
-        model_path=manifest.model.path,
-    )
-
-
-def _made(plan: Plan, *, quiet: bool) -> Repeat:
-    """Compute one more repeat; a stored one is never taken, since it may come from elsewhere."""
-    run = plan.store.run(plan.spec.key)
-    taken = run.machines.get(plan.machine, {}) if run is not None else {}
-    index = max(taken, default=-1) + 1
-    if not quiet:
-        print_note(f"computed again as {plan.spec.key}/{plan.machine}/{index}")
-        for notice in plan.notices:
-            print_note(notice)
-    return RepeatMaking(plan, index, label=f"{plan.spec.task} again", quiet=quiet).made()
-
-
-# -- the comparison ------------------------------------------------------------------------
-
-
-def _compared(
-    original: Passport,
-    repeat: Repeat,
-    plan: Plan,
-    *,
-    stored: Repeat | None,
-    store: Store,
-    quiet: bool,
-) -> Replay:
-    again = passport_of(repeat)
-    digests = DigestComparison.of(original, again)
-    comparison = None
-    verdict = digests.verdict
-    if stored is not None:
-        comparison = compare_repeats(stored, repeat, store=store)
-        verdict = _verdict_by_pixels(digests, comparison, _TwoRepeats(stored, repeat), store)
-    if original.vacuous or again.vacuous:
-        verdict = combine([verdict, Verdict.VACUOUS])
-    replayed = Replay(
-        verdict=verdict,
-        environment=environment_differences(original, again),
-        reasons=tuple(_reasons(original, again, verdict, comparison, plan.spec)),
-        passport=original,
-        _repeat=repeat,
-        _digests=digests,
-        _comparison=comparison,
-    )
-    if verdict in (Verdict.IDENTICAL, Verdict.VACUOUS):
-        return replayed
-    if stored is None:
-        reason = (
-            "the run itself is not in the store, only its passport: where the two part cannot be "
-            "found without its ledger"
-        )
-        return replace(replayed, reasons=(*replayed.reasons, reason))
-    return _with_divergence(replayed, stored, plan, store, quiet=quiet)
-
-
-@dataclass(frozen=True)
-class _TwoRepeats:
-    """A run from elsewhere, and its replay."""
-
-    original: Repeat
-    again: Repeat
-
-
-def _verdict_by_pixels(
-    digests: DigestComparison, comparison: Comparison, repeats: _TwoRepeats, store: Store
-) -> Verdict:
-    """The verdict by pixels, limited by what digests already show to differ."""
-    if digests.verdict == Verdict.IDENTICAL:
-        return digests.verdict
-    if comparison.weights is not None or digests.weights_equal is not False:
-        return comparison.verdict
-    # The weights were not sent but their digests differ; masks show by how much.
-    verdict = combine([comparison.verdict, Verdict.DIFFERENT])
-    if verdict != Verdict.DIFFERENT:
-        return verdict
-    runs = store.readable_runs(data_digest=repeats.original.spec.data_digest)
-    spread = decide_between(repeats.original, repeats.again, runs, results=comparison.masks)
-    return Verdict.WITHIN_SPREAD if spread.within else verdict
-
-
-def _reasons(
-    original: Passport,
-    again: Passport,
-    verdict: Verdict,
-    comparison: Comparison | None,
-    spec: Spec,
-) -> Iterator[str]:
-    for reason in dict.fromkeys((*original.vacuous, *again.vacuous)):
-        yield f"vacuous: {reason}"
-    if original.starting_weights != again.starting_weights:
-        yield "the network that it started from is not the one that the passport names"
-    if original.spec.profile_settings != spec.profile_settings:
-        yield (
-            f"it was asked for with profile {original.spec.profile}, and computed again with "
-            f"{spec.profile}, as a run of its own"
-        )
-    if comparison is not None:
-        yield from comparison.notes
-    elif verdict == Verdict.DIFFERENT and promised_alike(original.spec, spec):
-        yield (
-            "mode portable promises the same bits here, and they differ: run `cellrepro doctor "
-            "--portable` on both machines; please report what it says"
-        )
-
-
-def _with_divergence(
-    replayed: Replay, stored: Repeat, plan: Plan, store: Store, *, quiet: bool
-) -> Replay:
-    """Find the first step at which the two part, as far as their ledgers show it."""
-    try:
-        divergence = diverge(
-            stored.name, replayed.repeat, data=plan.request.data, store=store.root, quiet=quiet
-        )
-    except CellreproError as error:
-        reason = f"where the two part could not be found: {error}"
-        return replace(replayed, reasons=(*replayed.reasons, reason))
-    return replace(replayed, _divergence=divergence, reasons=(*replayed.reasons, *divergence.notes))

@@ -1,4 +1,4 @@
-"""Check of a stored run: its spec and its repeats, each against its seal and where it lies."""
+"""Check of a stored run: spec and repeats by seal and folder, masks by what the manifest says."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cellrepro.comparison.label_numbers import canonical
 from cellrepro.errors import BadInput
+from cellrepro.exchange.archive.file_checks import check_masks, possible_digests
 from cellrepro.exchange.folder_check import FilesOnDisk, Findings, FolderFiles, FolderSeal
-from cellrepro.exchange.problem import Problem
-from cellrepro.store.manifest import Manifest
+from cellrepro.exchange.problem import ASK_THE_SENDER, Problem
+from cellrepro.images.decoding import decode_labels, read_bytes
+from cellrepro.store.manifest import Manifest, MaskRecord
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, seal_text
-from cellrepro.store.stored_run import MANIFEST, SPEC, read_record, read_spec
+from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat, read_record, read_spec
 
 _RESTORE_RUN = "copy it again from where it came, or remove this run's folder and run it again"
 _RESTORE_REPEAT = (
@@ -169,3 +172,30 @@ def _without_a_digest(files: FolderFiles, manifest: Manifest) -> Iterator[Proble
         if name not in manifest.files:
             what = f"it speaks of {name}, and has no digest of that file"
             yield files.problem("damaged", MANIFEST, what)
+
+
+# -- the masks -----------------------------------------------------------------------------------
+
+
+def wrong_masks(repeat: Repeat, *, where: str) -> Iterator[Problem]:
+    """Decode every mask of a repeat; a problem for each that is not the one of its manifest."""
+    for image, record in repeat.manifest.masks.items():
+        path = repeat.folder / record.file
+        if not path.exists():
+            continue
+        try:
+            check_masks(path, record)
+            _check_outlines(path, record)
+        except BadInput as error:
+            why = str(error).replace(f"{repeat.folder}/", "")
+            what = f"the masks of {image} are not those of which the manifest speaks: {why}"
+            yield Problem("contradiction", what, f"{where}/{record.file}", ASK_THE_SENDER)
+
+
+def _check_outlines(path: Path, record: MaskRecord) -> None:
+    outlines = canonical(decode_labels(path, read_bytes(path)).pixels)
+    if record.canonical_digest not in possible_digests(outlines):
+        raise BadInput(f"{path}: the digest of its outlines is a different one in the manifest")
+    n_objects = int(outlines.max(initial=0))
+    if n_objects != record.n_objects:
+        raise BadInput(f"{path}: {n_objects} objects, and {record.n_objects} in the manifest")

@@ -1,37 +1,42 @@
-"""The formats that passports and receipts are written in.
+"""Statements of in-toto, version 1, and attestations: a statement with the signatures over it.
 
-in-toto Statement v1, SLSA provenance v1, Simple Verification Result v0.2, and package URLs. Unknown
-fields are ignored, as these specifications ask for.
+Passports, receipts and statements about models are statements with predicates of their own. Fields
+that the specification does not know are ignored, as it asks for.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cached_property
 from typing import Annotated, Final, Literal
-from urllib.parse import quote, unquote
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, ValidationError
 
-from cellrepro.exchange.strict_json import CamelCaseRecord, JsonObject, as_json
+from cellrepro.errors import BadInput
+from cellrepro.exchange.json_records import (
+    CamelCaseRecord,
+    JsonObject,
+    as_json,
+    read_record,
+    why_not_read,
+)
+from cellrepro.exchange.signed.envelope import Envelope, signed
+from cellrepro.exchange.signed.signer import Signer
+from cellrepro.exchange.strict_json import read_json
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
-PROVENANCE = "https://slsa.dev/provenance/v1"
-VERIFICATION_RESULT = "https://in-toto.io/attestation/svr/v0.2"
+MOST_BYTES = 2**22
+"""Limit of a statement from outside; those of cellrepro stay below 1 MB."""
 
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 """64 digits of lower-case hex."""
-
-FILES_DIGEST = "cellrepro_files"
-"""Name of the digest of many files: SHA-256 of the sorted lines ``sha256  name``, each ended by a
-line feed."""
-LABELS_DIGEST = "cellrepro_labels"
-"""Name of the digest of masks: SHA-256 of the labels as they are numbered."""
-OUTLINES_DIGEST = "cellrepro_outlines"
-"""Name of the digest of outlines: SHA-256 of the labels renumbered in raster order."""
-PROGRAM_DIGEST = "cellrepro_program"
-"""Name of the digest of a wrapped program: SHA-256 over its command and its files."""
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z", re.ASCII)
+"""A time of RFC 3339, in UTC."""
+TIME_EXAMPLE = "2026-11-01T12:00:00Z"
 
 
 @dataclass(frozen=True)
@@ -63,88 +68,6 @@ class Statement(CamelCaseRecord):
         return canonical_json({**as_json(self), "_type": STATEMENT})
 
 
-@dataclass(frozen=True)
-class BuildDefinition(CamelCaseRecord):
-    """The inputs of a run: its spec and everything that it was made from."""
-
-    build_type: str
-    """The kind of run, which defines what the other fields mean."""
-    external_parameters: JsonObject
-    """The spec, whole."""
-    internal_parameters: JsonObject = field(default_factory=dict)
-    """The numeric environment of the run."""
-    resolved_dependencies: tuple[ResourceDescriptor, ...] = ()
-    """Images, starting weights and libraries."""
-
-
-@dataclass(frozen=True)
-class Builder(CamelCaseRecord):
-    """The machine that carried out a run."""
-
-    id: str
-    """URN of the machine."""
-    version: dict[str, str] = field(default_factory=dict)
-    """Version of each program that carried it out, by name."""
-
-
-@dataclass(frozen=True)
-class BuildMetadata(CamelCaseRecord):
-    """Name and time of a run."""
-
-    invocation_id: str | None = None
-    """KEY/MACHINE/REPEAT."""
-    started_on: str | None = None
-    """RFC 3339, UTC."""
-    finished_on: str | None = None
-    """RFC 3339, UTC: the start plus the duration of all phases."""
-
-
-@dataclass(frozen=True)
-class RunDetails(CamelCaseRecord):
-    """Where and when a run was carried out, and its other results."""
-
-    builder: Builder
-    metadata: BuildMetadata = BuildMetadata()
-    byproducts: tuple[ResourceDescriptor, ...] = ()
-    """Files and results beside the subjects."""
-
-
-@dataclass(frozen=True)
-class Provenance(CamelCaseRecord):
-    """The predicate of a passport: how the subjects were made (SLSA provenance v1)."""
-
-    build_definition: BuildDefinition
-    run_details: RunDetails
-
-
-@dataclass(frozen=True)
-class Verifier(CamelCaseRecord):
-    """Who verified, and against which passport."""
-
-    id: str
-    policies: tuple[ResourceDescriptor, ...]
-
-
-@dataclass(frozen=True)
-class VerificationResult(CamelCaseRecord):
-    """The predicate of a receipt: the properties that were verified (SVR v0.2)."""
-
-    verifier: Verifier
-    time_created: str
-    properties: tuple[str, ...]
-    cellrepro: JsonObject = field(default_factory=dict)
-    """Extension: the details, as `cellrepro.exchange.receipt.Receipt` reads them."""
-
-
-def build_type_of(statement: Statement) -> str | None:
-    """The kind of what a statement of provenance is about; None for any other statement."""
-    definition = statement.predicate.get("buildDefinition")
-    if statement.predicate_type != PROVENANCE or not isinstance(definition, dict):
-        return None
-    build_type = definition.get("buildType")
-    return build_type if isinstance(build_type, str) else None
-
-
 def canonical_json(document: object) -> bytes:
     """JSON in UTF-8 with sorted keys and no spaces: equal documents are equal bytes."""
     text = json.dumps(
@@ -153,30 +76,64 @@ def canonical_json(document: object) -> bytes:
     return text.encode("utf-8")
 
 
-# -- package URLs (ECMA-427), such as pkg:pypi/torch@2.15.0 --------------------------------------
-
-_PYTHON = "python"
-_PACKAGE_URL = re.compile(r"pkg:(pypi|generic)/([^/@?#]+)@([^/@?#]+)")
-
-
-def package_url(name: str, version: str) -> str:
-    """The package URL of one version of a PyPI package, or of Python itself.
-
-    >>> package_url("fill_voids", "2.1+cpu"), package_url("python", "3.11.7")
-    ('pkg:pypi/fill-voids@2.1%2Bcpu', 'pkg:generic/python@3.11.7')
-    """
-    if name == _PYTHON:
-        return f"pkg:generic/{_PYTHON}@{quote(version, safe='')}"
-    return f"pkg:pypi/{quote(name.lower().replace('_', '-'), safe='')}@{quote(version, safe='')}"
+def utc_time(moment: datetime) -> str:
+    """A time as `TIME_EXAMPLE`: RFC 3339, in UTC, to the second."""
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def package_of(url: str | None) -> tuple[str, str] | None:
-    """Name and version from a package URL of the same two kinds; None for any other.
+# -- attestations --------------------------------------------------------------------------------
 
-    >>> package_of("pkg:pypi/torch@2.15.0%2Bcpu"), package_of("https://example.org")
-    (('torch', '2.15.0+cpu'), None)
-    """
-    parts = _PACKAGE_URL.fullmatch(url or "")
-    if parts is None:
-        return None
-    return unquote(parts[2]), unquote(parts[3])
+
+@dataclass(frozen=True)
+class Attestation:
+    """A statement, its bytes, and the signatures over these."""
+
+    statement: Statement
+    payload: bytes
+    """The statement as it was read: serialised anew, its signatures could be lost."""
+    envelope: Envelope | None = None
+    """The signatures; None if it was never signed."""
+
+    @classmethod
+    def of(cls, statement: Statement, *, signer: Signer | None = None) -> Attestation:
+        """Serialise a statement, and sign it if there is a signer."""
+        payload = statement.payload()
+        envelope = None if signer is None else signed(payload, signer)
+        return cls(statement, payload, envelope)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the payload, by which a receipt identifies its passport."""
+        return hashlib.sha256(self.payload).hexdigest()
+
+    def line(self) -> str:
+        """Its line in a bundle, without the line feed: the envelope, or the bare statement."""
+        if self.envelope is None:
+            return self.payload.decode("utf-8")
+        return self.envelope.line()
+
+    def signed_by(self, signer: Signer) -> Attestation:
+        """The same with one more signature."""
+        more = signed(self.payload, signer)
+        kept = more if self.envelope is None else self.envelope.with_signatures(more.signatures)
+        return Attestation(self.statement, self.payload, kept)
+
+    def together_with(self, other: Attestation) -> Attestation:
+        """The signatures of two attestations of the same payload."""
+        if self.envelope is None or other.envelope is None:
+            return self if other.envelope is None else other
+        both = self.envelope.with_signatures(other.envelope.signatures)
+        return Attestation(self.statement, self.payload, both)
+
+
+def read_payload(payload: bytes, *, where: str, envelope: Envelope | None = None) -> Attestation:
+    """Parse the bytes of a statement."""
+    document = read_json(payload, where=where, most_bytes=MOST_BYTES, is_shown=True)
+    try:
+        statement = read_record(Statement, document)
+    except ValidationError as error:
+        raise BadInput(
+            f"{where}: no in-toto Statement v1 ({why_not_read(error)}); ask the sender for the "
+            "file as it was exported"
+        ) from error
+    return Attestation(statement, payload, envelope)

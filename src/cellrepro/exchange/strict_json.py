@@ -1,4 +1,8 @@
-"""JSON from elsewhere: parsed if it means the same to every reader, validated as dataclasses."""
+"""JSON from elsewhere, parsed if it means the same to every reader.
+
+Python's parser takes what others read in another way, or not at all: a key twice, NaN, integers of
+any size. All of that is refused, and what is too large or too deep.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,9 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from typing import ClassVar, TypeVar, cast
-
-from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
-from pydantic.alias_generators import to_camel
 
 from cellrepro.errors import BadInput
-from cellrepro.wrong_fields import wrong_fields
-
-JsonObject = dict[str, JsonValue]
-"""A JSON object."""
-
-Kind = TypeVar("Kind")
+from cellrepro.words import cut
 
 MOST_BYTES = 2**24
 """The default limit of a document: 16 MiB."""
@@ -26,7 +21,6 @@ MOST_DEPTH = 64
 _LEAST_INTEGER = -(2**63)
 _MOST_INTEGER = 2**63 - 1
 _COMMANDS = re.compile(r"[^\t\n\x20-\x7e\xa0-\U0010ffff]")
-_LONGEST_REASON = 400  # characters of a validation error in a message
 _MOST_DIGITS = 20  # of an integer; Python takes seconds for one of a million digits
 
 
@@ -137,58 +131,3 @@ def _check_text(text: str, *, is_shown: bool) -> None:
 
 def _shown(text: str) -> str:
     return ascii(cut(text, 40))
-
-
-def cut(text: str, most: int) -> str:
-    """The text in at most that many letters, the last of which is an ellipsis where it was cut.
-
-    >>> cut("bytes", 5), cut("kilobytes", 5)
-    ('bytes', 'kilo…')
-    """
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-# -- dataclasses from JSON and to JSON -----------------------------------------------------
-
-
-class JsonRecord:
-    """A dataclass read from a JSON object, whose unknown names are ignored."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
-
-
-class CamelCaseRecord:
-    """The same with names in camelCase, as in-toto and SLSA write them."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore", alias_generator=to_camel)
-
-
-def read_record(kind: type[Kind], document: object) -> Kind:
-    """Validate a JSON document as a dataclass."""
-    # Strict validation of Python objects would refuse a list where a tuple is declared; that of
-    # JSON text takes it, and still refuses "3" for a number.
-    return _adapter(kind).validate_json(json.dumps(document), strict=True)
-
-
-def why_not_read(error: Exception) -> str:
-    """The reason of a failed `read_record`, bounded: the document may have put anything into it."""
-    why = wrong_fields(error) if isinstance(error, ValidationError) else str(error)
-    return cut(why, _LONGEST_REASON)
-
-
-def as_json(record: object) -> JsonObject:
-    """The JSON object of a dataclass, without the fields that have their default."""
-    document: JsonObject = _adapter(type(record)).dump_python(
-        record, mode="json", by_alias=True, exclude_defaults=True
-    )
-    return document
-
-
-def _adapter(kind: type[Kind]) -> TypeAdapter[Kind]:
-    """The cached adapter of a type, since building one takes longer than using it."""
-    if kind not in _adapters:
-        _adapters[kind] = TypeAdapter(kind)
-    return cast("TypeAdapter[Kind]", _adapters[kind])
-
-
-_adapters: dict[type, TypeAdapter[object]] = {}

@@ -1,4 +1,4 @@
-"""The replay of one run of a target that was verified, and its receipt."""
+"""The replay of a target that was verified: one run is chosen, computed again and compared."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from pathlib import Path
 
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
-from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import bundle_of, bundle_text, read_bundle
 from cellrepro.exchange.importing import import_runs
 from cellrepro.exchange.kept_passports import current_of, keep_attestations
 from cellrepro.exchange.passport import Passport
-from cellrepro.exchange.plan_again import RecordedRun, images_for, refuse_at_once
+from cellrepro.exchange.plan_again import RecordedRun, images_for, plan_again, refuse_at_once
 from cellrepro.exchange.receipt import receipt_statement
-from cellrepro.exchange.replay import Replay, replay
+from cellrepro.exchange.replay import Replay
+from cellrepro.exchange.replay_comparison import compared
 from cellrepro.exchange.replay_request import ReplayRequest
 from cellrepro.exchange.signed.signer import Signer
-from cellrepro.exchange.target_check import Checking
+from cellrepro.exchange.statement import Attestation
+from cellrepro.exchange.target_findings import Checking
 from cellrepro.exchange.verified import VerifiedRepeat
+from cellrepro.progress import print_note
+from cellrepro.run.plan import Plan
+from cellrepro.run.repeats import RepeatMaking
 from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.store.whole_files import write_whole
 from cellrepro.words import amount, some
 
@@ -43,7 +48,9 @@ def replay_target(
         _refuse_before_import(original, repeats, request, store)
         notes.append(str(import_runs(file, store=store.root, quiet=checking.quiet)))
     stored = store.repeat(original.key, original.machine, original.repeat)
-    replayed = replay(original, request, stored=stored, store=store, quiet=checking.quiet)
+    plan = plan_again(RecordedRun.of(original, stored), request, store)
+    repeat = _computed(plan, quiet=checking.quiet)
+    replayed = compared(original, repeat, plan, stored=stored, store=store, quiet=checking.quiet)
     if request.receipt is not None:
         _add_receipt(replayed, request.receipt, signer=signer, store=store)
         notes.append(f"the receipt was added to {request.receipt}")
@@ -56,7 +63,7 @@ def _refuse_before_import(
     original: Passport, repeats: Sequence[VerifiedRepeat], request: ReplayRequest, store: Store
 ) -> None:
     """Refuse what cannot be computed again, before the import writes anything."""
-    recorded = RecordedRun(original.name, original.spec)
+    recorded = RecordedRun.of(original)
     refuse_at_once(recorded, request)
     came_with_it = any(one.name == original.name and one.has_images for one in repeats)
     if request.data is not None or not came_with_it:
@@ -101,6 +108,18 @@ def _matches(name: str, reference: str) -> bool:
     if rest and rest[-1].isdecimal() and rest.pop() != index:
         return False
     return not rest or (len(rest) == 1 and machine.startswith(rest[0]))
+
+
+def _computed(plan: Plan, *, quiet: bool) -> Repeat:
+    """Compute one more repeat; a stored one is never taken, since it may come from elsewhere."""
+    run = plan.store.run(plan.spec.key)
+    taken = run.machines.get(plan.machine, {}) if run is not None else {}
+    index = max(taken, default=-1) + 1
+    if not quiet:
+        print_note(f"computed again as {plan.spec.key}/{plan.machine}/{index}")
+        for notice in plan.notices:
+            print_note(notice)
+    return RepeatMaking(plan, index, label=f"{plan.spec.task} again", quiet=quiet).made()
 
 
 def _add_receipt(replayed: Replay, file: Path, *, signer: Signer | None, store: Store) -> None:

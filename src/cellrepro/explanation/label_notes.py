@@ -16,7 +16,7 @@ from cellrepro.comparison.number_remarks import (
     piece_remarks,
 )
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.images.label_pieces import doubt
+from cellrepro.images.pictures import doubt
 from cellrepro.words import amount, joined
 
 if TYPE_CHECKING:

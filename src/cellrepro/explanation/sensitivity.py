@@ -28,10 +28,10 @@ from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row
-from cellrepro.run.inputs import read_images, segmented_part
+from cellrepro.run.inputs import read_images
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
-from cellrepro.run.segmentation_plan import plan_segmentation
+from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK, NAMES, Settings
 from cellrepro.store.store import Store
@@ -203,7 +203,7 @@ def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -
         def segment(image: LabelledImage, settings: Settings) -> np.ndarray:
             return evaluate(image.image, stack=image.stack, **settings.arguments()).masks
 
-        images = segmented_part(read_images(request))
+        images = read_images(request).to_segment
         for image in images:
             with generators_kept():
                 usual = segment(image, base)

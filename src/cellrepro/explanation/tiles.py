@@ -15,10 +15,10 @@ from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import print_note
 from cellrepro.results import Result, Row, derived
-from cellrepro.run.inputs import read_images, segmented_part
+from cellrepro.run.inputs import read_images
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
-from cellrepro.run.segmentation_plan import plan_segmentation
+from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
@@ -217,7 +217,7 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
             """The masks alone; the arguments are those of ``CellposeModel.eval``."""
             return evaluate(image, **arguments).masks  # type: ignore[arg-type]
 
-        for image in segmented_part(read_images(request)):
+        for image in read_images(request).to_segment:
             if image.stack:
                 raise BadInput(f"{image.name} is a stack; tiles looks at flat images")
             with generators_kept():

@@ -5,16 +5,12 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cellrepro.errors import BadInput
 from cellrepro.images.folder_files import is_litter
 from cellrepro.results import Result
 from cellrepro.store.whole_files import whole_file
 from cellrepro.terminal import FileName
-
-if TYPE_CHECKING:
-    pass
 
 
 def packaged_folder(name: str) -> Path:

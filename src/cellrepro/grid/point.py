@@ -9,12 +9,12 @@ from typing import Any
 
 from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.grid.grid_file import Scalar
-from cellrepro.grid.parameter_names import SETTING, VARIABLE, options_by_name
+from cellrepro.grid.parameter_names import SETTING, VARIABLE
+from cellrepro.grid.task_options import options_by_name
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs
-from cellrepro.run.segmentation_plan import plan_segmentation
-from cellrepro.run.training_plan import plan_training
+from cellrepro.run.planning import plan_segmentation, plan_training
 
 Parameters = Mapping[str, Any]
 """Values of a notebook's parameters by name, as YAML and the notebook have them."""

@@ -1,9 +1,9 @@
-"""Compressions of image files: how many pixels each can pack, and who unpacks them here.
+"""The decoders of image files: imagecodecs where it is installed, else Pillow and tifffile.
 
-imagecodecs decodes them where it is installed (the extra ``formats``). Without it Pillow decodes
-PNG and JPEG, to the same pixels, and tifffile the usual compressions of TIFF; the rest is refused
-with the command that installs imagecodecs. A header that promises more pixels than its compression
-can pack, or than fit into memory, is refused before a decoder believes it.
+imagecodecs comes with the extra ``formats`` and decodes everything. Without it Pillow decodes PNG
+and JPEG, to the same pixels, and tifffile the usual compressions of TIFF; the rest is refused with
+the command that installs imagecodecs. Headers that promise too many pixels were refused before, by
+`cellrepro.images.packed_sizes`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,13 @@ _WITHOUT_IMAGECODECS = (
 )
 """Compressions of TIFF that tifffile decodes with Python's standard library."""
 
-
 _GREY_16_BIT = ("I", "I;16", "I;16B", "I;16L")
 """Pillow's modes for the samples of a grey PNG of 16 bits, by its version and the processor."""
 
 
-# --- sizes ------------------------------------------------------------------------------------
-
-
 def no_cmyk(file: Path) -> BadInput:
-    """The error for an image in CMYK."""
+    """The error for an image in CMYK, which no decoder here is asked for."""
     return BadInput(f"{file}: CMYK colours, expected grey or RGB; convert it to RGB")
-
-
-# --- decoders ---------------------------------------------------------------------------------
 
 
 def png_pixels(file: Path, data: bytes) -> NDArray[np.unsignedinteger]:

@@ -60,6 +60,11 @@ class ImageFolder(Result):
     warnings: tuple[str, ...]
     """Remarks on what can be used but deserves a look."""
 
+    @property
+    def to_segment(self) -> tuple[LabelledImage, ...]:
+        """The images to segment: the test images, or all of them where there are none."""
+        return self.test or self.train
+
     def sentence(self) -> str:
         """Say how many images there are, and what of them deserves a look."""
         n_images = f"{amount(len(self.train), 'training image')} and {len(self.test)} for testing"

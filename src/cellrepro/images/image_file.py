@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import fastremap
 import numpy as np
 
 from cellrepro.errors import BadInput
 from cellrepro.images.decoding import SEG_ENDING, decode, decode_labels, read_bytes
 from cellrepro.images.image_axes import FLAT, Axes, Decoded, in_order, native
 from cellrepro.images.label_image import LARGEST_LABEL, label_image
-from cellrepro.images.label_pieces import refuse_picture
+from cellrepro.images.label_pieces import pieces_by_label
 from cellrepro.images.ome_zarr import is_zarr, read_zarr
+from cellrepro.images.pictures import refuse_picture
 from cellrepro.words import some, with_verb
 
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
@@ -102,33 +101,6 @@ def check_masks(file: Path, data: bytes, axes: Axes = FLAT) -> Checked:
             "object, so a binary mask needs a number for every object first",
         )
     return Checked(masks, masks.ndim == 3, remarks)
-
-
-@dataclass(frozen=True)
-class LabelPieces:
-    """The connected pieces of one label (8-connectivity)."""
-
-    label: int
-    box: tuple[slice, ...]
-    """The part of the image around all of them."""
-    pieces: np.ndarray
-    """Int32 of the box's shape: 0 elsewhere, 1 to n_pieces in the pieces."""
-    n_pieces: int
-
-
-def pieces_by_label(masks: np.ndarray) -> Iterator[LabelPieces]:
-    """The pieces of each label of an image of integers, in order of labels; 0 is background."""
-    from scipy import ndimage
-
-    # find_objects makes one entry for each number up to the largest label
-    renumbered, new_numbers = fastremap.renumber(masks, preserve_zero=True, in_place=False)
-    boxes = ndimage.find_objects(renumbered)
-    around = np.ones((3,) * masks.ndim)
-    for label, number in sorted(new_numbers.items()):
-        if label:
-            box = boxes[number - 1]
-            pieces, n_pieces = ndimage.label(renumbered[box] == number, around)
-            yield LabelPieces(int(label), box, pieces, n_pieces)
 
 
 def _refuse_not_finite(file: Path, pixels: np.ndarray) -> None:

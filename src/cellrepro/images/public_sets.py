@@ -1,4 +1,4 @@
-"""Image sets by name: the synthetic one, which is made, and public ones, which are fetched.
+"""Public image sets: fetched, converted to Cellpose's convention, and checked at every later use.
 
 The publishers give no digests. Those in ``datasets.json`` are what independent projects recorded of
 the same addresses: dsb2018 constantinpape/torch-em and two others; BBBC039 OpenHCS and four others,
@@ -9,28 +9,21 @@ later use is held.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
 from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput, NotPossibleHere, whole
-from cellrepro.images import synthetic_sets
+from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder_files import is_litter
 from cellrepro.images.set_layouts import LAYOUTS, convert
-from cellrepro.results import Result
 from cellrepro.store.removal import remove_empty
 from cellrepro.store.whole_files import write_whole
-from cellrepro.terminal import FileName
 from cellrepro.words import some
 from cellrepro.wrong_fields import wrong_fields
-
-SYNTHETIC = "synthetic"
 
 _TIMEOUT = (10.0, 60.0)  # seconds to connect and between two pieces of data
 
@@ -59,30 +52,6 @@ class _Record(BaseModel):
     files: dict[str, str]  # SHA-256 by path
 
 
-@dataclass(frozen=True, repr=False)
-class ProvidedData(Result):
-    """An image set that is there."""
-
-    folder: Path
-    """Its folder."""
-
-    def sentence(self) -> str:
-        """Give the folder."""
-        return str(self.folder)
-
-
-@dataclass(frozen=True, repr=False)
-class KnownData(Result):
-    """The image sets that have a name."""
-
-    sets: dict[str, str]
-    """A line about each set, by its name."""
-
-    def sentence(self) -> str:
-        """Give a line for each set."""
-        return "\n".join(f"{name}: {text}" for name, text in self.sets.items())
-
-
 @cache
 def registry() -> dict[str, PublicSet]:
     """The public sets by name."""
@@ -90,142 +59,17 @@ def registry() -> dict[str, PublicSet]:
     return {name: PublicSet.model_validate(entry) for name, entry in sets.items()}
 
 
-def describe_all() -> dict[str, str]:
-    """Each name, with a line about the set."""
-    made = {SYNTHETIC: "synthetic nuclei with exact masks, the same bytes on every machine"}
-    return made | {name: entry.description for name, entry in sorted(registry().items())}
-
-
-def data(
-    name: str = "",
-    /,
-    *,
-    into: FileName = "data",
-    mirror: str | None = None,
-    images: int | None = None,
-    size: int | None = None,
-    cells: int | None = None,
-) -> ProvidedData | KnownData:
-    """Make the synthetic images, or fetch a named public set, under data/.
-
-    Parameters
-    ----------
-    name : str
-        ``synthetic``, or a public set; without a name the sets are listed.
-    into : str or Path
-        Folder where data sets are kept.
-    mirror : str, optional
-        Address of a folder with a public set's archives under their own names.
-    images : int, optional
-        Of synthetic images: how many, for a benchmark.
-    size : int, optional
-        Of synthetic images: pixels along an edge.
-    cells : int, optional
-        Of synthetic images: how many cells in each.
-
-    Returns
-    -------
-    ProvidedData or KnownData
-        The folder of the set; without a name what there is.
-
-    Raises
-    ------
-    BadInput
-        If no set has that name, a number is asked for of a set that is not made here, the mirror is
-        no address, a download is not what was published, or the set that is there has changed.
-    NotPossibleHere
-        If it cannot be fetched.
-
-    Examples
-    --------
-    Make the small synthetic images in data/synthetic
-
-    ``cellrepro data synthetic``
-
-    Which image sets are there?
-
-    ``cellrepro data``
-    """
-    if (images, size, cells) != (None, None, None):
-        if name != SYNTHETIC or mirror is not None:
-            asked_for = f"the set {name}" if name else "no set"
-            raise BadInput(
-                f"--images, --size and --cells are of synthetic images, and {asked_for} is named: "
-                "expected `cellrepro data synthetic`, without --mirror"
-            )
-        return ProvidedData(write_benchmark(Path(into), images=images, size=size, cells=cells))
-    if not name:
-        return KnownData(describe_all())
-    return ProvidedData(provide_data(name, data_dir=into, mirror=mirror))
-
-
-def provide_data(
-    name: str, *, data_dir: str | os.PathLike[str] = "data", mirror: str | None = None
-) -> Path:
-    """Make or fetch an image set, or check the one that is there; as ``cellrepro data NAME``.
-
-    Parameters
-    ----------
-    name : str
-        ``synthetic``, which is made here, or a public set; `describe_all` has all of them.
-    data_dir : str or os.PathLike
-        Folder of data sets. The set appears in it whole, as ``data_dir/name``, or not at all.
-    mirror : str or None
-        Address of a folder with a public set's archives under their own names. Digests hold for
-        every mirror.
-
-    Returns
-    -------
-    Path
-        Folder of the set, ``data_dir/name``.
-
-    Raises
-    ------
-    BadInput
-        If no set has that name, the mirror is no address, a download is not what was published, or
-        the set that is there has changed.
-    NotPossibleHere
-        If it cannot be fetched.
-    """
-    data = Path(data_dir)
-    target = data / name
-    record = data / f"{name}.download.json"
-    if name not in describe_all():
-        raise BadInput(
-            f"no image set is called {name!r}; known are {', '.join(describe_all())}. "
-            f"For images of your own give the path of their folder"
-        )
-    if mirror is not None and (name == SYNTHETIC or not mirror.startswith("http")):
-        raise BadInput(
-            f"--mirror is {mirror!r}; expected an address that starts with http:// or https://, "
-            f"for a set other than {SYNTHETIC}, which is made here"
-        )
-    if name == SYNTHETIC:
-        synthetic_sets.write_folder(target)
-        return target
+def provide(name: str, target: Path, *, mirror: str | None) -> None:
+    """Fetch a public set into a folder, which appears whole or not at all; or check it there."""
+    record = target.with_name(f"{name}.download.json")
     if target.exists():
         _verify(target, record)
-        return target
-    data.mkdir(parents=True, exist_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
         _fetch(name, target, record, mirror)
     finally:
-        remove_empty(data)
-    return target
-
-
-def write_benchmark(
-    data: Path, *, images: int | None = None, size: int | None = None, cells: int | None = None
-) -> Path:
-    """Write square synthetic images, all in ``train/``, from where both tasks read."""
-    n_images = whole("images", 11 if images is None else images, 1)
-    edge = whole("size", 256 if size is None else size, 16)
-    name = "" if cells is None else f"-{whole('cells', cells, 1)}-cells"
-    folder = Path(data) / f"synthetic-{n_images}-images-{edge}-pixels{name}"
-    synthetic_sets.write_folder(
-        folder, n_train=n_images, n_test=0, shape=(edge, edge), n_cells=cells
-    )
-    return folder
+        remove_empty(target.parent)
 
 
 def _fetch(name: str, target: Path, record: Path, mirror: str | None) -> None:

@@ -12,7 +12,8 @@ import tifffile
 
 from cellrepro.images.decoding import read_bytes
 from cellrepro.images.folder import read_folder
-from cellrepro.images.image_file import pieces_by_label, read_image, read_masks
+from cellrepro.images.image_file import read_image, read_masks
+from cellrepro.images.label_pieces import pieces_by_label
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,6 @@ installed. The core finds it again, and starts there what it cannot do itself.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import os
 import platform
@@ -16,15 +14,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from cellrepro.digests.digests import file_digest
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.process.locked_environment import FolderTaken, LockedEnvironment, SetUpFailed
+from cellrepro.process.own_wheel import write_own_wheel
 from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.whole_files import write_whole
 from cellrepro.version import __version__
@@ -36,12 +34,6 @@ LOCK = Path(__file__).with_name("lab.lock")
 _OLDEST = (3, 10)
 _NEWEST = (3, 13)
 _MARK = ".cellrepro-lab"
-_NAME = "cellrepro"
-_OF_A_CHECKOUT = ("notebooks", "grids")
-"""Folders that are inside of an installed package, and beside ``src/`` in a checkout."""
-_NO_DATE = (1980, 1, 1, 0, 0, 0)
-_METADATA = ("METADATA", "entry_points.txt")
-_WHEEL = "Wheel-Version: 1.0\nGenerator: cellrepro\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _GIGABYTES = {"Linux": 7}
 _GIGABYTES_ELSEWHERE = 3  # where PyTorch brings no CUDA
 
@@ -81,10 +73,8 @@ def make_lab(folder: str | Path, *, python: str | None = None) -> Lab:
     if Path(sys.prefix).resolve() == target:
         raise BadInput(f"{target} is the environment that runs this; expected another folder")
     environment = _environment(target)
-    try:
+    with _failures_answered():
         environment.refuse_folder_of_others()
-    except FolderTaken as failure:
-        raise BadInput(str(failure)) from failure
     _refuse_intel_mac()
     _refuse_other_pythons(interpreter)
     _refuse_unwritable(target)
@@ -129,29 +119,35 @@ def _read_lab(folder: Path) -> Lab | None:
 
 def _bring_up_to_date(environment: LockedEnvironment, interpreter: str) -> None:
     """Install the lock and this package, unless exactly these are installed already."""
+    with tempfile.TemporaryDirectory() as scratch, _failures_answered():
+        wheel = write_own_wheel(Path(scratch))
+        made = {
+            "version": __version__,
+            "lock": file_digest(LOCK),
+            "package": file_digest(wheel),
+        }
+        if environment.ready.exists():
+            if json.loads(environment.ready.read_text(encoding="utf-8")) == made:
+                return
+            environment.ready.unlink()
+        else:
+            _announce(environment.folder)
+            environment.make(interpreter)
+        environment.install(verbose=sys.stderr.isatty())
+        environment.install_package("--reinstall", str(wheel))
+    environment.compile_what_runs()
+    write_whole(environment.ready, json.dumps(made, indent=1), replace=True)
+
+
+@contextmanager
+def _failures_answered() -> Iterator[None]:
+    """Turn a failure of a set-up into an answer for the user, with its exit code."""
     try:
-        with tempfile.TemporaryDirectory() as scratch:
-            wheel = write_own_wheel(Path(scratch))
-            made = {
-                "version": __version__,
-                "lock": file_digest(LOCK),
-                "package": file_digest(wheel),
-            }
-            if environment.ready.exists():
-                if json.loads(environment.ready.read_text(encoding="utf-8")) == made:
-                    return
-                environment.ready.unlink()
-            else:
-                _announce(environment.folder)
-                environment.make(interpreter)
-            environment.install(verbose=sys.stderr.isatty())
-            environment.install_package("--reinstall", str(wheel))
+        yield
     except FolderTaken as failure:
         raise BadInput(str(failure)) from failure
     except SetUpFailed as failure:
         raise NotPossibleHere(str(failure)) from failure
-    environment.compile_what_runs()
-    write_whole(environment.ready, json.dumps(made, indent=1), replace=True)
 
 
 def _announce(folder: Path) -> None:
@@ -228,55 +224,3 @@ def environment_for(lab: Lab, variables: Mapping[str, str]) -> dict[str, str]:
     left_out = ("PYTHONHOME", "__PYVENV_LAUNCHER__", "VIRTUAL_ENV")
     kept = {name: value for name, value in variables.items() if name not in left_out}
     return {**kept, LAB_VARIABLE: str(lab.folder)}
-
-
-# -- this package as a wheel -----------------------------------------------------------------
-
-
-def write_own_wheel(folder: Path) -> Path:
-    """Write a wheel of this package; equal files give equal bytes."""
-    distribution = metadata.distribution(_NAME)
-    of_metadata = f"{_NAME}-{distribution.version}.dist-info"
-    wheel = folder / f"{_NAME}-{distribution.version}-py3-none-any.whl"
-    contents = {name: file.read_bytes() for name, file in _package_files().items()}
-    for name in _METADATA:
-        contents[f"{of_metadata}/{name}"] = (distribution.read_text(name) or "").encode()
-    contents[f"{of_metadata}/WHEEL"] = _WHEEL.encode()
-    record = f"{of_metadata}/RECORD"
-    lines = [f"{name},{_digest(content)},{len(content)}\n" for name, content in contents.items()]
-    contents[record] = "".join([*lines, f"{record},,\n"]).encode()
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for name, content in contents.items():
-            entry = zipfile.ZipInfo(name, date_time=_NO_DATE)  # equal files give an equal wheel
-            archive.writestr(entry, content, compress_type=zipfile.ZIP_DEFLATED)
-    return wheel
-
-
-def _package_files() -> dict[str, Path]:
-    """The files of the package by their names in a wheel."""
-    package = Path(__file__).resolve().parents[1]
-    files = {f"{_NAME}/{file.relative_to(package).as_posix()}": file for file in _below(package)}
-    for name in _OF_A_CHECKOUT:
-        beside = package.parents[1] / name
-        if not (package / name).is_dir() and beside.is_dir():
-            for file in _below(beside):
-                files[f"{_NAME}/{name}/{file.relative_to(beside).as_posix()}"] = file
-    return files
-
-
-def _below(folder: Path) -> list[Path]:
-    """The files below a folder, without bytecode and the checkpoints of Jupyter."""
-    return [
-        file
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-        and not any(
-            part == "__pycache__" or part.startswith(".") for part in file.relative_to(folder).parts
-        )
-    ]
-
-
-def _digest(content: bytes) -> str:
-    """SHA-256 as RECORD has it: base64 without padding."""
-    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest())
-    return f"sha256={digest.rstrip(b'=').decode()}"

@@ -1,4 +1,4 @@
-"""A virtual environment that uv makes from a lock, with digests: finished, or made anew.
+"""A virtual environment that uv makes from a lock with digests: finished, or begun anew.
 
 This file imports the standard library alone, as ``scripts/set_up.py`` runs it before anything is
 installed.
@@ -12,12 +12,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
-from typing import IO
 
 IMPORTED = (  # by every training; pandas imports pyarrow
     "cellrepro.run.train",
@@ -190,33 +187,3 @@ class LockedEnvironment:
 
 def _holds_a_file(folder: Path) -> bool:
     return any(item.is_file() for item in folder.rglob("*"))
-
-
-@contextmanager
-def held(path: Path) -> Iterator[IO[bytes]]:
-    """Lock a file for the block; other processes wait here."""
-    with path.open("rb") as file:
-        if os.name == "nt":
-            _hold_on_windows(file)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
-
-
-def _hold_on_windows(file: IO[bytes]) -> None:
-    """Lock a byte far beyond the end of a file, so that the file stays readable for everybody."""
-    import msvcrt
-
-    file.seek(_BEYOND_ANY_END)
-    while True:
-        try:
-            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)  # type: ignore[attr-defined]
-        except OSError:  # it gives up after ten seconds
-            continue
-        file.seek(0)
-        return
-
-
-_BEYOND_ANY_END = 1 << 30

@@ -14,7 +14,7 @@ from cellrepro.model.weight_sources import started_from
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_sources import FolderSummary, PlanInputs
-from cellrepro.run.repeat_ledgers import growing_ledgers, with_spec
+from cellrepro.run.training_recorder import growing_ledgers, with_spec
 from cellrepro.spec.new_spec import make_spec
 from cellrepro.spec.spec import Spec
 from cellrepro.store import checkpoints

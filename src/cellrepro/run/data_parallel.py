@@ -1,16 +1,19 @@
 """Data parallel training: one process a rank, of which the worker itself is the first.
 
-Each rank has the same network and the same order of images. What they exchange in each step is in
-`cellrepro.run.rank_exchange`.
+Each rank has the same network and the same order of images. Here they are started and meet; what
+they exchange in each step is in `cellrepro.run.rank_exchange`.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +22,10 @@ from cellrepro.determinism import seeds
 from cellrepro.errors import NotPossibleHere
 from cellrepro.process.calling import Children, in_child
 from cellrepro.process.child import Child, Event
+from cellrepro.process.process_ends import RunError
 from cellrepro.run.inputs import read_images, training_loop
 from cellrepro.run.plan import Request
-from cellrepro.run.rank_exchange import RankTeam
-from cellrepro.run.rank_meeting import in_touch
+from cellrepro.run.rank_exchange import FOR_EVER, Groups, RankTeam
 
 if TYPE_CHECKING:
     import torch
@@ -128,3 +131,75 @@ def _ended_with_the_block() -> Iterator[Children]:
         yield children
     finally:
         children.end()
+
+
+# -- the meeting ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def in_touch(
+    meeting: Path,
+    rank: int,
+    n_ranks: int,
+    device: torch.device,
+    others: Mapping[int, Future[None]] | None = None,
+) -> Iterator[Groups]:
+    """Connect the ranks with each other for one block."""
+    import torch.distributed as dist
+
+    def meet() -> Groups:
+        # A FileStore, as the address ``file://`` has another form on Windows.
+        store = dist.FileStore(str(meeting), n_ranks)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=n_ranks)
+        words = dist.new_group(backend="gloo", timeout=FOR_EVER)
+        if device.type != "cuda":
+            return Groups(words, words)
+        return Groups(words, dist.new_group(backend="nccl", timeout=FOR_EVER))
+
+    loopback = loopback_interface(sys.platform)
+    was_set = "GLOO_SOCKET_IFNAME" in os.environ
+    if loopback is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+    try:
+        groups = _met(meet, others or {})
+        try:
+            yield groups
+        finally:
+            dist.destroy_process_group()
+    finally:
+        if not was_set:
+            os.environ.pop("GLOO_SOCKET_IFNAME", None)
+
+
+def loopback_interface(system: str) -> str | None:
+    """The loopback interface by ``sys.platform``.
+
+    >>> loopback_interface("linux"), loopback_interface("darwin"), loopback_interface("win32")
+    ('lo', 'lo0', None)
+    """
+    if system == "win32":  # named in the system's language; PyTorch takes the host's own
+        return None
+    return "lo0" if system == "darwin" else "lo"
+
+
+def _met(meet: Callable[[], Groups], others: Mapping[int, Future[None]]) -> Groups:
+    """Wait for the rendezvous of all ranks; raise as soon as one of the others has ended.
+
+    PyTorch would wait half an hour for it and cannot be interrupted, so a daemon thread waits.
+    """
+    meeting: Future[Groups] = Future()
+
+    def wait_for_all() -> None:
+        try:
+            meeting.set_result(meet())
+        except BaseException as error:
+            meeting.set_exception(error)
+
+    threading.Thread(target=wait_for_all, daemon=True).start()
+    while True:
+        with suppress(TimeoutError):
+            return meeting.result(timeout=_SECONDS_BETWEEN_LOOKS)
+        for rank, future in others.items():
+            if future.done():
+                future.result()  # raises why it ended before it began
+                raise RunError("failed", f"rank {rank} ended before the ranks had met")

@@ -1,4 +1,4 @@
-"""The images of a request: read, chosen for segmenting and scoring, handed to the training loop."""
+"""What a request needs first: its images, and the loop that trains a network on them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import BadInput
-from cellrepro.images.folder import ImageFolder, LabelledImage, read_folder
+from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.images.image_axes import FLAT, Axes
 from cellrepro.model.batch_gradients import Team
 from cellrepro.model.encoders import CellposeNetwork
@@ -18,16 +18,13 @@ from cellrepro.spec.spec import Spec
 if TYPE_CHECKING:
     from cellrepro.trace.watches import Watch
 
-_MOST_SCORED = 50
-
 
 def read_images(request: Request) -> ImageFolder:
     """Read the images of a request, and refuse others than those of its spec."""
     spec = request.spec
-    is_training = spec.task == "train"
     axes = axes_of(spec.task, spec.settings.not_default())
-    folder = read_folder(request.data, to_train=is_training, axes=axes)
-    if folder.digest != request.spec.data_digest:
+    folder = read_folder(request.data, to_train=spec.task == "train", axes=axes)
+    if folder.digest != spec.data_digest:
         raise BadInput(CHANGED_SINCE.format(f"images in {request.data}"))
     return folder
 
@@ -38,21 +35,6 @@ def axes_of(task: str, settings: Mapping[str, Any] | None) -> Axes:
         return FLAT
     checked = Settings().replaced(**(settings or {}))
     return Axes(True, checked.channel_axis, checked.z_axis)
-
-
-def segmented_part(folder: ImageFolder) -> tuple[LabelledImage, ...]:
-    """The images to segment: the test images, or all of them where there are none."""
-    return folder.test or folder.train
-
-
-def scored_for_training(folder: ImageFolder) -> tuple[LabelledImage, ...]:
-    """Choose training images to score beside the test images: as many, evenly, at most 50.
-
-    They are the same for every spec, and take no more time than the test images do.
-    """
-    n_train = len(folder.train)
-    n_scored = min(n_train, len(folder.test), _MOST_SCORED)
-    return tuple(folder.train[i * n_train // n_scored] for i in range(n_scored))
 
 
 def training_loop(

@@ -1,6 +1,7 @@
-"""Two records of a spec that is to be carried out: the request for a child, and the plan.
+"""A spec that is to be carried out here: the request for its child processes, and the plan.
 
-It is made in `training_plan` or `segmentation_plan`. A child process gets the request alone.
+`cellrepro.run.planning` makes both. A child process gets the request alone; the plan adds what only
+the process that starts it needs: the store, the notices, what is kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sources of plans, folders of images, networks and profiles, each read once and cached."""
+"""What plans are made from: folders of images, networks and profiles, each read once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from cellrepro.model.cellpose_generation import generation_of, refuse_own_networ
 from cellrepro.model.encoders import ENCODERS, PRETRAINED
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.cellpose_versions import is_installed
-from cellrepro.run.inputs import segmented_part
 from cellrepro.store.store import Store
 
 
@@ -65,8 +64,7 @@ class FolderSummary:
             n_labels=n_labels,
             n_test=len(folder.test),
             segmented={
-                image.name: ImageSize(image.image.shape, image.stack)
-                for image in segmented_part(folder)
+                image.name: ImageSize(image.image.shape, image.stack) for image in folder.to_segment
             },
         )
 

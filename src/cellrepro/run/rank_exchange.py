@@ -25,11 +25,13 @@ from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.gradient_sum import GradientSum
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.process_ends import RunError, reworded
-from cellrepro.run.rank_meeting import FOR_EVER, Groups
 from cellrepro.store import checkpoints
 
 if TYPE_CHECKING:
     import torch
+
+FOR_EVER = timedelta(days=20)
+"""The time limit of what need not end by itself: a rank that dies is noticed at once."""
 
 SECONDS_VARIABLE = "CELLREPRO_RANK_SECONDS"
 """Seconds that the first rank waits for the others in a step; by default `_SECONDS`."""
@@ -38,6 +40,15 @@ _SECONDS = 1800.0
 _BUCKET = 8_000_000  # parameters whose gradients are exchanged at once: 32 MB a rank
 
 T = TypeVar("T")
+
+
+class Groups(NamedTuple):
+    """The process groups of the ranks; PyTorch may use a number for a group."""
+
+    words: Any
+    """Group of gloo, for Python values."""
+    gradients: Any
+    """The same group, or one of NCCL between GPUs."""
 
 
 class _Share(NamedTuple):

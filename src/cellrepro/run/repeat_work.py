@@ -17,8 +17,7 @@ from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.nested_values import flattened
 from cellrepro.process.child import Child, LooseBlock
 from cellrepro.run.plan import Request
-from cellrepro.run.repeat_ledgers import add_spec
-from cellrepro.run.training_recorder import TrainingRecorder
+from cellrepro.run.training_recorder import TrainingRecorder, add_spec
 from cellrepro.run.until_found import as_trained
 from cellrepro.spec.spec import Spec
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS, EnvironmentRecord

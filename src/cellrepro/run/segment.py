@@ -9,8 +9,8 @@ from cellrepro.determinism.mode_names import Mode
 from cellrepro.run.masks_folder import refuse_masks, write_masks
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.outcome import Outcome
+from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.repeats import carry_out
-from cellrepro.run.segmentation_plan import plan_segmentation
 from cellrepro.spec import defaults
 from cellrepro.spec.defaults import LedgerKind
 from cellrepro.terminal import IN_PYTHON, FileName, Quiet

@@ -14,7 +14,7 @@ import numpy as np
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.label_image import label_image
-from cellrepro.images.label_pieces import pieces_of
+from cellrepro.images.pictures import pieces_of
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.run.inputs import axes_of
 from cellrepro.run.options import WrapOptions

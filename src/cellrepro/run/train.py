@@ -10,8 +10,8 @@ from cellrepro.determinism.mode_names import Mode
 from cellrepro.errors import BadInput
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.outcome import Outcome
+from cellrepro.run.planning import plan_training
 from cellrepro.run.repeats import carry_out
-from cellrepro.run.training_plan import plan_training
 from cellrepro.spec import defaults
 from cellrepro.spec.defaults import LedgerKind, StoredCheckpoints
 from cellrepro.stated import STATED

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from cellrepro.determinism import checkpoint_seeds, generator_states
+from cellrepro.digests.digests import value_digest
 from cellrepro.errors import BadInput
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.run.options import RecordingOptions
-from cellrepro.run.repeat_ledgers import growing_ledgers, with_spec
 from cellrepro.spec.defaults import LedgerKind
 from cellrepro.spec.spec import Spec
 from cellrepro.store import checkpoint_choice, checkpoints
 from cellrepro.store.checkpoints import CHECKPOINTS, Checkpoint, Origin
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, LedgerRow
-from cellrepro.store.row_tables import read_rows, write_rows
+from cellrepro.store.row_tables import Pieces, read_rows, write_rows
 from cellrepro.store.whole_files import link_or_copy
 
 if TYPE_CHECKING:
@@ -210,3 +210,38 @@ class TrainingRecorder:
         if self.origin is None:
             return False
         return carried_out.model_dump(mode="json") != self.origin.spec
+
+
+# -- ledgers -------------------------------------------------------------------------------------
+
+
+def growing_ledgers(unfinished: Path, level: LedgerKind) -> dict[str, Pieces]:
+    """The growing ledgers of a training, by the name of the finished file."""
+    rows = unfinished / "rows"
+    ledgers = {LEDGER: Pieces(rows / "steps", LedgerRow)}
+    if level == "ops":
+        from cellrepro.trace.operation_ledger import OperationRow
+        from cellrepro.trace.random_draws import Draw
+
+        ledgers[OPERATIONS] = Pieces(rows / "operations", OperationRow)
+        ledgers[DRAWS] = Pieces(rows / "draws", Draw)
+    return ledgers
+
+
+def add_spec(ledger: Ledger, spec: Spec) -> None:
+    """Add a row for each field of the spec."""
+    for name, value in spec.model_dump(mode="json").items():
+        ledger.add("spec", name, value_digest(value), detail=value)
+
+
+def with_spec(rows: list[LedgerRow], spec: Spec) -> list[LedgerRow]:
+    """Replace the rows of the spec in a step ledger."""
+    ledger_of_spec = Ledger()
+    add_spec(ledger_of_spec, spec)
+    position = next(i for i, row in enumerate(rows) if row.stage == "spec")
+    rows_without_spec = [row for row in rows if row.stage != "spec"]
+    return [
+        *rows_without_spec[:position],
+        *ledger_of_spec.entries,
+        *rows_without_spec[position:],
+    ]

@@ -10,8 +10,8 @@ from cellrepro.progress import print_note
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
+from cellrepro.run.planning import plan_training
 from cellrepro.run.repeats import carry_out
-from cellrepro.run.training_plan import plan_training
 from cellrepro.run.until_found import DRAWS_PER_EPOCH, FOUND, MOST_EPOCHS, Goal
 from cellrepro.spec import defaults
 from cellrepro.store.stored_run import Repeat

@@ -14,14 +14,19 @@ from cellrepro.model.training_loop import Epoch, Training, TrainingLoop
 from cellrepro.process.child import Child
 from cellrepro.process.machine_here import environment_here
 from cellrepro.run.data_parallel import team_of
-from cellrepro.run.inputs import read_images, scored_for_training, training_loop
+from cellrepro.run.inputs import read_images, training_loop
 from cellrepro.run.options import RecordingOptions
 from cellrepro.run.plan import INITIAL_WEIGHTS, Request
 from cellrepro.run.rank_exchange import RankTeam
 from cellrepro.run.repeat_work import Phases, RepeatWork
 from cellrepro.run.training_recorder import TrainingRecorder
 from cellrepro.run.until_found import Seeker
-from cellrepro.run.worker_segmenting import scores_by_image, scores_of_checkpoints, segment_images
+from cellrepro.run.worker_scoring import (
+    scores_by_image,
+    scores_of_checkpoints,
+    scores_of_training_images,
+)
+from cellrepro.run.worker_segmenting import segment_images
 from cellrepro.store.checkpoints import Origin
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.stored_run import MANIFEST, WEIGHTS
@@ -97,7 +102,7 @@ def _carry_out(work: RepeatWork, stack: ExitStack) -> None:
         work.masks = segment_images(work)
     if work.training is not None:
         with phases.phase("score"), work.loose:
-            work.train_scores = scores_by_image(work, scored_for_training(work.folder))
+            work.train_scores = scores_of_training_images(work)
             work.training.ap50_after = scores_of_checkpoints(work)
     work.recorder.finish(work.carried_out)
 

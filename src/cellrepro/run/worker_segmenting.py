@@ -1,26 +1,22 @@
-"""The segmenting part of the worker: masks as the store keeps them, and their scores."""
+"""The segmenting part of the worker: the images of a repeat, and the masks that the store keeps."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.comparison.label_numbers import canonical
-from cellrepro.comparison.scores import average_precision
 from cellrepro.digests.digests import array_digest
 from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import LabelledImage
-from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.stages import Stages
-from cellrepro.run.inputs import segmented_part
 from cellrepro.run.repeat_work import RepeatWork
-from cellrepro.store.checkpoints import Checkpoint
+from cellrepro.run.worker_scoring import score
 from cellrepro.store.committing import STAGED_DATA
 from cellrepro.store.ledger import Ledger
-from cellrepro.store.manifest import MaskRecord, mean_score
+from cellrepro.store.manifest import MaskRecord
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +33,7 @@ def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
         (work.staged / STAGED_DATA).mkdir()
     with_ledger = work.spec.ledger != "off"
     with_stages = with_ledger and work.spec.task == "segment"
-    images = segmented_part(work.folder)
+    images = work.folder.to_segment
     results = work.request.results(work.network, images, work.staged)
     records: dict[str, MaskRecord] = {}
     for index, image in enumerate(images):
@@ -69,55 +65,7 @@ def _write_down(
     ledger.add("masks", f"{result.name} labels", record.digest, value=n_objects)
 
 
-# -- scores --------------------------------------------------------------------------------
-
-
-def scores_by_image(work: RepeatWork, images: Sequence[LabelledImage]) -> dict[str, float | None]:
-    """Average precision at IoU 0.5 by image, of masks that are not kept; see `_score` for None."""
-    from cellrepro.model.inference import segment
-
-    results = segment(work.network, tuple(images), **work.spec.settings.arguments())
-    return {
-        image.name: _score(image, result.masks)
-        for image, result in zip(images, results, strict=True)
-    }
-
-
-def scores_of_checkpoints(work: RepeatWork) -> dict[int, float]:
-    """Score the network as it was at each kept checkpoint but the last, whose score is known."""
-    images = [image for image in segmented_part(work.folder) if image.masks is not None]
-    if not images:
-        return {}
-    scores: dict[int, float] = {}
-    for checkpoint in work.recorder.checkpoints_to_store:
-        if checkpoint.epoch >= work.carried_out.epochs:
-            continue
-        work.child.phase(f"score after epoch {checkpoint.epoch}")
-        give_weights_of(checkpoint, work.network, work.child.setup.profile.dtype)
-        score = mean_score(scores_by_image(work, images).values())
-        if score is not None:
-            scores[checkpoint.epoch] = score
-    return scores
-
-
-def give_weights_of(checkpoint: Checkpoint, network: CellposeNetwork, dtype: str) -> None:
-    """Load the weights of a checkpoint, to segment in the precision of the profile."""
-    import torch
-
-    network.dtype = torch.float32  # in which it was trained
-    network.load_state_dict(checkpoint.network())
-    network.dtype = getattr(torch, dtype)
-
-
-def _score(image: LabelledImage, masks: np.ndarray) -> float | None:
-    """Average precision at IoU 0.5; None without a truth, or where both are empty."""
-    if image.masks is None:
-        return None
-    score = float(average_precision(image.masks, masks)[0])
-    return None if math.isnan(score) else score
-
-
-# -- files ---------------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------------------------
 
 
 def _keep_masks(image: LabelledImage, result: Segmentation, staged: Path) -> MaskRecord:
@@ -135,7 +83,7 @@ def _keep_masks(image: LabelledImage, result: Segmentation, staged: Path) -> Mas
         canonical_digest=array_digest(canonical(masks).astype(np.uint32)),
         n_objects=np.unique(masks[masks > 0]).size,
         seconds=round(result.seconds, 4),
-        ap50=_score(image, masks),
+        ap50=score(image, masks),
         n_true=None if truth is None else np.unique(truth[truth > 0]).size,
     )
 

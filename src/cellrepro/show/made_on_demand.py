@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.determinism.mode_names import Mode
-from cellrepro.images.public_sets import write_benchmark
+from cellrepro.images.image_sets import write_benchmark
 from cellrepro.model.encoders import SMALL
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.segment import segment

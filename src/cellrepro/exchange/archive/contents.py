@@ -13,7 +13,7 @@ from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.entry_names import CRATE_FILE, PASSPORTS_FILE, EntryName, Kind
 from cellrepro.exchange.archive.reading import ExportedFile
 from cellrepro.exchange.bundle import Bundle, parse_bundle
-from cellrepro.exchange.passport import files_digest
+from cellrepro.exchange.mask_digests import files_digest
 from cellrepro.exchange.strict_json import read_json
 from cellrepro.spec.sent_spec import refuse_strange_variables
 from cellrepro.spec.spec import KEY_LENGTH, Spec
@@ -61,11 +61,11 @@ class Contents:
     """The contents of an exported file by kind."""
 
     specs: Mapping[str, Spec]
-    """By key."""
+    """The spec of each run, by its key."""
     run_files: Mapping[str, Mapping[str, str]]
     """SHA-256 of the spec's file and its seal by name, by key."""
     repeats: Mapping[str, ReceivedRepeat]
-    """By ``KEY/MACHINE/REPEAT``."""
+    """Each repeat by its name, ``KEY/MACHINE/REPEAT``."""
     kept_images: Mapping[str, Mapping[str, str]]
     """SHA-256 of kept images, truths and seal by name, by the first digits of `images_digest`."""
     image_folders: Mapping[str, Mapping[str, str]]

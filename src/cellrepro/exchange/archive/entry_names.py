@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.strict_json import cut
 from cellrepro.store.seal import SUMS
+from cellrepro.words import cut
 
 EXPORT_ENDING = ".zip"
 """Ending of an exported file; ``NAME.cellrepro.zip`` tells it from other zip files."""

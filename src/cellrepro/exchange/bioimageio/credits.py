@@ -91,7 +91,7 @@ class Credits:
     license: str | None
     """An identifier of the SPDX list, if one was given."""
     citations: tuple[Citation, ...] = ()
-    """In addition to `CELLPOSE_PAPERS`."""
+    """Papers of the user's own, beside `CELLPOSE_PAPERS`."""
 
     @classmethod
     def parse(

@@ -12,12 +12,11 @@ import yaml
 from numpy.typing import NDArray
 
 from cellrepro.comparison.judgement import Judgement, judge
-from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bioimageio import measured_words
 from cellrepro.exchange.bioimageio.credits import Credits
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place
 from cellrepro.exchange.bioimageio.packaged_run import NETWORK_FILE, PackagedRun
-from cellrepro.exchange.bioimageio.readme import ReadmeFacts, readme_text
+from cellrepro.exchange.bioimageio.readme import readme_text
 from cellrepro.exchange.bioimageio.resource_description import (
     COVER,
     DESCRIPTION,
@@ -28,7 +27,6 @@ from cellrepro.exchange.bioimageio.resource_description import (
     TEST_INPUT,
     TEST_OUTPUT,
     WEIGHTS,
-    PackageContent,
     describe_package,
     refuse_invalid,
     write_description,
@@ -36,6 +34,7 @@ from cellrepro.exchange.bioimageio.resource_description import (
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.cellpose_check import write_torch_file
 from cellrepro.exchange.kept_passports import attestations_of
+from cellrepro.exchange.statement import Attestation
 from cellrepro.results import json_names, plain
 from cellrepro.store.store import Store
 
@@ -45,11 +44,15 @@ class Package:
     """Everything that the files of a package are made from."""
 
     subject: PackagedRun
+    """The repeat whose network it is, and the test input."""
     store: Store
     title: str
+    """Name of the network."""
     credits: Credits
     judged: MeasuredTolerance
+    """The tolerance, with the outputs that it rests on."""
     not_possible: Mapping[str, str]
+    """The profiles that were not measured, and why."""
 
     @functools.cached_property
     def _attestations(self) -> Sequence[Attestation]:
@@ -72,8 +75,8 @@ class Package:
         (folder / PASSPORT).write_bytes(f"{bundle_text(self._attestations)}\n".encode())
         (folder / NETWORK).write_bytes(NETWORK_FILE.read_bytes())
         _write_text(folder / ENVIRONMENT, _environment_text(self._versions))
-        _write_text(folder / README, readme_text(self._readme_facts()))
-        values = describe_package(self._content(), folder)
+        _write_text(folder / README, self._documentation())
+        values = self._description(folder)
         refuse_invalid(values, folder)
         write_description(values, folder / DESCRIPTION)
 
@@ -82,19 +85,20 @@ class Package:
         """Versions of the libraries that computed the test output."""
         return self.judged.places[0].outputs[0].machine.versions
 
-    def _readme_facts(self) -> ReadmeFacts:
-        return ReadmeFacts(
+    def _documentation(self) -> str:
+        return readme_text(
+            self.subject,
+            self.judged,
             name=self.title,
-            subject=self.subject,
-            measured=self.judged,
             verdict=self._judgement.sentence(),
-            not_possible=self.not_possible,
             passport=self._attestations[0].digest,
+            not_possible=self.not_possible,
         )
 
-    def _content(self) -> PackageContent:
+    def _description(self, folder: Path) -> dict[str, object]:
         subject = self.subject
-        return PackageContent(
+        return describe_package(
+            folder,
             name=self.title,
             summary=self._summary(),
             credits=self.credits,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -19,28 +18,23 @@ _TEMPLATE = Path(__file__).with_name("readme.md.j2")
 _SHOWN_VERSIONS = ("python", "torch", "cellpose", "numpy")
 
 
-@dataclass(frozen=True)
-class ReadmeFacts:
-    """The facts in the documentation of a package."""
+def readme_text(
+    subject: PackagedRun,
+    measured: MeasuredTolerance,
+    *,
+    name: str,
+    verdict: str,
+    passport: str,
+    not_possible: Mapping[str, str],
+) -> str:
+    """Write the documentation of a package, as Markdown.
 
-    name: str
-    """Name of the network."""
-    subject: PackagedRun
-    """The repeat whose network it is, and the test input."""
-    measured: MeasuredTolerance
-    verdict: str
-    """The verdict on the repeats of the run, in a sentence."""
-    not_possible: Mapping[str, str]
-    """The profiles that were not measured, and why."""
-    passport: str
-    """SHA-256 of the run's passport."""
-
-
-def readme_text(facts: ReadmeFacts) -> str:
-    """Write the documentation, as Markdown."""
+    ``verdict`` is that on the repeats of the run, in a sentence, ``passport`` the digest of the
+    run's passport, ``not_possible`` the profiles that were not measured, and why.
+    """
     import jinja2
 
-    repeat = facts.subject.repeat
+    repeat = subject.repeat
     manifest = repeat.manifest
     settings = repeat.spec.settings.not_default()
     is_training = manifest.data.segmented == "train" and bool(manifest.training)
@@ -53,18 +47,18 @@ def readme_text(facts: ReadmeFacts) -> str:
     environment.filters |= {"code": _code, "plain": _plain}
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     text = template.render(
-        name=facts.name,
+        name=name,
         repeat=repeat,
         manifest=manifest,
         spec=repeat.spec,
-        tile=facts.subject.tile,
+        tile=subject.tile,
         tile_size=TILE_SIZE,
-        scaling=facts.subject.scaling,
-        measured=facts.measured,
-        places=measured_words.place_rows(facts.measured.places),
-        not_measured=measured_words.not_measured(facts.not_possible),
-        verdict=facts.verdict,
-        passport=facts.passport,
+        scaling=subject.scaling,
+        measured=measured,
+        places=measured_words.place_rows(measured.places),
+        not_measured=measured_words.not_measured(not_possible),
+        verdict=verdict,
+        passport=passport,
         passport_file=PASSPORT,
         network_file=NETWORK,
         words=measured_words,

@@ -9,7 +9,6 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import cast
@@ -42,61 +41,53 @@ _MOST_LETTERS = 400  # of a validation error of the specification
 Plain = Mapping[str, object]
 
 
-@dataclass(frozen=True)
-class PackageContent:
-    """The values of a resource description that do not follow from the package's files."""
+def describe_package(
+    folder: Path,
+    *,
+    name: str,
+    summary: str,
+    credits: Credits,
+    timestamp: str,
+    tile: InputTile,
+    scaling: Scaling,
+    architecture: Plain,
+    n_parameters: int,
+    pytorch: str,
+    tolerance: Tolerance,
+    ours: Plain,
+    attachments: Sequence[str] = (),
+) -> dict[str, object]:
+    """The content of ``bioimageio.yaml``, with the digests of the files in the folder.
 
-    name: str
-    """Name of the network."""
-    summary: str
-    """A sentence or two about it."""
-    credits: Credits
-    timestamp: str
-    """When the run began, ISO 8601."""
-    tile: InputTile
-    """The test input."""
-    scaling: Scaling
-    architecture: Plain
-    """Arguments of the network's class."""
-    n_parameters: int
-    pytorch: str
-    """Version of PyTorch that computed the test output."""
-    tolerance: Tolerance
-    ours: Plain
-    """The content of ``config.cellrepro``."""
-    attachments: tuple[str, ...] = ()
-    """Further files of the package."""
-
-
-def describe_package(content: PackageContent, folder: Path) -> dict[str, object]:
-    """The content of ``bioimageio.yaml``, with the digests of the files in the folder."""
+    ``timestamp`` is when the run began (ISO 8601), ``architecture`` the arguments of the network's
+    class, ``pytorch`` the version that computed the test output, ``ours`` the content of
+    ``config.cellrepro``.
+    """
 
     def file(name: str, **more: object) -> dict[str, object]:
         return {"source": name, "sha256": file_digest(folder / name), **more}
 
-    papers = (*content.credits.citations, *CELLPOSE_PAPERS)
+    papers = (*credits.citations, *CELLPOSE_PAPERS)
     return {
         "format_version": FORMAT_VERSION,
         "type": "model",
-        "name": content.name,
-        "description": content.summary,
+        "name": name,
+        "description": summary,
         "documentation": file(README),
         "covers": [file(COVER)],
-        "authors": [_without_none(vars(author)) for author in content.credits.authors],
+        "authors": [_without_none(vars(author)) for author in credits.authors],
         "cite": [_citation(paper) for paper in papers],
-        "license": content.credits.license,
+        "license": credits.license,
         "tags": ["2d", "cells", "pytorch", "instance-segmentation", "cellpose", "reproducibility"],
-        "timestamp": content.timestamp,
-        "attachments": [file(name) for name in content.attachments],
-        "inputs": [_input(content, file(TEST_INPUT))],
+        "timestamp": timestamp,
+        "attachments": [file(name) for name in attachments],
+        "inputs": [_input(tile, scaling, file(TEST_INPUT))],
         "outputs": [_output(file(TEST_OUTPUT))],
         "weights": {
             "pytorch_state_dict": file(
                 WEIGHTS,
-                architecture=file(
-                    NETWORK, callable="packaged_network", kwargs=dict(content.architecture)
-                ),
-                pytorch_version=content.pytorch,
+                architecture=file(NETWORK, callable="packaged_network", kwargs=dict(architecture)),
+                pytorch_version=pytorch,
                 dependencies=file(ENVIRONMENT),
             )
         },
@@ -106,18 +97,18 @@ def describe_package(content: PackageContent, folder: Path) -> dict[str, object]
                     {
                         "output_ids": [OUTPUT],
                         "weights_formats": ["pytorch_state_dict"],
-                        "relative_tolerance": content.tolerance.relative_tolerance,
-                        "absolute_tolerance": content.tolerance.absolute_tolerance,
+                        "relative_tolerance": tolerance.relative_tolerance,
+                        "absolute_tolerance": tolerance.absolute_tolerance,
                         "mismatched_elements_per_million": (
-                            content.tolerance.mismatched_elements_per_million
+                            tolerance.mismatched_elements_per_million
                         ),
                     }
                 ],
                 "architecture_type": "vision transformer",
                 "task": "instance segmentation",
-                "model_parameter_count": content.n_parameters,
+                "model_parameter_count": n_parameters,
             },
-            "cellrepro": dict(content.ours),
+            "cellrepro": dict(ours),
         },
     }
 
@@ -139,8 +130,8 @@ def _axes(channels: Sequence[str]) -> list[dict[str, object]]:
     ]
 
 
-def _input(content: PackageContent, test_tensor: Plain) -> dict[str, object]:
-    n_channels = content.tile.n_channels
+def _input(tile: InputTile, scaling: Scaling, test_tensor: Plain) -> dict[str, object]:
+    n_channels = tile.n_channels
     names = ["intensity"] if n_channels == 1 else [f"channel_{i + 1}" for i in range(n_channels)]
     return {
         "id": "image",
@@ -149,7 +140,7 @@ def _input(content: PackageContent, test_tensor: Plain) -> dict[str, object]:
         "axes": _axes(names),
         "test_tensor": test_tensor,
         "data": {"type": "float32"},
-        "preprocessing": _preprocessing(content.scaling),
+        "preprocessing": _preprocessing(scaling),
     }
 
 

@@ -12,7 +12,7 @@ from cellrepro.exchange.signed.envelope import Signature
 from cellrepro.words import joined
 
 if TYPE_CHECKING:
-    from cellrepro.exchange.attestation import Attestation
+    from cellrepro.exchange.statement import Attestation
 
 SignatureState = Literal["unsigned", "unknown", "good", "bad"]
 """``unsigned``; ``unknown``: signed by nobody whom the reader knows, so nothing can be checked;

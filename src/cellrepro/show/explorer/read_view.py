@@ -10,7 +10,7 @@ from cellrepro.errors import BadInput
 from cellrepro.images.image_axes import Axes
 from cellrepro.images.image_file import image_in, read_labels
 from cellrepro.images.label_image import label_image
-from cellrepro.images.label_pieces import refuse_picture
+from cellrepro.images.pictures import refuse_picture
 from cellrepro.show.explorer.view import View
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
-from cellrepro.exchange.attestation import Attestation
 from cellrepro.exchange.bundle import Bundle, BundledReceipt
 from cellrepro.exchange.kept_passports import kept_bundle, names_of_kept
 from cellrepro.exchange.receipt import FirstDivergence, Receipt
 from cellrepro.exchange.signed.allowed_signers import AllowedSigner, read_allowed_signers
 from cellrepro.exchange.signed.signature_check import check_signature
+from cellrepro.exchange.statement import Attestation
 from cellrepro.show.pages.parts import Cell, Table, table
 from cellrepro.store.store import Store
 from cellrepro.words import some
