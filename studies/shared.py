@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import nbformat
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from cellrepro import BadInput, Store, Verdict, measure_spread
 from cellrepro.comparison.measured_axis import Axis, Distribution
 from cellrepro.comparison.seed_spread import Spread
+from cellrepro.determinism.mode_names import Mode
 from cellrepro.show.figures.spread import spread_rows
 from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.words import ppm_text, share_text
@@ -189,11 +190,12 @@ def _lines_of_repeats(spread: Spread, fields: Sequence[str]) -> dict[str, Line]:
     for pair in repeats.pairs if repeats else []:
         values = tuple(getattr(pair.a.spec, name) for name in fields)
         pairs_of.setdefault(values, []).append(pair)
-    modes = ("off", "fast", "warn", "strict", "portable")
+    modes = get_args(Mode)
     return {
         " ".join(values): Line(f"repeats, mode {', '.join(values)}", Axis("repeats", pairs))
         for values, pairs in sorted(
-            pairs_of.items(), key=lambda item: (modes.index(item[0][0]), item[0])
+            pairs_of.items(),
+            key=lambda item: ([modes.index(each) for each in item[0] if each in modes], item[0]),
         )
     }
 

@@ -475,3 +475,24 @@ def test_an_empty_name_is_not_the_current_folder(words, invoke, tmp_path, monkey
     answer = invoke(*words)
     assert (answer.code, "an empty name" in answer.err) == (2, True)
     assert [*tmp_path.iterdir()] == []
+
+
+def test_masks_beside_a_single_image_would_be_taken_for_its_truth(small_data, tmp_path, invoke):
+    (image,) = (f for f in (small_data / "test").iterdir() if "_masks" not in f.name)
+    shutil.copy(image, tmp_path)
+    answer = invoke(
+        "segment", tmp_path / image.name, "--masks-into", tmp_path, *options(store=tmp_path / "o")
+    )
+    assert answer.code == 2
+    assert "taken for masks that you have drawn" in answer.err
+    assert not (tmp_path / "o").exists()
+
+
+def test_whoever_reads_our_output_may_have_enough(tmp_path):
+    for index in range(2000):
+        tifffile.imwrite(tmp_path / f"{index}_masks.tif", np.ones((2, 2), np.uint8))
+    shell = '"$0" -c "$1" compare "$2" "$2" --json | true; exit ${PIPESTATUS[0]}'
+    done = subprocess.run(
+        ["bash", "-c", shell, sys.executable, MAIN, tmp_path], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")

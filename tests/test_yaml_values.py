@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from cellrepro.grid.grid_file import read_file
 from cellrepro.store.references import has_values
@@ -67,3 +68,9 @@ def test_runs_are_found_by_what_was_asked(wanted, is_found):
     spec = some_spec(seed=None, mode="off", learning_rate=0.001, model="1e3")
     run = SimpleNamespace(spec=spec, key=spec.key)
     assert has_values(run, "a machine", pairs_in([wanted], "--where")) is is_found
+
+
+def test_numbers_are_those_of_yaml_1_2_and_no_key_is_given_twice():
+    assert read_yaml("[12:30, 0010, 1_000, 0, -3]") == ["12:30", "0010", "1_000", 0, -3]
+    with pytest.raises(yaml.YAMLError, match="'seed' is given twice"):
+        read_yaml("{seed: 1, epochs: 3, seed: 2}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import inspect
 import io
+import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -149,6 +150,8 @@ def run(words: Sequence[str]) -> int:
     except CellreproError as error:
         return complain(str(error), error.exit_code)
     except BrokenPipeError:  # whoever read our output has enough
+        # Python flushes what is left when it ends, and would complain of it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a path that the system refuses, or a full disk
         kind = NotPossibleHere if error.errno in _SHORT_OF_ROOM else BadInput

@@ -214,3 +214,12 @@ def test_a_tissue_that_fills_both_images_needs_no_note():
     gap = np.where(tissue == 9, 0, tissue)
     (note,) = label_notes(tissue, gap, compare_masks(tissue, gap))
     assert note == "A: no pixel is 0, so none is background"
+
+
+def test_a_cell_that_is_lost_is_no_number_that_wrapped():
+    """256 modulo 256 is 0, but 16 bits hold 256: the cell was perhaps not found."""
+    labels = np.kron(np.arange(1, 257).reshape(16, 16), np.ones((4, 4), int)).astype(np.uint16)
+    without = np.where(labels == 256, 0, labels).astype(np.uint16)
+    result = compare_masks(labels, without)
+    assert not [note for note in label_notes(labels, without, result) if "modulo" in note]
+    assert result.kinds["lost"] == 1

@@ -306,3 +306,11 @@ def test_a_stack_numbered_anew_in_each_plane_is_held_plane_by_plane(tmp_path):
     assert found.changed_cells[0].change.position == (1, 21.5, 21.5)
     stitched = np.repeat(MASKS[None], 3, axis=0)  # every outline, and which planes are one cell
     assert not check_baseline(tmp_path / "s.baseline", stitched).ok
+
+
+@pytest.mark.parametrize("limit", [float("inf"), float("nan"), -1, 0.5])
+def test_a_limit_that_is_no_count(tmp_path, limit):
+    np.save(tmp_path / "a_masks.npy", np.eye(9, dtype=np.uint16))
+    save_baseline(tmp_path / "a_masks.npy", tmp_path / "base.json")
+    with pytest.raises(BadInput, match="max_lost is"):
+        check_baseline(tmp_path / "base.json", tmp_path / "a_masks.npy", max_lost=limit)

@@ -152,3 +152,9 @@ def test_a_link_that_leads_nowhere_is_no_name_of_a_model(tmp_path, invoke):
     answer = invoke("describe", tmp_path / "network")
     assert answer.code == 2
     assert "is a link to" in answer.err
+
+
+@pytest.mark.parametrize("byte", range(256))
+def test_one_byte_has_a_kind(tmp_path, byte):
+    (tmp_path / "a.bin").write_bytes(bytes([byte]))
+    assert describe(str(tmp_path / "a.bin")).kind == "other"

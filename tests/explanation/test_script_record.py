@@ -105,3 +105,22 @@ def test_a_record_of_later_format_is_refused(two_calls):
     masks = tifffile.imread(two_calls / "a_masks.tif")
     with pytest.raises(BadInput, match="this cellrepro reads 'cellrepro record 1'"):
         label_image_record(two_calls / "a_masks.tif", masks)
+
+
+def test_a_record_of_other_masks_may_be_of_any_form(two_calls):
+    """Of a later version, or damaged: it is no reason to say nothing of these masks."""
+    path = two_calls / "other_masks.json"
+    text = (two_calls / "a_masks.json").read_text(encoding="utf-8")
+    masks = tifffile.imread(two_calls / "a_masks.tif")
+    masks[-1] = 7
+    plain = two_calls / "plain.tif"
+    tifffile.imwrite(plain, masks)
+    for content in (
+        text.replace("cellrepro record 1", "cellrepro record 2"),
+        json.dumps({"format": "cellrepro record 1", "masks": [1]}),
+    ):
+        path.write_text(content, encoding="utf-8")
+        assert "diameter" not in label_image_record(plain, masks).values
+    (two_calls / "a_masks.json").write_text(content, encoding="utf-8")
+    with pytest.raises(BadInput, match="in a record of a script"):
+        label_image_record(two_calls / "a_masks.tif", masks)

@@ -89,6 +89,28 @@ def test_a_codec_that_runs_code_is_refused(tmp_path, capsys):
     assert "it ran" not in capsys.readouterr().out
 
 
+def test_metadata_beside_that_of_the_array_are_not_used(tmp_path, capsys):
+    """A group may hold copies of its arrays' metadata, which name other codecs."""
+    image = write(tmp_path / "a.zarr", squares(), "yx")
+    zarr.consolidate_metadata(str(image), zarr_format=2)
+    text = (image / ".zmetadata").read_text()
+    metadata = json.loads(text)
+    metadata["metadata"]["full/.zarray"] |= {"filters": [{"id": "pickle"}], "compressor": None}
+    (image / ".zmetadata").write_text(json.dumps(metadata))
+    assert np.array_equal(read_labels(image), squares())
+    padded = write(tmp_path / "b.zarr", squares())
+    text = (padded / ".zarray").read_text()
+    (padded / ".zarray").write_text(text + " " * 2**24)
+    with pytest.raises(BadInput, match="too large for metadata of Zarr"):
+        read_labels(padded)
+    two_names = write(tmp_path / "c.zarr", squares())
+    metadata = json.loads((two_names / ".zarray").read_text())
+    metadata |= {"compressor": {"id": "zlib", "name": "pickle"}}
+    (two_names / ".zarray").write_text(json.dumps(metadata))
+    with pytest.raises(BadInput, match="packed by pickle"):
+        read_labels(two_names)
+
+
 def test_what_cannot_be_read_is_said(tmp_path):
     huge = write(tmp_path / "huge.zarr", squares())
     metadata = json.loads((huge / ".zarray").read_text())

@@ -383,7 +383,7 @@ def test_what_is_missing_is_said(tmp_path):
         add_run(store, found, seed=seed, loose="index_put", truth=False)
     steps = protocol(measure_spread(store.runs()))
     assert not any(steps[i].answered for i in (0, 1, 4))
-    assert steps[0].answer == "No cells were found in 3 pairs, which proves nothing."
+    assert steps[0].answer == "In 3 pairs one side or both found no cell, which proves nothing."
     assert steps[1].answer == "Nothing was compared."
     assert "only 2 seeds: not enough to say" in steps[4].answer
     assert "different and not reproducible in mode strict, index_put loose" in steps[4].answer

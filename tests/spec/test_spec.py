@@ -332,3 +332,8 @@ def test_a_label_compares_the_settings_with_their_defaults_once(made_up, monkeyp
     label = made_up.spec(task="segment", settings={"diameter": 60}).label
     assert "diameter 60" in label
     assert len(comparisons) <= 3
+
+
+def test_a_field_of_a_setting_that_has_none_is_refused():
+    with pytest.raises(ValueError, match="has no fields"):
+        Settings.model_validate({"diameter": 30, "diameter.x": 5})

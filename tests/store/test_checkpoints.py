@@ -141,3 +141,10 @@ def test_generators_follow_from_their_seed_and_not_from_another(three):
     checkpoint.generators["cuda"] = states
     wrong = f"cuda:1's generator has seed {3 + 2**40}"
     assert other_seeds(checkpoint.generators, 3) == [wrong]
+
+
+def test_the_latest_is_the_one_with_the_most_epochs(tmp_path):
+    for epoch in (99_999, 100_000, 5):
+        (tmp_path / f"epoch-{epoch:05d}").mkdir()
+    names = [folder.name for folder in checkpoints.folders(tmp_path)]
+    assert names == ["epoch-00005", "epoch-99999", "epoch-100000"]

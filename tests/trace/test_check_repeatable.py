@@ -1,6 +1,7 @@
 """Is a step repeatable: run several times from one state, and everything put back."""
 
 import copy
+import enum
 import functools
 import random
 
@@ -504,3 +505,20 @@ def test_batches_that_go_on_from_run_to_run_are_told_from_a_step_that_does_not_r
 def test_wrong_input_is_refused_before_anything_runs(step, parts, n, message):
     with pytest.raises(BadInput, match=message):
         check_repeatable(step or (lambda: pytest.fail("it ran")), *parts, n=n)
+
+
+class Phase(enum.Enum):
+    FIRST = 1
+
+
+def test_a_step_may_name_a_class():
+    network = nn.Linear(3, 1)
+    images = torch.ones(2, 3)
+
+    def step():
+        assert Phase.FIRST.value == 1
+        network(images).sum().backward()
+        with torch.no_grad():
+            network.weight.mul_(2)
+
+    assert check_repeatable(step, network).identical

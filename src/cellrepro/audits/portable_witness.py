@@ -46,7 +46,7 @@ class StageDigest:
     stage: str
     """The stage, in words."""
     digest: str
-    """SHA-256 of its numbers on this machine."""
+    """SHA-256 of its numbers on this machine; empty where this Cellpose does not show it."""
     expected: str | None
     """The digest in the reference; None where the reference lacks the stage."""
 
@@ -164,7 +164,8 @@ def witness(*, profile: str | Path = defaults.PROFILE, quiet: bool = False) -> P
         machine=hardware.host(),
         versions=installed_versions.versions(),
         stages=tuple(
-            StageDigest(stage, digest, expected.get(stage)) for stage, digest in digests.items()
+            StageDigest(stage, digests.get(stage, ""), expected.get(stage))
+            for stage in {**digests, **expected}
         ),
     )
 

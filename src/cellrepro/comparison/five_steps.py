@@ -65,7 +65,10 @@ class _Question:
         images = {image for pair in evidence for image in pair.images}
         runs_needed = self.runs_needed
         if pairs and not evidence:
-            answer = f"No cells were found in {amount(len(pairs), 'pair')}, which proves nothing."
+            answer = (
+                f"In {amount(len(pairs), 'pair')} one side or both found no cell, which proves "
+                "nothing."
+            )
             runs_needed += ", trained longer or from a network that finds cells"
         elif not evidence:
             answer = "Nothing was compared."

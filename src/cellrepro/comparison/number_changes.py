@@ -142,8 +142,8 @@ def _wrapped(partners: _Partners, *, n_bits: int) -> Iterator[NumberChange]:
         n_follow = int(np.count_nonzero(follows))
         if partners.background or 2 * n_follow <= np.count_nonzero(numbers > limit):
             continue
-        # Cells that are gone, and nothing else, were perhaps not found.
-        only_lost = len(lost) == n_follow and limit >> n_bits != 0
+        # Cells that are gone, and nothing else, were perhaps not found: b could have held them.
+        only_lost = len(lost) == n_follow and n_bits > limit.bit_length()
         if n_follow and not only_lost and partners.follow(expected):
             yield NumberChange("modulo", limit + 1, tuple(lost.tolist()))
 

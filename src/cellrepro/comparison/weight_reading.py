@@ -145,8 +145,9 @@ def _saved_by_torch(path: Path) -> FileContent:
         key, tensors = _network_in(content)
     except NoNetwork as error:
         return content_beside(content, network={}, under="", why=str(error))
+    is_one_to_one = len({_unwrapped(name) for name in tensors}) == len(tensors)
     network = {
-        _unwrapped(name): replace(tensor, stored_as=name, under=key)
+        _unwrapped(name) if is_one_to_one else name: replace(tensor, stored_as=name, under=key)
         for name, tensor in tensors.items()
     }
     return content_beside(content, network=network, under=key)

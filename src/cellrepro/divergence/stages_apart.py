@@ -91,7 +91,7 @@ class _Largest(NamedTuple):
 
 def _largest_difference(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> _Largest:
     differences = [
-        np.abs(array_a.astype(np.float64) - array_b.astype(np.float64))
+        _difference(array_a.astype(np.float64), array_b.astype(np.float64))
         for array_a, array_b in zip(a, b, strict=True)
     ]
     array = int(np.argmax([difference.max(initial=0) for difference in differences]))
@@ -103,6 +103,14 @@ def _largest_difference(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> _La
         position=tuple(int(coordinate) for coordinate in index),
         n_differing=sum(int(np.count_nonzero(each)) for each in differences),
     )
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Distances of values; 0 between two NaNs, as between two infinities of one sign."""
+    with np.errstate(invalid="ignore"):
+        distance = np.abs(a - b)
+    distance[(a == b) | (np.isnan(a) & np.isnan(b))] = 0
+    return distance
 
 
 def _array_in_words(stage: str, array: int, n_arrays: int) -> str:

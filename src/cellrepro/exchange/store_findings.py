@@ -233,7 +233,11 @@ def _wrong_inputs(on_disk: FilesOnDisk) -> Iterator[Problem]:
         if _NETWORK.fullmatch(path.name) is None:
             yield stray(path, on_disk)
             continue
-        digest = on_disk.digest(path) if path.is_file() else ""
+        try:
+            digest = on_disk.digest(path) if path.is_file() else ""
+        except OSError as error:
+            yield Problem("damaged", f"it cannot be read ({error})", on_disk.where(path), remedy)
+            continue
         if path.name != f"{digest}.safetensors":
             what = f"it has changed: its SHA-256 is {short_digest(digest)}"
             lost = LostContent(path, path.stem)

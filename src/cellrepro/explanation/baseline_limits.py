@@ -50,9 +50,11 @@ _RANGES: Mapping[str, tuple[float, str]] = {
 def refuse_out_of_range(limits: Limits) -> None:
     """Refuse a limit that nothing reaches, or that is no number of its kind."""
     for name, value in limits.items():
+        if name not in _RANGES:
+            raise BadInput(f"{name} is no limit; expected {', '.join(_RANGES)}")
         most, expected = _RANGES[name]
-        is_whole = name != "max_lost" or value == round(value)
-        if not (0 <= value <= most and is_whole):
+        is_in_range = 0 <= value <= most  # which NaN is not
+        if not is_in_range or (name == "max_lost" and value != round(value)):
             raise BadInput(f"{name} is {value:.15g}; expected {expected}")
 
 

@@ -90,7 +90,7 @@ def _file(path: Path) -> FileKind | None:
     known = kind_by_first_bytes(beginning)
     if known is not None:
         return known
-    if beginning[0] == 0x80 and beginning[1] in (3, 4, 5):
+    if re.match(rb"\x80[\x03-\x05]", beginning):
         return FileKind(
             "a pickle of Python, which is not opened, as it could run anything",
             "save what it holds as .npy, TIFF or a state_dict where it was made",

@@ -50,14 +50,14 @@ def script_record(path: Path, masks: Integers) -> RecordedSettings | None:
     if named is not None:
         return _settings(beside, named, is_of_these_masks=_masks_digest_in(named) == digest)
     for candidate in sorted(path.parent.glob("*_masks.json")):
-        record = _read(candidate)
+        record = _read(candidate)  # of another version, it may well be of other masks
         if record is not None and _masks_digest_in(record) == digest:
             return _settings(candidate, record, is_of_these_masks=True)
     return None
 
 
 def _read(path: Path) -> Fields | None:
-    """Read a record; None for JSON of another kind."""
+    """Read a record of any version; None for JSON of another kind."""
     try:
         content = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
     except (ValueError, OSError, RecursionError):
@@ -65,10 +65,6 @@ def _read(path: Path) -> Fields | None:
     kind = content.get("format") if isinstance(content, dict) else None
     if not isinstance(kind, str) or not kind.startswith(_FORMAT_OF_ANY_VERSION):
         return None
-    if kind != FORMAT:
-        raise BadInput(
-            f"{path} is a {kind!r}; this cellrepro reads {FORMAT!r}: install the one that wrote it"
-        )
     return cast(Fields, content)
 
 
@@ -78,10 +74,16 @@ def _table(record: Fields, name: str) -> Fields:
 
 
 def _masks_digest_in(record: Fields) -> object:
-    return _table(record, "masks").get("digest")
+    masks = record.get("masks")
+    return masks.get("digest") if isinstance(masks, dict) else None
 
 
 def _settings(path: Path, record: Fields, *, is_of_these_masks: bool) -> RecordedSettings:
+    if record["format"] != FORMAT:
+        raise BadInput(
+            f"{path} is a {record['format']!r}; this cellrepro reads {FORMAT!r}: install the one "
+            "that wrote it"
+        )
     try:
         versions = _table(record, "versions")
         generation = generation_number(versions.get(VERSION))

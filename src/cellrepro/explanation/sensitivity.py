@@ -137,9 +137,13 @@ class Sensitivity(Result):
     @property
     def interval_kind(self) -> str:
         """What the intervals are of, in words."""
-        if any(variant.interval_over == "images" for variant in self.settings):
+        kinds = {variant.interval_over for variant in self.settings} - {None}
+        if kinds == {"images"}:
             return "over images (bootstrap)"
-        return "over cells (binomial, since images are fewer than three)"
+        if "images" in kinds:
+            return "over images (bootstrap), or over cells where fewer than three images have any"
+        few = "images are fewer than three" if self.images < 3 else "few images have cells"
+        return f"over cells (binomial, since {few})"
 
 
 def sensitivity_of(

@@ -24,7 +24,7 @@ class SettingOfBoth:
     @property
     def differs(self) -> bool:
         """Whether both record it, and not alike."""
-        return self.is_recorded_by_both and bool(self.a != self.b)
+        return self.is_recorded_by_both and _as_tuple(self.a) != _as_tuple(self.b)
 
     @property
     def may_change_cells(self) -> bool:
@@ -40,6 +40,11 @@ class SettingOfBoth:
     def is_recorded_by_both(self) -> bool:
         """Whether both record it."""
         return not (is_missing(self.a) or is_missing(self.b))
+
+
+def _as_tuple(value: object) -> object:
+    """Give a list as a tuple: channels are the one in a ``_seg.npy``, the other in a run."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def side_by_side(a: Mapping[str, object], b: Mapping[str, object]) -> tuple[SettingOfBoth, ...]:

@@ -99,6 +99,8 @@ class LocalPool:
                 replace(job, gpu=gpu, machine_label=f"GPU {number}")
                 for number, gpu in enumerate(gpus)
             ]
+        if point.plan.spec.ranks > 1:  # each rank takes one of them
+            return [job]
         return [replace(job, gpu=_gpu_that_began(job, gpus))]
 
     def run(self, jobs: Sequence[Job], board: Board) -> list[GridRun]:

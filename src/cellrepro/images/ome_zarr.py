@@ -60,12 +60,13 @@ def read_zarr(folder: Path) -> Decoded:
 
     try:
         _refuse_codecs(folder)
-        opened = zarr.open(str(folder), mode="r")
-        if isinstance(opened, zarr.Array):
-            return _decoded(folder, opened, "zyx"[-opened.ndim :] if opened.ndim <= 3 else "")
-        level, axes = _full_size(folder, opened)
+        if _is_array(folder):
+            array = zarr.open_array(str(folder), mode="r")
+            return _decoded(folder, array, "zyx"[-array.ndim :] if array.ndim <= 3 else "")
+        level, axes = _full_size(folder)
         _refuse_codecs(folder / level)
-        return _decoded(folder / level, cast("zarr.Array", opened[level]), axes)
+        # Opened by its own folder: a group may hold copies of metadata, which nobody has checked.
+        return _decoded(folder / level, zarr.open_array(str(folder / level), mode="r"), axes)
     except CellreproError:
         raise
     except Exception as error:  # of damaged metadata or chunks nearly any
@@ -75,12 +76,28 @@ def read_zarr(folder: Path) -> Decoded:
         ) from error
 
 
-def _full_size(folder: Path, group: zarr.Group) -> tuple[str, str]:
+def _is_array(folder: Path) -> bool:
+    described = folder / "zarr.json"
+    is_of_format_3 = described.is_file() and _metadata(described).get("node_type") == "array"
+    return is_of_format_3 or (folder / ".zarray").is_file()
+
+
+def _metadata(path: Path) -> dict[str, object]:
+    """A file of metadata; empty where there is none."""
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > _MOST_BYTES_OF_METADATA:
+        raise BadInput(f"{path}: too large for metadata of Zarr; copy it again")
+    return cast("dict[str, object]", json.loads(path.read_bytes()))
+
+
+def _full_size(folder: Path) -> tuple[str, str]:
     """The path of the largest array of an image, and its axes."""
-    attributes = dict(group.attrs)
+    of_format_3 = cast("dict[str, object]", _metadata(folder / "zarr.json").get("attributes", {}))
+    attributes = of_format_3 or _metadata(folder / ".zattrs")
     described = cast("Mapping[str, list[_Multiscale]]", attributes.get("ome", attributes))
     if not described.get("multiscales"):
-        arrays = sorted(name for name, _ in group.arrays())
+        arrays = sorted(path.name for path in folder.iterdir() if is_zarr(path))
         inside = f"it holds {joined(arrays[:8])}" if arrays else "no array lies in it"
         raise BadInput(
             f"{folder}: a Zarr group without an image of OME-Zarr, {inside}; give the path of one "
@@ -128,10 +145,8 @@ def _refuse_codecs(folder: Path) -> None:
 def _codecs(folder: Path) -> Iterator[str]:
     """The names of all codecs of an array, those inside shards among them."""
     for name in (".zarray", "zarr.json"):
-        path = folder / name
-        if path.is_file() and path.stat().st_size <= _MOST_BYTES_OF_METADATA:
-            metadata = json.loads(path.read_bytes())
-            yield from _named_in([metadata.get(key) for key in ("compressor", "filters", "codecs")])
+        metadata = _metadata(folder / name)
+        yield from _named_in([metadata.get(key) for key in ("compressor", "filters", "codecs")])
 
 
 def _named_in(value: object) -> Iterator[str]:
@@ -139,9 +154,7 @@ def _named_in(value: object) -> Iterator[str]:
         for each in value:
             yield from _named_in(each)
     elif isinstance(value, dict):
-        name = value.get("id", value.get("name"))
-        if name is not None:
-            yield str(name)
+        yield from (str(value[key]) for key in ("id", "name") if key in value)
         for each in value.values():
             if isinstance(each, list | dict):
                 yield from _named_in(each)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.errors import NotPossibleHere
-from cellrepro.model.cellpose_generation import installed_version
+from cellrepro.model.cellpose_generation import TRAINED_WITH, installed_version
 from cellrepro.model.network import import_cellpose
 from cellrepro.model.patching import replaced
 from cellrepro.model.portable_dynamics import Histogram, follow_flows
@@ -37,8 +37,8 @@ from cellrepro.model.portable_normalisation import (
 )
 from cellrepro.model.portable_resizing import resize
 from cellrepro.torch_internals import modes_suspended_if_any
+from cellrepro.words import joined
 
-_VERSION = "4.2"
 """Versions of Cellpose; the functions of 4.2.0, 4.2.1 and 4.2.1.1 were read."""
 _LEAST_TILE = 224
 """Pixels: the weights of a smaller tile are the middle of these."""
@@ -113,11 +113,12 @@ def _normalize_img(
 
 def _refuse_other_versions() -> None:
     version = installed_version()
-    if version is None or not version.startswith(_VERSION):
+    if version not in TRAINED_WITH:
         raise NotPossibleHere(
             f"Cellpose {version or '(none)'} is installed, and mode portable has portable forms of "
-            f"the functions of Cellpose {_VERSION} only: `cellrepro setup FOLDER` makes a lab with "
-            "it in an environment of its own; or use mode strict, which holds on one machine"
+            f"the functions of Cellpose {joined(TRAINED_WITH)}: `cellrepro setup FOLDER` makes "
+            "a lab with it in an environment of its own; or use mode strict, which holds on one "
+            "machine"
         )
 
 

@@ -26,10 +26,11 @@ def write_sidecar(masks: Path, record: Mapping[str, Any]) -> None:
 
 def refuse_masks(folder: Path, data: Path) -> None:
     """Refuse a folder that masks cannot be written to, before anything is segmented."""
-    if folder.resolve().is_relative_to(data.resolve()):
+    images = data.parent if data.is_file() else data
+    if folder.resolve().is_relative_to(images.resolve()):
         raise BadInput(
             f"masks are to be written into {folder}, which lies in the folder of the images, "
-            f"{data}: there they would be taken for masks that you have drawn; expected a "
+            f"{images}: there they would be taken for masks that you have drawn; expected a "
             "different folder, such as one beside it"
         )
     if not folder.is_dir():

@@ -129,7 +129,7 @@ def nested(given: Mapping[Any, Any]) -> dict[Any, Any]:
 def _with_field(whole: Any, field: str, value: Any) -> Any:
     """Add a field that was given by itself to a whole; given both ways, it must be given alike."""
     if not isinstance(whole, Mapping):
-        return whole  # refused by its type
+        raise ValueError(f"{field!r} is given of {whole!r}, which has no fields")
     plain_name = _ALIASES.get(field, field)
     fields = plainly_named(whole)
     given = fields.setdefault(plain_name, value)

@@ -231,4 +231,4 @@ def refuse_changed(checkpoint: Checkpoint) -> None:
 
 def folders(parent: Path) -> list[Path]:
     """The checkpoints below a folder, the earliest first."""
-    return sorted(parent.glob(f"{_FOLDER}*"))
+    return sorted(parent.glob(f"{_FOLDER}*"), key=lambda path: (len(path.name), path.name))

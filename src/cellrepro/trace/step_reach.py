@@ -215,7 +215,7 @@ def bindings_of(one: Reached) -> Iterator[Binding]:
             yield _variable(cell, name)
         names = set(_names(value.__code__)) & value.__globals__.keys()
         yield from (_item(value.__globals__, name, name) for name in sorted(names))
-    elif not _is_of_a_library(type(value)):
+    elif not isinstance(value, type) and not _is_of_a_library(type(value)):
         held = dict(_attributes(value))
         yield from (_item(vars(value), name, f"{one.name} {name}") for name in held)
 

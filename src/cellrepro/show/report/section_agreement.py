@@ -91,7 +91,7 @@ def agreement_section(chapter: Chapter) -> AgreementSection | None:
     n_shown = min(_MOST_CELLS, n_unstable)
     unstable = None
     if n_shown:
-        data = table_file(f"least-stable-{image}", rows[:n_shown])
+        data = table_file(f"least-stable-{image}", _rows(chapter, repeats, worst)[:n_shown])
         unstable = figure(least_stable(pixels, worst, readers, n=n_shown), data)
     return AgreementSection(
         agreements=[of_image.agreement for of_image in agreements.values()],

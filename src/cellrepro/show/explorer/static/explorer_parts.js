@@ -13,7 +13,8 @@ const MODES = {
 };
 
 function grouped(number) {
-  return String(number).replace(/\B(?=(\d{3})+$)/g, "\u00a0");
+  const [whole, ...decimals] = String(number).split(".");
+  return [whole.replace(/\B(?=(\d{3})+$)/g, "\u00a0"), ...decimals].join(".");
 }
 
 // Numbers such as 18 829 must not be torn apart at the end of a line.
