@@ -102,7 +102,8 @@ def read_model_statement(attestation: Attestation, *, where: str) -> ModelStatem
         (subject,) = attestation.statement.subject
     except ValueError as error:
         raise BadInput(f"{where}: a damaged statement about a model's file ({error})") from error
-    if not subject.name or subject.sha256 is None or "/" in subject.name or "\\" in subject.name:
+    is_plain = subject.name not in ("", ".", "..") and not set("/\\\0") & set(subject.name)
+    if not is_plain or subject.sha256 is None:
         raise BadInput(f"{where}: a statement about a model's file without a name or its SHA-256")
     return ModelStatement(
         attestation=attestation,

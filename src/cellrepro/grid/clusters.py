@@ -90,6 +90,8 @@ class SlurmOptions:
         try:
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
             n_jobs = int(content.pop("jobs"))
+            if n_jobs < 1:
+                raise ValueError(f"jobs is {n_jobs}")
             wait_hours = content.pop("wait_hours", None)
             return cls(
                 n_jobs=n_jobs,
