@@ -102,13 +102,13 @@ def read_model_statement(attestation: Attestation, *, where: str) -> ModelStatem
         (subject,) = attestation.statement.subject
     except ValueError as error:
         raise BadInput(f"{where}: a damaged statement about a model's file ({error})") from error
-    is_plain = subject.name not in ("", ".", "..") and not set("/\\\0") & set(subject.name)
-    if not is_plain or subject.sha256 is None:
+    name = subject.name or ""
+    if name in ("", ".", "..") or set("/\\\0") & set(name) or subject.sha256 is None:
         raise BadInput(f"{where}: a statement about a model's file without a name or its SHA-256")
     return ModelStatement(
         attestation=attestation,
         build_type=provenance.build_definition.build_type,
-        file=subject.name,
+        file=name,
         sha256=subject.sha256,
         tensors=subject.digest.get(TENSORS_DIGEST),
     )
