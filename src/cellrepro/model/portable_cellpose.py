@@ -116,9 +116,9 @@ def _refuse_other_versions() -> None:
     if version not in TRAINED_WITH:
         raise NotPossibleHere(
             f"Cellpose {version or '(none)'} is installed, and mode portable has portable forms of "
-            f"the functions of Cellpose {joined(TRAINED_WITH)}: `cellrepro setup FOLDER` makes "
-            "a lab with it in an environment of its own; or use mode strict, which holds on one "
-            "machine"
+            f"the functions of Cellpose {joined(TRAINED_WITH)} only: `cellrepro setup FOLDER` "
+            "makes a lab with one of them in an environment of its own; or use mode strict, which "
+            "holds on one machine"
         )
 
 
