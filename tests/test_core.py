@@ -65,14 +65,25 @@ tifffile.imwrite(sys.argv[2], ndimage.label(image > 150)[0].astype(np.uint16))
 HELP = """
 import contextlib
 import io
+from pathlib import Path
+from cellrepro import lab_elsewhere
 from cellrepro.cli import run
 from cellrepro.commands import BY_NAME
 from cellrepro.errors import NotPossibleHere
+from cellrepro.process import lab
 
 for name in BY_NAME:
     with contextlib.redirect_stdout(io.StringIO()):
-        assert run([*name.split(), "--help"]) in (0, NotPossibleHere.exit_code), name
-    print(name.replace(" ", "-"))
+        code = run([name, "--help"])
+    assert code in (0, NotPossibleHere.exit_code), name
+    print(name, "is shown" if code == 0 else "needs the lab")
+handed = []
+lab.known_lab = lambda: lab.Lab(Path("lab"), "0")
+lab_elsewhere.handed_to = lambda lab, words: handed.append(words)
+for name in BY_NAME:
+    with contextlib.redirect_stdout(io.StringIO()):
+        run([name, "--help"])
+print(*(" ".join(words) for words in handed), sep=", ")
 """
 
 
@@ -149,9 +160,14 @@ def test_what_reads_files_needs_no_lab(core, words, code, said):
 
 
 def test_every_command_helps_or_says_what_it_lacks(core):
+    """With a lab elsewhere, that one is given the whole command line."""
     helped = core("-c", HELP)
     assert helped.returncode == 0, helped.stderr
-    assert len(helped.stdout.split()) > 25
+    *commands, handed = helped.stdout.splitlines()
+    assert len(commands) > 25
+    lacking = [line.split()[0] for line in commands if line.endswith("needs the lab")]
+    assert handed == ", ".join(f"{name} --help" for name in lacking)
+    assert lacking, "or nothing was handed over"
 
 
 def test_the_package_asks_pip_for_nothing_of_the_lab():

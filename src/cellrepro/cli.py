@@ -125,7 +125,8 @@ def run(words: Sequence[str]) -> int:
                 [*own, *words[end:]], exit_on_error=False, print_error=False
             )
         except ImportError as error:  # cyclopts', of a command whose own module lacks the lab
-            return carried_out(own[0], {}, work=partial(_fail, error.__cause__ or error))
+            with carrying_out(words, ()):
+                return carried_out(own[0], {}, work=partial(_fail, error.__cause__ or error))
         if isinstance(getattr(command, "__self__", None), App):  # --help, --version
             app.help_formatter = narrow_panels()
             command(*bound.args, **bound.kwargs)

@@ -40,3 +40,11 @@ def test_the_first_stage_that_differs_is_named(found):
 def test_half_precision_is_refused():
     with pytest.raises(BadInput, match="cpu-bfloat16 computes in bfloat16"):
         witness(profile="cpu-bfloat16")
+
+
+def test_a_stage_that_is_not_shown_is_no_proof(monkeypatch):
+    *shown, missing = reference = portable_witness.reference_digests()
+    digests = {stage: reference[stage] for stage in shown}
+    monkeypatch.setattr(portable_witness, "in_child", lambda *task, **options: digests)
+    found = witness(quiet=True)
+    assert (found.ok, found.first_difference) == (False, missing)

@@ -349,3 +349,12 @@ def test_distributions_of_differences(tmp_path):
     assert (equal.edges.tolist(), equal.n_zero.sum()) == ([-1, 1], 8)
     with pytest.raises(BadInput, match=r"other holds different tensors than .*a, by name or shape"):
         difference_distributions([a, saved(tmp_path / "other", w=float32(1))])
+
+
+def test_two_tensors_that_a_wrapper_would_name_alike_are_both_compared(tmp_path):
+    torch = pytest.importorskip("torch")
+    for name, value in (("a", 1.0), ("b", 2.0)):
+        wrapped = {"w": torch.zeros(3), "module.w": torch.full((3,), value)}
+        torch.save(wrapped, tmp_path / f"{name}.pth")
+    found = compare_weights(tmp_path / "a.pth", tmp_path / "b.pth")
+    assert (found.n_tensors, found.n_differing) == (2, 3)

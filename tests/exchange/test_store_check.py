@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cellrepro.exchange.folder_check import NOT_OURS
+from cellrepro.exchange.folder_check import NOT_OURS, FilesOnDisk
 from cellrepro.exchange.kept_passports import attestations_of, keep_attestations
 from cellrepro.exchange.passport_files import export_passports
 from cellrepro.exchange.store_check import check_store
@@ -334,3 +334,19 @@ def test_the_command(store, twins, invoke):
     nowhere = invoke("fsck", "--store", store.root / "nowhere")
     assert (nowhere.code, nowhere.out) == (2, "")
     assert "expected the folder of a store" in nowhere.err
+
+
+def test_a_network_that_cannot_be_read_is_one_problem_of_several(store, twins, monkeypatch):
+    network = store.root / "networks" / f"{'0' * 64}.safetensors"
+    network.parent.mkdir()
+    network.write_bytes(b"x")
+    (twins[0] / "notes.txt").write_text("mine")
+    digest = FilesOnDisk.digest
+
+    def refused(self, path):
+        if path == network:
+            raise PermissionError(13, "Permission denied")
+        return digest(self, path)
+
+    monkeypatch.setattr(FilesOnDisk, "digest", refused)
+    assert sorted(kinds(store)) == ["damaged", "extra"]

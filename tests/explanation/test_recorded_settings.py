@@ -132,3 +132,13 @@ def test_two_files_that_contradict_each_other_are_a_remark():
     assert both.remarks == (
         "diameter is 30.0 in a_seg.npy, and 17.0 in run.log: the first is taken",
     )
+
+
+def test_a_list_and_a_tuple_of_the_same_channels_are_one_setting():
+    """A run gives them as the one, a ``_seg.npy`` as the other."""
+    (channels,) = (
+        row
+        for row in side_by_side({"channels": (2, 1)}, {"channels": [2, 1]})
+        if row.name == "channels"
+    )
+    assert not channels.differs

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -74,8 +75,8 @@ def test_every_usual_value_is_one_that_differs_from_the_default():
             assert name in Settings().replaced(**{name: value}).not_default(), (name, value)
 
 
-def test_what_became_of_the_cells_is_counted_twice_alike():
-    """Under its own key and among the kinds; asdict of a Counter would count the counts."""
+def a_sensitivity(*interval_over, images=1):
+    """Of one setting for each interval."""
     variant = Variant(
         name="flow_threshold",
         value=0.1,
@@ -90,16 +91,34 @@ def test_what_became_of_the_cells_is_counted_twice_alike():
         ap50=None,
         image="a",
     )
-    sensitivity = Sensitivity(
+    return Sensitivity(
         model="tiny",
         base={},
-        settings=(variant,),
-        images=1,
+        settings=tuple(replace(variant, interval_over=over) for over in interval_over),
+        images=images,
         objects=4,
         ap50=None,
         network_passes=1,
         examples={},
     )
+
+
+@pytest.mark.parametrize(
+    ("over", "images", "said"),
+    [
+        (["cells"], 1, "over cells (binomial, since images are fewer than three)"),
+        (["cells"], 5, "over cells (binomial, since few images have cells)"),
+        (["images"] * 2, 5, "over images (bootstrap)"),
+        (["images", "cells"], 5, "or over cells where fewer than three images have any"),
+    ],
+)
+def test_it_is_said_what_the_intervals_are_over(over, images, said):
+    assert a_sensitivity(*over, images=images).interval_kind.endswith(said)
+
+
+def test_what_became_of_the_cells_is_counted_twice_alike():
+    """Under its own key and among the kinds; asdict of a Counter would count the counts."""
+    sensitivity = a_sensitivity("cells")
     (setting,) = json.loads(sensitivity.as_json())["settings"]
     assert setting["kinds"] == {"kept": 3, "lost": 1}
     assert (setting["kept"], setting["lost"]) == (3, 1)

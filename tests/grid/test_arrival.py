@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from cellrepro.errors import NotPossibleHere
+from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid import arrival
 from cellrepro.grid.arrival import Started, wait_for_workers
 
@@ -68,3 +68,17 @@ def test_what_is_queued_is_waited_for(cluster, capsys):
 def test_what_comes_to_nothing_is_given_up(queue, expected):
     with pytest.raises(NotPossibleHere, match=expected):
         wait_for_workers(lambda: 0, n_expected=1, queue=queue)
+
+
+def test_a_file_for_slurm_is_read_as_any_other(tmp_path, monkeypatch):
+    """Where YAML 1.1 takes a time without quotes for a number of seconds."""
+    from cellrepro.grid import clusters
+
+    monkeypatch.setattr(clusters.shutil, "which", lambda program: program)
+    path = tmp_path / "slurm.yaml"
+    path.write_text("jobs: 2\nwalltime: 04:00:00\n")
+    options = clusters.SlurmOptions.read(path)
+    assert (options.n_jobs, options.of_each_job) == (2, {"walltime": "04:00:00"})
+    path.write_text("jobs: 0\n")
+    with pytest.raises(BadInput, match="jobs is 0"):
+        clusters.SlurmOptions.read(path)

@@ -207,6 +207,19 @@ def test_all_gpus_or_the_first_that_is_free(write, store, monkeypatch):
     assert job.gpu is None
 
 
+@pytest.mark.usefixtures("at_work")
+@pytest.mark.parametrize(("ranks", "gpu"), [(1, "GPU-one"), (2, None)])
+def test_a_point_goes_on_where_it_began_unless_each_rank_needs_a_gpu(
+    write, store, monkeypatch, ranks, gpu
+):
+    monkeypatch.setattr(local_pool, "_gpu_that_began", lambda job, gpus: "GPU-one")
+    path = write(
+        notebook="01_seeded_training", fixed={"profile": "cuda", "ranks": ranks, "batch_size": 2}
+    )
+    (job,) = LocalPool().jobs(read_grid(path, store=store), None)
+    assert job.gpu == gpu
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [

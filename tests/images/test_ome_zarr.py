@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import zlib
 
 import numpy as np
 import pytest
@@ -133,3 +134,25 @@ def test_what_cannot_be_read_is_said(tmp_path):
         read_labels(outside)
     with pytest.raises(BadInput, match="expected a name for each axis"):
         read_labels(write(tmp_path / "axes.zarr", squares(), "zyx"))
+
+
+def test_a_chunk_that_bursts_takes_no_more_memory_than_its_array(tmp_path):
+    """Four megabytes become four gigabytes; only the codec knows, and only afterwards."""
+    folder = write(tmp_path / "a.zarr", squares())
+    metadata = json.loads((folder / ".zarray").read_text())
+    metadata |= {"compressor": {"id": "gzip", "level": 1}, "filters": None}
+    (folder / ".zarray").write_text(json.dumps(metadata))
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    zeros = bytes(2**24)
+    packed = b"".join(packer.compress(zeros) for _ in range(256)) + packer.flush()
+    for chunk in folder.glob("[0-9]*"):
+        chunk.write_bytes(packed)
+    with pytest.raises(BadInput, match="asks for more memory"):
+        read_labels(folder)
+
+
+def test_an_axis_of_another_name_is_what_it_is_in_a_tiff(tmp_path):
+    picture = np.stack([squares()] * 2)
+    read = image_in(write(tmp_path / "a.zarr", picture, ["angle", "y", "x"])).pixels
+    tifffile.imwrite(tmp_path / "a.tif", picture, metadata={"axes": "QYX"})
+    assert np.array_equal(read, image_in(tmp_path / "a.tif").pixels)

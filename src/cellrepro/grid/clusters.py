@@ -19,6 +19,7 @@ from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.arrival import SlurmQueue, Started
 from cellrepro.grid.dask_pool import DaskPool
 from cellrepro.grid.points import Grid
+from cellrepro.yaml_values import read_yaml
 
 _CONNECT_SECONDS = 10
 
@@ -88,7 +89,7 @@ class SlurmOptions:
                 "there is no `sbatch` here; give --slurm on a machine of the cluster"
             )
         try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            content = read_yaml(path.read_text(encoding="utf-8"))
             n_jobs = int(content.pop("jobs"))
             if n_jobs < 1:
                 raise ValueError(f"jobs is {n_jobs}")

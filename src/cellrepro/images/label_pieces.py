@@ -70,12 +70,12 @@ def connected_components(n: int, edges: NDArray[np.int32]) -> tuple[int, NDArray
     all else that a comparison of two small files does.
     """
     lowest = np.arange(n, dtype=np.int32)
-    first, second = edges
-    while first.size:
-        a, b = lowest[first], lowest[second]
-        is_open = a != b
-        first, second, a, b = first[is_open], second[is_open], a[is_open], b[is_open]
-        np.minimum.at(lowest, np.maximum(a, b), np.minimum(a, b))
+    while edges.size:
+        ends = lowest[edges]
+        is_open = ends[0] != ends[1]
+        edges = edges[:, is_open]
+        ends = ends[:, is_open]
+        np.minimum.at(lowest, ends.max(axis=0), ends.min(axis=0))
         lowest = _followed(lowest)
     of_component, component = np.unique(lowest, return_inverse=True)
     return len(of_component), component

@@ -1,11 +1,14 @@
 """Images and label images in OME-Zarr, and plain arrays of Zarr, read whole.
 
-Written against OME-Zarr 0.1 to 0.5 (ngff.openmicroscopy.org) and Zarr formats 2 and 3.
+Written against OME-Zarr 0.1 to 0.5 (ngff.openmicroscopy.org) and Zarr formats 2 and 3. Chunks are
+unpacked in a process with limits: a codec tells nobody beforehand how much a chunk becomes.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 import numpy as np
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.images import within_limits
 from cellrepro.images.image_axes import Decoded
 from cellrepro.libraries import has_library
 from cellrepro.words import joined
@@ -27,7 +31,7 @@ _UNPACKING = frozenset(
     | {"bytes", "crc32c", "delta", "sharding_indexed", "shuffle", "transpose"}
 )
 """Codecs that unpack numbers and do nothing else; ``pickle``, one of numcodecs, runs code."""
-_AXES_OF_FIRST_VERSIONS = "tczyx"  # 0.1 and 0.2 name none
+_AXES_OF_FIRST_VERSIONS = "TCZYX"  # 0.1 and 0.2 name none
 
 
 class _Axis(TypedDict):
@@ -56,30 +60,54 @@ def read_zarr(folder: Path) -> Decoded:
         from cellrepro.extras import needs
 
         raise needs(["zarr"], what=f"reading {folder}")
+    n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    limits = within_limits.Limits.for_bytes(n_bytes, answer=2**40)
+    try:
+        arrays = within_limits.arrays_of(__file__, str(folder), limits=limits)
+    except within_limits.NotHere as error:
+        raise NotPossibleHere(str(error)) from error
+    except within_limits.Failed as error:
+        raise BadInput(
+            f"{folder}: cannot be read as Zarr ({error}); copy it again from its source"
+        ) from error
+    except within_limits.Refused as error:
+        raise BadInput(str(error)) from error
+    return Decoded(arrays["pixels"], str(arrays["axes"]))
+
+
+# -- in a process with limits ------------------------------------------------------------------
+
+
+def main() -> within_limits.Arrays:
+    """The pixels in the folder that the command line names, and what their axes are."""
+    try:
+        decoded = _read_whole(Path(sys.argv[1]))
+    except NotPossibleHere as error:
+        raise within_limits.NotHere(str(error)) from error
+    except CellreproError as error:
+        raise within_limits.Refused(str(error)) from error
+    return {"pixels": decoded.pixels, "axes": np.array(decoded.axes)}
+
+
+def _read_whole(folder: Path) -> Decoded:
+    if _is_array(folder):
+        array = _array_in(folder)
+        return _decoded(folder, array, "ZYX"[-array.ndim :] if array.ndim <= 3 else "")
+    level, axes = _full_size(folder)
+    return _decoded(folder / level, _array_in(folder / level), axes)
+
+
+def _array_in(folder: Path) -> zarr.Array:
+    """Open an array by its own folder: a group may hold copies of metadata that nobody checks."""
     import zarr
 
-    try:
-        _refuse_codecs(folder)
-        if _is_array(folder):
-            array = zarr.open_array(str(folder), mode="r")
-            return _decoded(folder, array, "zyx"[-array.ndim :] if array.ndim <= 3 else "")
-        level, axes = _full_size(folder)
-        _refuse_codecs(folder / level)
-        # Opened by its own folder: a group may hold copies of metadata, which nobody has checked.
-        return _decoded(folder / level, zarr.open_array(str(folder / level), mode="r"), axes)
-    except CellreproError:
-        raise
-    except Exception as error:  # of damaged metadata or chunks nearly any
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise BadInput(
-            f"{folder}: cannot be read as Zarr ({reason}); copy it again from its source"
-        ) from error
+    _refuse_codecs(folder)
+    return zarr.open_array(str(folder), mode="r")
 
 
 def _is_array(folder: Path) -> bool:
-    described = folder / "zarr.json"
-    is_of_format_3 = described.is_file() and _metadata(described).get("node_type") == "array"
-    return is_of_format_3 or (folder / ".zarray").is_file()
+    of_format_3 = _metadata(folder / "zarr.json")
+    return of_format_3.get("node_type") == "array" or (folder / ".zarray").is_file()
 
 
 def _metadata(path: Path) -> dict[str, object]:
@@ -109,7 +137,13 @@ def _full_size(folder: Path) -> tuple[str, str]:
     level = str(image["datasets"][0]["path"])
     if ".." in Path(level).parts or Path(level).is_absolute():
         raise BadInput(f"{folder}: its image lies at {level!r}; expected a path inside of it")
-    return level, "".join(named) or _AXES_OF_FIRST_VERSIONS
+    return level, "".join(map(_letter, named)) or _AXES_OF_FIRST_VERSIONS
+
+
+def _letter(axis: str) -> str:
+    """The letter of an axis, as tifffile has it: Q for one of another name."""
+    letter = axis.upper()
+    return letter if letter in set(_AXES_OF_FIRST_VERSIONS) else "Q"
 
 
 def _decoded(folder: Path, array: zarr.Array, axes: str) -> Decoded:
@@ -117,19 +151,21 @@ def _decoded(folder: Path, array: zarr.Array, axes: str) -> Decoded:
         raise BadInput(f"{folder}: an array of {array.dtype}; expected numbers")
     import psutil
 
-    n_bytes = array.size * array.dtype.itemsize
+    chunk = math.prod(array.chunks) * array.dtype.itemsize
+    n_bytes = max(array.size * array.dtype.itemsize, chunk)
     if 2 * n_bytes > psutil.virtual_memory().available:  # missing chunks promise any size
         raise NotPossibleHere(
             f"{folder}: shape {array.shape} takes {n_bytes / 1e9:.1f} GB of memory, and a "
             "comparison twice that for each side; crop it"
         )
+    within_limits.hold_memory(within_limits.Limits.for_bytes(n_bytes, answer=0).memory)
     pixels = np.asarray(array[...])
     if len(axes) != pixels.ndim:
         raise BadInput(
             f"{folder}: shape {pixels.shape}, and its metadata name the axes {axes!r}; expected a "
             "name for each axis"
         )
-    return Decoded.of(pixels, axes.upper())
+    return Decoded.of(pixels, axes)
 
 
 def _refuse_codecs(folder: Path) -> None:
@@ -158,3 +194,7 @@ def _named_in(value: object) -> Iterator[str]:
         for each in value.values():
             if isinstance(each, list | dict):
                 yield from _named_in(each)
+
+
+if __name__ == "__main__":
+    within_limits.answer_with(main)
