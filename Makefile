@@ -4,6 +4,8 @@ DATA ?= data/synthetic
 STORE ?= outputs
 MODEL ?= tiny
 BIN := .venv/bin
+# Containers often set it; then every process of the tests compiles the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup data demo test test-all test-faults fuzz lab explore bench findings pictures site docs lint lock notebooks clean
 
