@@ -102,8 +102,7 @@ def test_images_read_in_several_blocks(monkeypatch, shape):
     a, b = np.random.default_rng(0).choice([0, 0, 0, 4, 5, 6, 300, HUGE], (2, *shape))
     a[2:5, 1:], b[1:5, :2] = 9, 9  # two that overlap over the border of two blocks
     expected, expected_map = compare_masks(a, b), categories(a, b)
-    for module in ("object_matching", "boundary_score"):
-        monkeypatch.setattr(f"cellrepro.comparison.{module}.BLOCK", 25)
+    monkeypatch.setattr("cellrepro.images.image_blocks._PIXELS", 25)
     found = compare_masks(a, b)
     np.testing.assert_equal(found.figures(), expected.figures())
     assert found.objects == expected.objects

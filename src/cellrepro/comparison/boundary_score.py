@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.comparison.object_matching import BLOCK
+from cellrepro.images.image_blocks import blocks_of
 
 TOLERANCE = 2
 """Pixels by which boundaries may lie apart and still count as the same."""
@@ -20,16 +20,15 @@ TOLERANCE = 2
 def boundary_f1(a: NDArray[np.integer], b: NDArray[np.integer]) -> float:
     """Get a share in [0, 1]; 0 if only one side has a boundary, NaN if neither has."""
     shifts = _shifts_within_tolerance(a.ndim)
-    step = max(1, BLOCK // max(1, a[:1].size))
     counts = np.zeros(4, np.int64)
-    for first in range(0, len(a) if a.size else 0, step):
+    for rows in blocks_of(a.shape):
         # The edge of a block would hide a boundary, so each reaches into its neighbours.
-        low = max(0, first - TOLERANCE - 1)
-        block = slice(low, first + step + TOLERANCE + 1)
+        low = max(0, rows.start - TOLERANCE - 1)
+        block = slice(low, rows.stop + TOLERANCE + 1)
         boundary_a = np.pad(_boundary(a[block]), TOLERANCE)
         boundary_b = np.pad(_boundary(b[block]), TOLERANCE)
-        start = first - low + TOLERANCE
-        inner = slice(start, start + min(step, len(a) - first))
+        start = rows.start - low + TOLERANCE
+        inner = slice(start, start + rows.stop - rows.start)
         points_a = _flat_positions(boundary_a, inner)
         points_b = _flat_positions(boundary_b, inner)
         flat_shifts = shifts @ np.array(boundary_a.strides)  # bytes, so positions of booleans

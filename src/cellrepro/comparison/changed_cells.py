@@ -34,11 +34,13 @@ def not_kept(masks: Mapping[str, MaskComparison]) -> list[ChangedCell]:
     return [cell for cell in cells_of(masks) if cell.change.kind != ObjectKind.KEPT]
 
 
-def cell_rows(cells: Sequence[ChangedCell], *, a: str, b: str) -> list[Row]:
-    """Give a row for each cell, with its image where there are several."""
+def cell_rows(
+    cells: Sequence[ChangedCell], *, a: str, b: str, most: int | None = None
+) -> list[Row]:
+    """Give a row for each cell, or for the first ones, with its image where there are several."""
     with_images = len({cell.image for cell in cells}) > 1
     rows: list[Row] = []
-    for image, change, shape in cells:
+    for image, change, shape in cells[:most]:
         cuts = f", cut between {change.cuts}" if change.cuts else ""
         has_both = change.labels_a and change.labels_b
         rows.append(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cellrepro.comparison.label_numbers import Numbering, numbered_by_plane, numbering
-from cellrepro.comparison.object_matching import Integers, Overlap, overlap
+from cellrepro.comparison.object_matching import Integers, Overlap, equal_images, overlap
 from cellrepro.comparison.shared_numbers import told_apart
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def read_pair(a: NDArray[np.integer], b: NDArray[np.integer]) -> ReadPair:
         table,
         labels_a=apart_a.labels(table.labels_a),
         labels_b=apart_b.labels(table.labels_b),
-        equal_labels=bool(np.array_equal(a, b)),
+        equal_labels=equal_images(a, b),
     )
     return ReadPair(apart_a, apart_b, table)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.number_remarks import FEW_NUMBERS, LARGEST_OF_BITS, likely_adder
-from cellrepro.comparison.object_matching import Integers, runs
+from cellrepro.comparison.object_matching import Integers, LabelPairs
 from cellrepro.words import some
 
 _Labels = NDArray[np.integer]
@@ -89,46 +89,33 @@ class _Partners:
 
 
 def number_change(
-    a: _Labels, b: _Labels, *, n_shared_a: int, n_shared_b: int
+    pairs: LabelPairs, *, n_bits: int, n_shared_a: int, n_shared_b: int
 ) -> NumberChange | None:
-    """Find the rule by which the numbers of one label image became those of another.
+    """Find the rule by which numbers of one label image became those of another, of some bits.
 
     None where no rule explains nine of ten numbers, also where they are equal.
     """
-    partners = _partners(a, b)
+    partners = _partners(pairs)
     if not len(partners.numbers):
         return None
     if not partners.background and np.array_equal(partners.numbers, partners.values):
         return None
     rules = (
-        _wrapped(partners, n_bits=8 * b.dtype.itemsize),
-        _cut(partners, largest=int(b.max(initial=0)), n_shared=n_shared_b),
+        _wrapped(partners, n_bits=n_bits),
+        _cut(partners, largest=int(pairs.label_b.max()), n_shared=n_shared_b),
         _moved(partners),
         _scaled(partners, n_shared_a=n_shared_a, n_shared_b=n_shared_b),
     )
     return next(itertools.chain(*rules), None)
 
 
-def _partners(a: _Labels, b: _Labels) -> _Partners:
-    blocks = [(block.labels_a, block.labels_b, block.lengths) for block in runs(a, b)]
-    if not blocks:
-        nothing = np.zeros(0, np.int64)
-        return _Partners(0, nothing, nothing)
-    of_a, of_b, lengths = (
-        np.concatenate(column).astype(np.int64) for column in zip(*blocks, strict=True)
-    )
-    order = np.lexsort((of_b, of_a))
-    of_a = of_a[order]
-    of_b = of_b[order]
-    is_new = np.append(True, (of_a[1:] != of_a[:-1]) | (of_b[1:] != of_b[:-1]))
-    n_pixels = np.add.reduceat(lengths[order], np.flatnonzero(is_new))
-    of_a = of_a[is_new]
-    of_b = of_b[is_new]
-    most_last = np.lexsort((n_pixels, of_a))
-    is_last = np.append(of_a[most_last][1:] != of_a[most_last][:-1], True)
-    numbers = of_a[most_last][is_last]
-    values = of_b[most_last][is_last]
-    has_background = numbers[0] == 0
+def _partners(pairs: LabelPairs) -> _Partners:
+    most_last = np.lexsort((pairs.label_b, pairs.pixels, pairs.label_a))
+    of_a = pairs.label_a[most_last]
+    is_last = np.diff(of_a, append=of_a[-1:] + 1) > 0
+    numbers = of_a[is_last]
+    values = pairs.label_b[most_last][is_last]
+    has_background = bool(len(numbers)) and numbers[0] == 0
     background = int(values[0]) if has_background else 0
     return _Partners(background, numbers[int(has_background) :], values[int(has_background) :])
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.label_numbers import numbered_by_plane, numbering
-from cellrepro.images.label_pieces import LEAST_OF_LARGEST, pieces_that_touch
+from cellrepro.images.label_pieces import LEAST_OF_LARGEST, touching_pieces
 from cellrepro.images.pictures import doubt
 from cellrepro.words import amount, share_text
 
@@ -60,13 +60,11 @@ def may_be_cut(image: _Labels) -> bool:
 
 def piece_remarks(image: _Labels) -> Iterator[str]:
     """Say of a label image which numbers are in several pieces, and whether they were cut."""
-    pieces = pieces_that_touch(image)
-    areas = np.bincount(pieces.ravel())[1:]
+    pieces = touching_pieces(image)
+    areas = pieces.areas
     if not len(areas):
         return
-    value_of_piece = np.zeros(len(areas) + 1, np.int64)
-    value_of_piece[pieces.ravel()] = image.ravel()
-    values, index = np.unique(value_of_piece[1:], return_inverse=True)
+    values, index = np.unique(pieces.values, return_inverse=True)
     largest = np.zeros(len(values), np.int64)
     np.maximum.at(largest, index, areas)
     n_pieces = np.bincount(index[areas >= LEAST_OF_LARGEST * largest[index]])

@@ -149,7 +149,9 @@ def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
     free_a[table.rows[pairs]] = False
     free_b[table.columns[pairs]] = False
     changes = [
-        *(change.placed(table) for change in (*cut_changes, *_lost_and_gained(free_a, free_b))),
+        *(change.placed(table) for change in cut_changes),
+        *_lost(table, np.flatnonzero(free_a)),
+        *_gained(table, np.flatnonzero(free_b)),
         *_counterparts(table, pairs),
     ]
     # Nothing but position settles the order. A gained object can begin at the pixel of another's
@@ -166,11 +168,11 @@ class _PlacedChange(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _UnpairedObjects:
-    """One object without a counterpart, or one and the parts that it split into or came of."""
+class _CutChange:
+    """One object, and the several of the other side that it split into or was merged from."""
 
     kind: ObjectKind
-    """Their fate."""
+    """Split or merged."""
     objects_a: _Positions
     """Objects of a, as positions in an `Overlap`."""
     objects_b: _Positions
@@ -192,15 +194,12 @@ class _UnpairedObjects:
 
     def placed(self, table: Overlap) -> _PlacedChange:
         """Describe it, with its areas and centroids."""
-        first_a = table.first_a[self.objects_a]
-        first_b = table.first_b[self.objects_b]
         areas_a = table.areas_a[self.objects_a]
         areas_b = table.areas_b[self.objects_b]
         area_a = int(areas_a.sum())
         area_b = int(areas_b.sum())
         centroid_a = _joint_centroid(table.centroids_a[self.objects_a], areas_a)
         centroid_b = _joint_centroid(table.centroids_b[self.objects_b], areas_b)
-        on_both_sides = area_a > 0 and area_b > 0
         cuts_a = _cuts(table.planes_a[self.objects_a])
         cuts_b = _cuts(table.planes_b[self.objects_b])
         change = ObjectChange(
@@ -208,19 +207,19 @@ class _UnpairedObjects:
             labels_a=tuple(table.labels_a[self.objects_a].tolist()),
             labels_b=tuple(table.labels_b[self.objects_b].tolist()),
             iou=self.n_shared / (area_a + area_b - self.n_shared),
-            position=centroid_a if area_a else centroid_b,
-            position_b=centroid_b if area_b else None,
+            position=centroid_a,
+            position_b=centroid_b,
             area_a=area_a,
             area_b=area_b,
-            displacement=math.dist(centroid_a, centroid_b) if on_both_sides else math.nan,
+            displacement=math.dist(centroid_a, centroid_b),
             cut_between=cuts_a + cuts_b,
         )
-        return _PlacedChange(int(first_a.min() if area_a else first_b.min()), change)
+        return _PlacedChange(int(table.first_a[self.objects_a].min()), change)
 
 
 def _joint_centroid(centroids: NDArray[np.float64], areas: _Positions) -> tuple[float, ...]:
-    """The centroid of some objects together; the origin of none."""
-    return tuple((areas @ centroids / max(1, int(areas.sum()))).tolist())
+    """The centroid of some objects together."""
+    return tuple((areas @ centroids / int(areas.sum())).tolist())
 
 
 def _cuts(planes: _Positions) -> tuple[tuple[int, int], ...]:
@@ -229,29 +228,63 @@ def _cuts(planes: _Positions) -> tuple[tuple[int, int], ...]:
     return tuple((z, z + 1) for z in ends)
 
 
-def _lost_and_gained(
-    free_a: NDArray[np.bool_], free_b: NDArray[np.bool_]
-) -> Iterator[_UnpairedObjects]:
-    none = np.zeros(0, np.int64)
-    for position in np.argwhere(free_a):
-        yield _UnpairedObjects(ObjectKind.LOST, objects_a=position, objects_b=none, n_shared=0)
-    for position in np.argwhere(free_b):
-        yield _UnpairedObjects(ObjectKind.GAINED, objects_a=none, objects_b=position, n_shared=0)
+def _lost(table: Overlap, objects: _Positions) -> Iterator[_PlacedChange]:
+    for first, label, at, area in zip(
+        table.first_a[objects].tolist(),
+        table.labels_a[objects].tolist(),
+        table.centroids_a[objects].tolist(),
+        table.areas_a[objects].tolist(),
+        strict=True,
+    ):
+        change = ObjectChange(
+            kind=ObjectKind.LOST,
+            labels_a=(label,),
+            labels_b=(),
+            iou=0.0,
+            position=tuple(at),
+            position_b=None,
+            area_a=area,
+            area_b=0,
+            displacement=math.nan,
+        )
+        yield _PlacedChange(first, change)
+
+
+def _gained(table: Overlap, objects: _Positions) -> Iterator[_PlacedChange]:
+    for first, label, at, area in zip(
+        table.first_b[objects].tolist(),
+        table.labels_b[objects].tolist(),
+        table.centroids_b[objects].tolist(),
+        table.areas_b[objects].tolist(),
+        strict=True,
+    ):
+        change = ObjectChange(
+            kind=ObjectKind.GAINED,
+            labels_a=(),
+            labels_b=(label,),
+            iou=0.0,
+            position=tuple(at),
+            position_b=tuple(at),
+            area_a=0,
+            area_b=area,
+            displacement=math.nan,
+        )
+        yield _PlacedChange(first, change)
 
 
 # -- splits and merges -------------------------------------------------------------------------
 
 
-def _splits_and_merges(table: Overlap) -> list[_UnpairedObjects]:
+def _splits_and_merges(table: Overlap) -> list[_CutChange]:
     """Splits and merges that share no object, those with more shared pixels first."""
     of_a = _Side(table.rows, table.areas_a)
     of_b = _Side(table.columns, table.areas_b)
     candidates = [
-        _UnpairedObjects(ObjectKind.SPLIT, cut.whole, cut.parts, cut.n_covered)
+        _CutChange(ObjectKind.SPLIT, cut.whole, cut.parts, cut.n_covered)
         for cut in _wholes_with_parts(table.pixels, wholes=of_a, parts=of_b)
     ]
     candidates += [
-        _UnpairedObjects(ObjectKind.MERGED, cut.parts, cut.whole, cut.n_covered)
+        _CutChange(ObjectKind.MERGED, cut.parts, cut.whole, cut.n_covered)
         for cut in _wholes_with_parts(table.pixels, wholes=of_b, parts=of_a)
     ]
     candidates.sort(key=lambda candidate: candidate.weight, reverse=True)
@@ -300,11 +333,12 @@ def _wholes_with_parts(
     n_covered = np.bincount(wholes.objects[pairs], pixels[pairs], minlength=n_wholes)
     is_cut = (n_parts >= 2) & (n_covered >= _LEAST_COVERED * wholes.areas)
     by_whole = pairs[np.argsort(wholes.objects[pairs], kind="stable")]
-    pairs_of_each = np.split(by_whole, np.cumsum(n_parts)[:-1])
+    ends = np.cumsum(n_parts)
     for whole in np.flatnonzero(is_cut):
+        pairs_of_whole = by_whole[ends[whole] - n_parts[whole] : ends[whole]]
         yield _CutObject(
             whole=np.array([whole]),
-            parts=np.sort(parts.objects[pairs_of_each[whole]]),
+            parts=np.sort(parts.objects[pairs_of_whole]),
             n_covered=int(n_covered[whole]),
         )
 

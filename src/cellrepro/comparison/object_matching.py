@@ -7,7 +7,7 @@ beyond the two arrays, memory grows with the number of objects and of overlappin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.label_numbers import renumbered
+from cellrepro.images.image_blocks import blocks_of
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-BLOCK = 2**21
-"""Pixels that are read at a time."""
 _LARGEST_TABLE = 2**22
 """Labels up to here, or up to the number of pixels, index tables; larger ones are renumbered."""
 
@@ -42,20 +41,21 @@ class Runs(NamedTuple):
 
 def runs(a: NDArray[np.integer], b: NDArray[np.integer]) -> Iterator[Runs]:
     """Read the runs of two label images, a block of rows at a time."""
-    if not a.size:
-        return
-    n_plane = a[0].size
-    step = max(1, BLOCK // n_plane)
-    for first in range(0, len(a), step):
-        flat_a = np.ascontiguousarray(a[first : first + step]).ravel()
-        flat_b = np.ascontiguousarray(b[first : first + step]).ravel()
+    for block in blocks_of(a.shape):
+        flat_a = np.ascontiguousarray(a[block]).ravel()
+        flat_b = np.ascontiguousarray(b[block]).ravel()
         begins = np.ones(len(flat_a), bool)
         np.not_equal(flat_a[1:], flat_a[:-1], out=begins[1:])
         begins[1:] |= flat_b[1:] != flat_b[:-1]
         begins[:: a.shape[-1]] = True
         starts = np.flatnonzero(begins)
         lengths = np.diff(starts, append=len(flat_a))
-        yield Runs(flat_a[starts], flat_b[starts], starts + first * n_plane, lengths)
+        yield Runs(flat_a[starts], flat_b[starts], starts + block.start * a[0].size, lengths)
+
+
+def equal_images(a: NDArray[np.integer], b: NDArray[np.integer]) -> bool:
+    """Whether two images of one shape have the same label in every pixel."""
+    return all(np.array_equal(a[block], b[block]) for block in blocks_of(a.shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +143,7 @@ def overlap(a: NDArray[np.integer], b: NDArray[np.integer]) -> Overlap:
         pixels=shared,
         iou=shared / (areas_a[rows] + areas_b[columns] - shared),
         n_background=int(pairs.pixels[is_background].sum()),
-        equal_labels=bool(np.array_equal(a, b)),
+        equal_labels=equal_images(a, b),
     )
 
 
@@ -170,15 +170,24 @@ class _Side:
 
     def add(self, objects: Integers, block: Runs, moments: list[NDArray[np.float64]]) -> None:
         """Add a block of runs to the sums."""
+        shown = objects > 0
+        if not shown.any():
+            return
+        objects = objects[shown]
+        starts = block.starts[shown]
+        lowest = int(objects.min())
+        n = int(objects.max()) + 1 - lowest
+        here = slice(lowest, lowest + n)  # of a million objects, few lie in a block
+        position = objects - lowest
         # Sums of whole numbers below 2**53 are exact in float64, which `bincount` adds in.
-        self.n_pixels += np.bincount(objects, block.lengths, self.n).astype(np.int64)
+        self.n_pixels[here] += np.bincount(position, block.lengths[shown], n).astype(np.int64)
         for total, moment in zip(self.moments, moments, strict=True):
-            total += np.bincount(objects, moment, self.n)
+            total[here] += np.bincount(position, moment[shown], n)
         # Of equal indices the last assignment stays, so running backwards keeps the first run.
-        first = np.full(self.n, np.iinfo(np.int64).max)
-        first[objects[::-1]] = block.starts[::-1]
-        np.minimum(self.first, first, out=self.first)
-        self.last[objects] = block.starts
+        first = np.full(n, np.iinfo(np.int64).max)
+        first[position[::-1]] = starts[::-1]
+        np.minimum(self.first[here], first, out=self.first[here])
+        self.last[objects] = starts
 
     def planes(self, objects: Integers) -> Integers:
         """The first and the last plane of each, (A, 2)."""
@@ -208,7 +217,7 @@ def _moments(block: Runs, shape: tuple[int, ...]) -> list[NDArray[np.float64]]:
     return [lengths * plane, lengths * row, along_row]
 
 
-class _LabelPairs(NamedTuple):
+class LabelPairs(NamedTuple):
     """Pairs of a label of a and one of b, 0 among them, and the pixels that have both."""
 
     label_a: Integers
@@ -218,26 +227,47 @@ class _LabelPairs(NamedTuple):
     pixels: Integers
     """The pixels that have both."""
 
-    def summed(self, n_b: int) -> _LabelPairs:
-        """Each different pair once, in order; labels of b are smaller than ``n_b``."""
-        pairs, pair = np.unique(self.label_a * n_b + self.label_b, return_inverse=True)
-        pixels = np.zeros(len(pairs), np.int64)
-        np.add.at(pixels, pair, self.pixels)
-        return _LabelPairs(*np.divmod(pairs, n_b), pixels)
+    @classmethod
+    def summed(cls, pairs: Sequence[LabelPairs]) -> LabelPairs:
+        """Each different pair of several lists once, in order."""
+        nothing = np.zeros((3, 0), np.int64)
+        label_a, label_b, pixels = np.concatenate([nothing, *pairs], axis=1)
+        n_b = np.uint64(label_b.max(initial=0) + 1)
+        code = label_a.astype(np.uint64) * n_b + label_b.astype(np.uint64)  # both below 2**32
+        # Rows come in order, mostly, which makes a stable sort three times as fast as `unique`.
+        order = np.argsort(code, kind="stable")
+        code = code[order]
+        first = np.flatnonzero(np.diff(code, prepend=code[:1] + np.uint64(1)))
+        of_a, of_b = np.divmod(code[first], n_b)
+        n_pixels = np.add.reduceat(pixels[order], first) if len(first) else pixels
+        return cls(of_a.astype(np.int64), of_b.astype(np.int64), n_pixels)
 
-
-def _pairs_of_labels(side_a: _Side, side_b: _Side) -> _LabelPairs:
-    """Every pair of labels, once; on the way the objects of both sides are measured."""
-    of_blocks: list[_LabelPairs] = []
-    for block in runs(side_a.image, side_b.image):
+    @classmethod
+    def of_runs(cls, block: Runs) -> LabelPairs:
+        """The pairs in some rows, each once."""
         label_a = block.labels_a.astype(np.int64)
         label_b = block.labels_b.astype(np.int64)
-        of_blocks.append(_LabelPairs(label_a, label_b, block.lengths).summed(side_b.n))
+        return cls.summed([cls(label_a, label_b, block.lengths)])
+
+    def exchanged(self) -> LabelPairs:
+        """The same of b and a."""
+        return LabelPairs(self.label_b, self.label_a, self.pixels)
+
+
+def label_pairs(a: NDArray[np.integer], b: NDArray[np.integer]) -> LabelPairs:
+    """Every pair of labels that some pixel has, once, in order."""
+    return LabelPairs.summed([LabelPairs.of_runs(block) for block in runs(a, b)])
+
+
+def _pairs_of_labels(side_a: _Side, side_b: _Side) -> LabelPairs:
+    """Every pair of labels, once; on the way the objects of both sides are measured."""
+    of_blocks: list[LabelPairs] = []
+    for block in runs(side_a.image, side_b.image):
+        of_blocks.append(LabelPairs.of_runs(block))
         moments = _moments(block, side_a.image.shape)
-        side_a.add(label_a, block, moments)
-        side_b.add(label_b, block, moments)
-    joined = _LabelPairs(*np.concatenate([np.zeros((3, 0), np.int64), *of_blocks], axis=1))
-    return joined.summed(side_b.n) if len(of_blocks) > 1 else joined
+        side_a.add(block.labels_a.astype(np.int64), block, moments)
+        side_b.add(block.labels_b.astype(np.int64), block, moments)
+    return LabelPairs.summed(of_blocks)
 
 
 # -- pairing objects: positions in the list of overlapping pairs -----------------------------

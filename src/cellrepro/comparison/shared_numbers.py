@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.object_matching import Integers, Overlap, overlap
-from cellrepro.images.label_pieces import LEAST_OF_LARGEST, pieces_that_touch
+from cellrepro.images.label_pieces import LEAST_OF_LARGEST, pieces_that_touch, touching_pieces
 
 _Labels = NDArray[np.integer]
 
@@ -53,8 +53,7 @@ def told_apart(image: _Labels, other: _Labels, suspects: Integers) -> ObjectsApa
     """Tell objects apart that share one of the suspected numbers; None where none do."""
     if not len(suspects):
         return None
-    pieces_of_suspects = pieces_that_touch(np.where(np.isin(image, suspects), image, 0))
-    if int(pieces_of_suspects.max(initial=0)) == len(suspects):
+    if len(touching_pieces(image, suspects).values) == len(suspects):
         return None
     pieces = _pieces_in(image, other)
     n_known = _n_known_objects(pieces)

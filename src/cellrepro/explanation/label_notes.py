@@ -15,6 +15,7 @@ from cellrepro.comparison.number_remarks import (
     n_numbers,
     piece_remarks,
 )
+from cellrepro.comparison.object_matching import label_pairs
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.images.pictures import doubt
 from cellrepro.words import amount, joined
@@ -72,9 +73,13 @@ class _Side:
 
 def _number_change(a: _Side, b: _Side) -> str | None:
     """Say by which rule the numbers of one side follow from those of the other, if by any."""
-    for before, after in ((a, b), (b, a)):
+    pairs = label_pairs(a.labels, b.labels)
+    for before, after, both in ((a, b, pairs), (b, a, pairs.exchanged())):
         rule = number_change(
-            before.labels, after.labels, n_shared_a=before.n_shared, n_shared_b=after.n_shared
+            both,
+            n_bits=8 * after.labels.dtype.itemsize,
+            n_shared_a=before.n_shared,
+            n_shared_b=after.n_shared,
         )
         if rule is not None:
             return rule.text(before.name, after.name)

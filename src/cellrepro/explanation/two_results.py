@@ -15,7 +15,7 @@ from cellrepro.errors import BadInput
 from cellrepro.explanation.label_notes import label_notes, no_cell_note
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.images.size_factor import factor_text
-from cellrepro.results import Result, Row, derived, table_lines
+from cellrepro.results import MOST_LINES, Result, Row, derived, table_lines
 from cellrepro.words import amount, joined, short_digest, some
 
 if TYPE_CHECKING:
@@ -170,7 +170,9 @@ class Comparison(Result):
             yield "  files: " + "\n    ".join(self.files.sentences())
         if self.masks:
             yield f"  masks: {self.totals.sentence()}"
-        yield from table_lines(cell_rows(not_kept(self.masks), a="A", b="B"), indent=4)
+        changed = not_kept(self.masks)
+        rows = cell_rows(changed, a="A", b="B", most=MOST_LINES)
+        yield from table_lines(rows, indent=4, n_rows=len(changed))
         if self.ap50 is not None and None not in self.ap50:
             yield "  ground truth: AP@0.5 {:.3f} and {:.3f}".format(*self.ap50)
         if self.ap50_train is not None and None not in self.ap50_train:

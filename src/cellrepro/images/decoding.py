@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import stat
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ import tifffile
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, no_such_file
 from cellrepro.images.codecs import jpeg_pixels, no_cmyk, png_pixels
 from cellrepro.images.image_axes import Decoded
+from cellrepro.images.mapped import Content, content_of
 from cellrepro.images.packed_sizes import damaged, jpeg_frame, most_unpacked, refuse_absurd
 from cellrepro.images.tiff_decoding import decode_tiff
 
@@ -37,12 +37,12 @@ _SIGNATURES = {
 _MOST_SCANS = 500  # of a JPEG; each goes over the whole image, and progressive ones have ten
 
 
-def read_bytes(file: Path) -> bytes:
-    """Read a file whole, so that digest and pixels come from the same bytes."""
+def read_bytes(file: Path) -> Content:
+    """Read a file whole, so that digest and pixels come from the same bytes; map a large one."""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             raise BadInput(f"{file}: a folder or a device, expected a file; rename or remove it")
-        data = file.read_bytes()
+        data = content_of(file)
     except FileNotFoundError as error:
         if file.is_symlink():
             raise BadInput(f"{file}: {why_unreadable(error, 'file')}") from error
@@ -68,19 +68,30 @@ def why_unreadable(error: OSError, what: str) -> str:
 # --- decoding -------------------------------------------------------------------------------------
 
 
-def decode(file: Path, data: bytes) -> Decoded:
-    """Decode the bytes of a file by the format that its name promises."""
+def decode(file: Path, data: Content, *, may_map: bool = False) -> Decoded:
+    """Decode the bytes of a file by the format that its name promises.
+
+    Pixels that are too many for memory are mapped where the caller reads them a block at a time.
+    """
     expected = FORMATS.get(file.suffix.lower())
     if expected is None:
         raise BadInput(f"{file}: expected an image file (.tif, {OTHER_ENDINGS}); convert it first")
-    actual = next((kind for kind, starts in _SIGNATURES.items() if data.startswith(starts)), None)
+    head = data[:30]
+    actual = next((kind for kind, starts in _SIGNATURES.items() if head.startswith(starts)), None)
     if actual != expected:
         raise BadInput(
-            f"{file}: begins with {data[:30]!r}, expected {expected} data; give it the name of its "
+            f"{file}: begins with {head!r}, expected {expected} data; give it the name of its "
             "format, export the image again, or run git lfs pull where it is a pointer of Git LFS"
         )
     try:
-        return _with_pixels(file, _DECODERS[actual](file, data))
+        match actual:
+            case "TIFF":
+                decoded = decode_tiff(file, data, may_map=may_map)
+            case "PNG":
+                decoded = _decode_png(file, data[:])
+            case "JPEG":
+                decoded = _decode_jpeg(file, data[:])
+        return _with_pixels(file, decoded)
     except CellreproError:
         raise
     except MemoryError as error:
@@ -92,7 +103,7 @@ def decode(file: Path, data: bytes) -> Decoded:
         raise damaged(file, f"cannot be decoded as {actual} ({reason})") from error
 
 
-def decode_labels(file: Path, data: bytes) -> Decoded:
+def decode_labels(file: Path, data: Content, *, may_map: bool = False) -> Decoded:
     """Decode masks, which may be a file of `numpy.save`, but no JPEG."""
     if FORMATS.get(file.suffix.lower()) == "JPEG":
         raise BadInput(
@@ -100,9 +111,12 @@ def decode_labels(file: Path, data: bytes) -> Decoded:
             f"{file.stem}.tif or {file.stem}.png"
         )
     if file.suffix.lower() != ".npy":
-        return decode(file, data)
+        return decode(file, data, may_map=may_map)
     try:
-        pixels = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
+        if may_map and not isinstance(data, bytes):
+            pixels: np.ndarray = np.lib.format.open_memmap(file, mode="r")
+        else:
+            pixels = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
     except Exception as error:  # of a damaged header nearly any, TokenError among them
         reason = " ".join(str(error).split())[:120]
         raise BadInput(
@@ -150,10 +164,3 @@ def _decode_jpeg(file: Path, data: bytes) -> Decoded:
     if pixels.ndim == 3 and pixels.shape[2] == 4:
         raise no_cmyk(file)
     return Decoded.of(pixels, "YXS"[: pixels.ndim])
-
-
-_DECODERS: dict[str, Callable[[Path, bytes], Decoded]] = {
-    "TIFF": decode_tiff,
-    "PNG": _decode_png,
-    "JPEG": _decode_jpeg,
-}

@@ -19,6 +19,7 @@ from cellrepro.errors import BadInput
 from cellrepro.images.folder_files import ImagePair, Split, Survey, list_folder
 from cellrepro.images.image_axes import FLAT, Axes
 from cellrepro.images.image_file import Checked, check_image, check_masks
+from cellrepro.images.mapped import Content
 from cellrepro.results import Result, Row
 from cellrepro.words import amount
 
@@ -198,7 +199,7 @@ def _read_pair(pair: ImagePair, survey: Survey, axes: Axes) -> LabelledImage | N
 
 
 def _checked(
-    file: Path, check: Callable[[Path, bytes, Axes], Checked], survey: Survey, axes: Axes
+    file: Path, check: Callable[[Path, Content, Axes], Checked], survey: Survey, axes: Axes
 ) -> Checked | None:
     """Read and check a file; problems and warnings go to the survey."""
     try:

@@ -16,6 +16,7 @@ from natsort import natsorted
 
 from cellrepro.errors import BadInput
 from cellrepro.images.decoding import FORMATS, OTHER_ENDINGS, read_bytes, why_unreadable
+from cellrepro.images.mapped import Content
 from cellrepro.words import amount, some
 
 Split = Literal["train", "test"]
@@ -59,7 +60,7 @@ class Survey:
         """A file's path relative to the folder, with slashes."""
         return file.relative_to(self.folder).as_posix()
 
-    def read(self, file: Path) -> bytes:
+    def read(self, file: Path) -> Content:
         """Read a file, and keep its digest."""
         data = read_bytes(file)
         self.files[self.relative(file)] = hashlib.sha256(data).hexdigest()

@@ -13,6 +13,7 @@ from cellrepro.images.decoding import SEG_ENDING, decode, decode_labels, read_by
 from cellrepro.images.image_axes import FLAT, Axes, Decoded, in_order, native
 from cellrepro.images.label_image import LARGEST_LABEL, label_image
 from cellrepro.images.label_pieces import pieces_by_label
+from cellrepro.images.mapped import Content
 from cellrepro.images.ome_zarr import is_zarr, read_zarr
 from cellrepro.images.pictures import refuse_picture
 from cellrepro.words import some, with_verb
@@ -49,7 +50,10 @@ def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
         from cellrepro.images.seg_file import read_seg
 
         return read_seg(file).masks
-    decoded = read_zarr(file) if is_zarr(file) else decode_labels(file, read_bytes(file))
+    if is_zarr(file):
+        decoded = read_zarr(file, may_map=True)
+    else:
+        decoded = decode_labels(file, read_bytes(file), may_map=True)
     return native(_labels(file, decoded, stacks=True, largest=LARGEST_LABEL))
 
 
@@ -60,7 +64,7 @@ def image_in(path: Path, axes: Axes = FLAT) -> Checked:
     return check_image(path, read_bytes(path), axes)
 
 
-def check_image(file: Path, data: bytes, axes: Axes = FLAT) -> Checked:
+def check_image(file: Path, data: Content, axes: Axes = FLAT) -> Checked:
     """The image in the bytes of a file."""
     return _checked_image(file, decode(file, data), axes)
 
@@ -88,7 +92,7 @@ def _checked_image(file: Path, decoded: Decoded, axes: Axes) -> Checked:
     return Checked(image, ordered.is_stack, tuple(remarks))
 
 
-def check_masks(file: Path, data: bytes, axes: Axes = FLAT) -> Checked:
+def check_masks(file: Path, data: Content, axes: Axes = FLAT) -> Checked:
     """The labels in the bytes of a file: int32, (Y, X) or, where there may be stacks, (Z, Y, X)."""
     decoded = decode_labels(file, data)
     labels = _labels(file, decoded, stacks=axes.stacks, largest=_LARGEST_OF_TRUTH)

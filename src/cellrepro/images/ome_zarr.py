@@ -6,6 +6,7 @@ unpacked in a process with limits: a codec tells nobody beforehand how much a ch
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
@@ -18,6 +19,7 @@ import numpy as np
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.images import within_limits
 from cellrepro.images.image_axes import Decoded
+from cellrepro.images.mapped import is_large, refuse_full_disk
 from cellrepro.libraries import has_library
 from cellrepro.words import joined
 
@@ -54,7 +56,7 @@ def is_zarr(path: Path) -> bool:
     return path.is_dir() and any((path / name).is_file() for name in _METADATA)
 
 
-def read_zarr(folder: Path) -> Decoded:
+def read_zarr(folder: Path, *, may_map: bool = False) -> Decoded:
     """Read an array, or the image at full size of a group of OME-Zarr."""
     if not has_library("zarr"):
         from cellrepro.extras import needs
@@ -63,7 +65,8 @@ def read_zarr(folder: Path) -> Decoded:
     n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     limits = within_limits.Limits.for_bytes(n_bytes, answer=2**40)
     try:
-        arrays = within_limits.arrays_of(__file__, str(folder), limits=limits)
+        words = (str(folder), "may map" if may_map else "")
+        arrays = within_limits.arrays_of(__file__, *words, limits=limits)
     except within_limits.NotHere as error:
         raise NotPossibleHere(str(error)) from error
     except within_limits.Failed as error:
@@ -81,7 +84,7 @@ def read_zarr(folder: Path) -> Decoded:
 def main() -> within_limits.Arrays:
     """The pixels in the folder that the command line names, and what their axes are."""
     try:
-        decoded = _read_whole(Path(sys.argv[1]))
+        decoded = _read_whole(Path(sys.argv[1]), may_map=sys.argv[2] != "")
     except NotPossibleHere as error:
         raise within_limits.NotHere(str(error)) from error
     except CellreproError as error:
@@ -89,12 +92,13 @@ def main() -> within_limits.Arrays:
     return {"pixels": decoded.pixels, "axes": np.array(decoded.axes)}
 
 
-def _read_whole(folder: Path) -> Decoded:
+def _read_whole(folder: Path, *, may_map: bool) -> Decoded:
     if _is_array(folder):
         array = _array_in(folder)
-        return _decoded(folder, array, "ZYX"[-array.ndim :] if array.ndim <= 3 else "")
+        axes = "ZYX"[-array.ndim :] if array.ndim <= 3 else ""
+        return _decoded(folder, array, axes, may_map=may_map)
     level, axes = _full_size(folder)
-    return _decoded(folder / level, _array_in(folder / level), axes)
+    return _decoded(folder / level, _array_in(folder / level), axes, may_map=may_map)
 
 
 def _array_in(folder: Path) -> zarr.Array:
@@ -146,26 +150,43 @@ def _letter(axis: str) -> str:
     return letter if letter in set(_AXES_OF_FIRST_VERSIONS) else "Q"
 
 
-def _decoded(folder: Path, array: zarr.Array, axes: str) -> Decoded:
+def _decoded(folder: Path, array: zarr.Array, axes: str, *, may_map: bool) -> Decoded:
     if array.dtype.kind not in "uibf":
         raise BadInput(f"{folder}: an array of {array.dtype}; expected numbers")
-    import psutil
-
     chunk = math.prod(array.chunks) * array.dtype.itemsize
     n_bytes = max(array.size * array.dtype.itemsize, chunk)
-    if 2 * n_bytes > psutil.virtual_memory().available:  # missing chunks promise any size
-        raise NotPossibleHere(
-            f"{folder}: shape {array.shape} takes {n_bytes / 1e9:.1f} GB of memory, and a "
-            "comparison twice that for each side; crop it"
-        )
+    maps = may_map and is_large(n_bytes)
+    _refuse_more_than_memory(folder, array.shape, chunk if maps else n_bytes)
+    if maps:
+        refuse_full_disk(folder, n_bytes)
     within_limits.hold_memory(within_limits.Limits.for_bytes(n_bytes, answer=0).memory)
-    pixels = np.asarray(array[...])
+    pixels = within_limits.array_of_zeros(array.shape, array.dtype, maps=maps)
+    for place in _chunks(array):
+        pixels[place] = array[place]
     if len(axes) != pixels.ndim:
         raise BadInput(
             f"{folder}: shape {pixels.shape}, and its metadata name the axes {axes!r}; expected a "
             "name for each axis"
         )
     return Decoded.of(pixels, axes)
+
+
+def _refuse_more_than_memory(folder: Path, shape: tuple[int, ...], n_bytes: int) -> None:
+    """Missing chunks promise any size."""
+    import psutil
+
+    if 2 * n_bytes > psutil.virtual_memory().available:
+        raise NotPossibleHere(
+            f"{folder}: shape {shape} takes {n_bytes / 1e9:.1f} GB of memory, and a comparison "
+            "twice that for each side; crop it"
+        )
+
+
+def _chunks(array: zarr.Array) -> Iterator[tuple[slice[int, int, None], ...]]:
+    corners = (range(0, n, step) for n, step in zip(array.shape, array.chunks, strict=True))
+    for corner in itertools.product(*corners):
+        ends = (first + step for first, step in zip(corner, array.chunks, strict=True))
+        yield tuple(map(slice, corner, ends))
 
 
 def _refuse_codecs(folder: Path) -> None:

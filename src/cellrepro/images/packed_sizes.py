@@ -9,6 +9,7 @@ from pathlib import Path
 import tifffile
 
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.images.mapped import Content
 
 ALWAYS_ALLOWED = 64 * 2**20
 """Bytes of pixels that a file of any size may promise."""
@@ -43,11 +44,13 @@ def most_unpacked(n_bytes: int, compression: int) -> int:
     return n_bytes * _MOST_FROM_A_BYTE.get(compression, _MOST_OF_OTHERS)
 
 
-def refuse_absurd(file: Path, data: bytes, n_bytes: int, compression: int) -> None:
+def refuse_absurd(
+    file: Path, data: Content, n_bytes: int, compression: int, *, in_memory: int | None = None
+) -> None:
     """Refuse a header that promises more pixels than its compression could pack, or than fit here.
 
     Every decoder is told how many bytes to expect and stops there, so a file that passes takes the
-    memory that its header promises.
+    memory that its header promises, or as many bytes as are said to be in memory at a time.
     """
     always = ALWAYS_ALLOWED if compression in _MOST_FROM_A_BYTE else _ALLOWED_OF_OTHERS
     if n_bytes <= always:
@@ -62,9 +65,10 @@ def refuse_absurd(file: Path, data: bytes, n_bytes: int, compression: int) -> No
     import psutil  # takes as long as a small comparison
 
     available = psutil.virtual_memory().available
-    if n_bytes > available:
+    needed = n_bytes if in_memory is None else in_memory
+    if needed > available:
         raise NotPossibleHere(
-            f"{file}: its {n_bytes} bytes of pixels do not fit into the {available} bytes of "
+            f"{file}: its {needed} bytes of pixels do not fit into the {available} bytes of "
             "memory that are free on this machine; crop the image into tiles, or use a larger one"
         )
 

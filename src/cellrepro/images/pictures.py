@@ -16,6 +16,7 @@ from cellrepro.words import amount, share_text
 
 _SIDES_LOOKED_AT = {2: (512, 512), 3: (64, 64, 64)}
 """The part of an image that is looked at, pixels: where most of it is no background."""
+_MOST_PLACES = 4096  # rows, columns or planes of which the fullest are sought
 _LEAST_LOOKED_AT = 256  # pixels; in fewer nothing can be seen
 _FEW_VALUES = 16  # of classes or of a foreground map; a picture has more
 _LEAST_COUNTED = 4  # pixels of a value that can lie scattered
@@ -180,13 +181,17 @@ def _fullest_part(image: NDArray[np.integer]) -> tuple[slice, ...]:
     sides = _SIDES_LOOKED_AT[image.ndim]
     if all(n <= most for n, most in zip(image.shape, sides, strict=True)):
         return (slice(None),) * image.ndim
-    shown = image != 0
+    # Of a large image every so many rows and columns tell where that is.
+    thinned = [max(1, n // _MOST_PLACES) for n in image.shape]
+    shown = image[tuple(slice(None, None, step) for step in thinned)] != 0
     part = []
-    for axis, (n, most) in enumerate(zip(image.shape, sides, strict=True)):
+    for axis, (n, most, step) in enumerate(zip(image.shape, sides, thinned, strict=True)):
         others = tuple(other for other in range(image.ndim) if other != axis)
         up_to = np.concatenate([[0], np.cumsum(np.count_nonzero(shown, axis=others))])
         length = min(n, most)
-        start = int(np.argmax(up_to[length:] - up_to[: n + 1 - length]))
+        n_places = min(len(up_to) - 1, length // step)
+        start = step * int(np.argmax(up_to[n_places:] - up_to[: len(up_to) - n_places]))
+        start = min(start, n - length)
         part.append(slice(start, start + length))
     return tuple(part)
 

@@ -65,7 +65,7 @@ def _bbbc039(unpacked: Sequence[Path]) -> Iterator[LabelledPair]:
         "test": "metadata/test.txt",
     }
     for split, file in lists.items():
-        for line in read_bytes(metadata / file).decode(errors="replace").split():
+        for line in read_bytes(metadata / file)[:].decode(errors="replace").split():
             name = PurePosixPath(line).stem
             image = read_image(images / "images" / f"{name}.tif")
             colours = read_image(masks / "masks" / f"{name}.png")

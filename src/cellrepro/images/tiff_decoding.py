@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import logging
 import math
+import os
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.images import within_limits
 from cellrepro.images.codecs import no_cmyk, refuse_compression
 from cellrepro.images.image_axes import Decoded
+from cellrepro.images.mapped import Content, is_large, refuse_full_disk
 from cellrepro.images.packed_sizes import damaged, refuse_absurd
 from cellrepro.images.tiff_descriptions import is_usual, refuse_planes_elsewhere
 from cellrepro.images.tiff_strips import (
@@ -45,15 +47,16 @@ class NeedsLimits(Exception):
     """Nobody knows what the file takes before it is decoded."""
 
 
-def decode_tiff(file: Path, data: bytes) -> Decoded:
+def decode_tiff(file: Path, data: Content, *, may_map: bool = False) -> Decoded:
     """Decode a TIFF of one image."""
     try:
-        return decode_whole(file, data, within_limits_already=False)
+        return decode_whole(file, data, within_limits_already=False, may_map=may_map)
     except NeedsLimits:
         pass
     limits = within_limits.Limits.for_bytes(len(data), answer=2**40)
     try:
-        arrays = within_limits.arrays_of(__file__, str(file), limits=limits, content=data)
+        words = (str(file), "may map" if may_map else "")
+        arrays = within_limits.arrays_of(__file__, *words, limits=limits, content=data)
     except within_limits.NotHere as error:
         raise NotPossibleHere(str(error)) from error
     except within_limits.Failed as error:
@@ -63,19 +66,25 @@ def decode_tiff(file: Path, data: bytes) -> Decoded:
     return Decoded(arrays["pixels"], str(arrays["axes"]), bool(arrays["alpha"]))
 
 
-def decode_whole(file: Path, data: bytes, *, within_limits_already: bool) -> Decoded:
+def decode_whole(
+    file: Path, data: Content, *, within_limits_already: bool, may_map: bool
+) -> Decoded:
     """Decode a TIFF in this process, which may hold itself to limits."""
     pages = _pages_in(file, data)
     if not (within_limits_already or is_usual(pages)):
         raise NeedsLimits
     refuse_planes_elsewhere(file, pages)
-    with tifffile.TiffFile(io.BytesIO(data)) as tiff:
+    opened = io.BytesIO(data) if isinstance(data, bytes) else file
+    with tifffile.TiffFile(opened, _multifile=False) as tiff:
         series = _only_series(file, tiff, pages)
         if 0 in series.shape:  # of which tifffile knows no strips
             return Decoded(np.zeros(series.shape, series.dtype), series.axes)
         page = series.keyframe
         chunk = math.prod(page.chunks) * series.dtype.itemsize  # a strip or tile
-        refuse_absurd(file, data, max(series.nbytes, chunk), page.compression)
+        maps = may_map and is_large(series.nbytes)
+        n_bytes = max(series.nbytes, chunk)
+        in_memory = chunk if maps else n_bytes
+        refuse_absurd(file, data, n_bytes, page.compression, in_memory=in_memory)
         refuse_missing_strips(file, data, tiff, series, pages.n_pages)
         if page.compression in _OF_JPEG:
             height = refuse_larger_pictures(file, data, series, size_of_jpeg)
@@ -88,10 +97,10 @@ def decode_whole(file: Path, data: bytes, *, within_limits_already: bool) -> Dec
             _hold_to_limits(file, data, series, chunk)
         elif may_burst(page, series, chunk):
             raise NeedsLimits
-        return _decoded(file, series)
+        return _decoded(file, series, maps=maps)
 
 
-def _pages_in(file: Path, data: bytes) -> TiffPages:
+def _pages_in(file: Path, data: Content) -> TiffPages:
     try:
         pages = pages_of(data)
     except TooManyPages as error:
@@ -103,7 +112,7 @@ def _pages_in(file: Path, data: bytes) -> TiffPages:
     return pages
 
 
-def _hold_to_limits(file: Path, data: bytes, series: tifffile.TiffPageSeries, chunk: int) -> None:
+def _hold_to_limits(file: Path, data: Content, series: tifffile.TiffPageSeries, chunk: int) -> None:
     """Limit this process to what the pixels need, and refuse pictures larger than their place."""
     needed = within_limits.Limits.for_bytes(len(data) + series.nbytes + chunk, answer=0)
     within_limits.hold_memory(needed.memory)
@@ -113,8 +122,12 @@ def _hold_to_limits(file: Path, data: bytes, series: tifffile.TiffPageSeries, ch
         refuse_larger_pictures(file, data, series, lambda content: np.shape(decompress(content)))
 
 
-def _decoded(file: Path, series: tifffile.TiffPageSeries) -> Decoded:
-    pixels = series.asarray(maxworkers=1)
+def _decoded(file: Path, series: tifffile.TiffPageSeries, *, maps: bool) -> Decoded:
+    if maps:
+        refuse_full_disk(file, series.nbytes)
+        pixels = series.asarray(out="memmap", maxworkers=os.cpu_count())
+    else:
+        pixels = series.asarray(maxworkers=1)
     if pixels.shape != series.shape:
         raise damaged(file, f"pixels of shape {pixels.shape} instead of {series.shape}")
     kinds = (tifffile.EXTRASAMPLE.ASSOCALPHA, tifffile.EXTRASAMPLE.UNASSALPHA)
@@ -154,7 +167,9 @@ def main() -> within_limits.Arrays:
     """The pixels of a TIFF on standard input, and what their axes are."""
     file = Path(sys.argv[1])  # for messages
     try:
-        decoded = decode_whole(file, sys.stdin.buffer.read(), within_limits_already=True)
+        data = sys.stdin.buffer.read()
+        may_map = sys.argv[2] != ""
+        decoded = decode_whole(file, data, within_limits_already=True, may_map=may_map)
     except NotPossibleHere as error:
         raise within_limits.NotHere(str(error)) from error
     except CellreproError as error:

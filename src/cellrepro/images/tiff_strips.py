@@ -10,6 +10,7 @@ import tifffile
 
 from cellrepro.errors import BadInput
 from cellrepro.images.codecs import decoded_by_python
+from cellrepro.images.mapped import Content
 from cellrepro.images.packed_sizes import ALWAYS_ALLOWED, damaged, jpeg_frame, most_unpacked
 
 _JPEG_TABLES = 347
@@ -29,7 +30,7 @@ PADDING = 16  # pixels; JPEG codes blocks, and some programs write their size
 
 def refuse_missing_strips(
     file: Path,
-    data: bytes,
+    data: Content,
     tiff: tifffile.TiffFile,
     series: tifffile.TiffPageSeries,
     n_pages: int,
@@ -61,7 +62,7 @@ def refuse_missing_strips(
 
 def refuse_larger_pictures(
     file: Path,
-    data: bytes,
+    data: Content,
     series: tifffile.TiffPageSeries,
     size_of: Callable[[bytes], tuple[int, ...]],
 ) -> int:

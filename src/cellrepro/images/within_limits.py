@@ -1,7 +1,8 @@
 """A process with limits on memory and time, for a file whose decoder may take any of them.
 
-`arrays_of` starts a script that calls `answer_with`. Windows limits only the time that is waited
-and the size of the answer, and macOS no memory.
+`arrays_of` starts a script that calls `answer_with`; its last words are the folder for its answer
+and the limits. Windows limits only the time that is waited and the size of the answer, and macOS
+no memory.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from cellrepro.images.mapped import Content, is_large
 from cellrepro.own_scripts import script_command
 
 Arrays = Mapping[str, np.ndarray]
@@ -60,24 +63,25 @@ class Limits:
 
 
 def arrays_of(
-    script: str, *arguments: str, limits: Limits, content: bytes = b""
+    script: str, *arguments: str, limits: Limits, content: Content = b""
 ) -> dict[str, np.ndarray]:
     """Run a script that ends with `answer_with`, with content on its standard input."""
-    words = [str(limits.memory), str(limits.seconds), str(limits.answer)]
+    numbers = map(str, (limits.memory, limits.seconds, limits.answer))
     no_end = f"reading it did not end within {limits.seconds} s, or crashed"
     with (
         tempfile.TemporaryFile() as stdin,
-        tempfile.TemporaryFile() as answer,
+        # Windows removes no file that is mapped.
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as answer,
         tempfile.TemporaryFile() as errors,
     ):
         stdin.write(content)
         stdin.seek(0)
         try:
             ended = subprocess.run(
-                script_command(script, *arguments, *words),
+                script_command(script, *arguments, answer, *numbers),
                 env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # each thread takes memory
                 stdin=stdin,
-                stdout=answer,
+                stdout=subprocess.DEVNULL,
                 stderr=errors,
                 timeout=4 * limits.seconds,  # of a busy machine
             )
@@ -91,12 +95,15 @@ def arrays_of(
             raise Refused(reason)
         if ended.returncode == _FAILED:
             raise Failed(reason)
-        n_bytes = answer.seek(0, os.SEEK_END)
-        if ended.returncode or n_bytes > limits.answer:
+        files = sorted(Path(answer).glob("*.npy"))
+        if ended.returncode or sum(file.stat().st_size for file in files) > limits.answer:
             raise Failed(no_end)
-        answer.seek(0)
-        with np.load(answer, allow_pickle=False) as arrays:
-            return dict(arrays)
+        return {file.stem: _loaded(file) for file in files}
+
+
+def _loaded(file: Path) -> np.ndarray:
+    is_mapped = is_large(file.stat().st_size)
+    return np.load(file, mmap_mode="r" if is_mapped else None, allow_pickle=False)
 
 
 # -- in that process -------------------------------------------------------------------------------
@@ -109,6 +116,7 @@ def limits_given() -> Limits:
 
 def answer_with(make: Callable[[], Arrays]) -> None:
     """Set this process's limits, and write a function's arrays, or end with its reason."""
+    folder = Path(sys.argv[-4])
     limits = limits_given()
     hold_memory(limits.memory)
     with contextlib.suppress(ImportError, ValueError, OSError):
@@ -118,8 +126,8 @@ def answer_with(make: Callable[[], Arrays]) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limits.answer, limits.answer))
     code = _FAILED
     try:
-        np.savez(sys.stdout.buffer, **make())  # type: ignore[arg-type]
-        sys.stdout.flush()
+        for name, array in make().items():
+            np.save(folder / f"{name}.npy", array)
         return
     except MemoryError:
         reason = f"it asks for more memory than the {limits.memory // 2**20} MiB of its size"
@@ -135,6 +143,14 @@ def answer_with(make: Callable[[], Arrays]) -> None:
         sys.stderr.write("\n" + " ".join(reason.split("\n")))
         sys.stderr.flush()
     os._exit(code)  # at once, without destructors of what is half made
+
+
+def array_of_zeros(shape: tuple[int, ...], dtype: np.dtype, *, maps: bool) -> np.ndarray:
+    """Make an array; a mapped one lies in a temporary file that is gone with it."""
+    if not maps:
+        return np.zeros(shape, dtype)
+    with tempfile.TemporaryFile() as file:
+        return np.memmap(file, dtype, "w+", shape=shape)
 
 
 def hold_memory(n_bytes: int) -> None:
