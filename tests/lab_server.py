@@ -155,7 +155,7 @@ def voila(folder, notebook, store):
 def serving(command, port, folder, **variables):
     """A server for the length of a block, once it listens; it does not see the user's settings."""
     home, log = folder / "home-of-the-server", folder / "server.log"
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     theirs = ("JUPYTER", "IPYTHON", "XDG_")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(theirs)}
     environment = {**inherited, "HOME": str(home), **variables}

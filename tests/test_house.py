@@ -36,6 +36,7 @@ GROUND = [
     "words",
     "wrong_fields",
     "yaml_values",
+    "zip_files",
     "progress",
     "progress_count",
     "progress_log",

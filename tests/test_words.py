@@ -11,6 +11,7 @@ from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.operation_alignment import align
 from cellrepro.determinism.process_start import require_at_startup
 from cellrepro.errors import BadInput
+from cellrepro.results import html_table
 from cellrepro.run import program_segmenter
 from cellrepro.show.explorer.widget import explore
 from cellrepro.show.figures.agreement import map_heading
@@ -64,6 +65,16 @@ def test_sentences_of_masks():
     assert map_heading(agree([NOTHING] * 3)) == "3 runs: none holds an object"
     line = explore(same, same, same).scene["line"]
     assert line == "no pixel differs, of 2 304"
+
+
+def test_one_of_several_is_said_as_one():
+    assert (
+        agree([squares(), squares(second=False)])
+        .sentence()
+        .endswith("1 of 2 objects is in all of them")
+    )
+    rows = [{"a": number} for number in range(3)]
+    assert "and 1 more row<" in html_table(rows, most=2)
 
 
 def test_sentences_of_repeats_and_operations():

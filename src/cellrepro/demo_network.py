@@ -14,7 +14,7 @@ from cellrepro.run.outcome import Outcome
 from cellrepro.run.segment import segment
 from cellrepro.run.training_until_found import train_until_found
 from cellrepro.run.until_found import FOUND, Goal
-from cellrepro.words import amount, minutes
+from cellrepro.words import amount, minutes, verb_of
 
 LEAST_SCORE = 0.1
 """Mean AP@0.5 below which a network finds too few cells for its masks to be compared."""
@@ -51,7 +51,7 @@ def stop_without_cells(base: Outcome, data: str | Path, model: str) -> None:
     cells = f"{amount(manifest.n_objects, 'cell')} in {amount(len(manifest.masks), 'image')}"
     if score is not None:
         n_drawn = sum(record.n_true or 0 for record in manifest.masks.values())
-        cells += f" where {n_drawn} are drawn (mean AP@0.5 {score:.2f})"
+        cells += f" where {n_drawn} {verb_of(n_drawn, 'is', 'are')} drawn (mean AP@0.5 {score:.2f})"
     ways_on = "\n".join(f"  - {way}" for way in _ways_on(base, data))
     raise RunError(
         "failed",

@@ -10,6 +10,7 @@ from math import isfinite
 from typing import TypeVar
 
 from cellrepro.shown_text import visible
+from cellrepro.words import amount
 
 MOST_ROWS = 40
 """Rows of a table in a notebook; its last line counts the rest."""
@@ -187,9 +188,8 @@ def html_table(rows: Sequence[Row], *, most: int = MOST_ROWS) -> str:
         cells = "".join(f"<td>{escape(str(row[heading]))}</td>" for heading in headings)
         lines.append(f"<tr>{cells}</tr>")
     if len(rows) > most:
-        lines.append(
-            f'<tr><td colspan="{len(headings)}">and {len(rows) - most} more rows</td></tr>'
-        )
+        others = amount(len(rows) - most, "more row")
+        lines.append(f'<tr><td colspan="{len(headings)}">and {others}</td></tr>')
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _SHA_256 = re.compile(r"[0-9a-f]{64}")
 
@@ -18,7 +18,16 @@ def with_verb(n: int, noun: str, singular: str, plural: str) -> str:
     >>> with_verb(1, "label", "is", "are"), with_verb(2, "label", "is", "are")
     ('1 label is', '2 labels are')
     """
-    return f"{amount(n, noun)} {singular if n == 1 else plural}"
+    return f"{amount(n, noun)} {verb_of(n, singular, plural)}"
+
+
+def verb_of(n: int, singular: str, plural: str) -> str:
+    """The verb of a number of things.
+
+    >>> [f"{n} of 9 cells {verb_of(n, 'depends', 'depend')}" for n in (1, 2)]
+    ['1 of 9 cells depends', '2 of 9 cells depend']
+    """
+    return singular if n == 1 else plural
 
 
 def grouped(number: int | float) -> str:
@@ -113,8 +122,7 @@ def that_differ(n: int, noun: str) -> str:
     """
     if n == 0:
         return f"no {noun} differs"
-    verb = "differs" if n == 1 else "differ"
-    return f"{amount(n, noun)} {verb}"
+    return with_verb(n, noun, "differs", "differ")
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -137,6 +145,19 @@ def some(names: Sequence[str], n_shown: int = 5) -> str:
     listed = ", ".join(names[:n_shown])
     n_more = len(names) - n_shown
     return f"{listed} and {n_more} more" if n_more > 0 else listed
+
+
+def name_of_all(names: Iterable[str]) -> str:
+    """What a row over all names is called: "all", in parentheses where one of them is called so.
+
+    >>> name_of_all(["a", "b"]), name_of_all(["a", "all"])
+    ('all', '(all)')
+    """
+    taken = set(names)
+    name = "all"
+    while name in taken:
+        name = f"({name})"
+    return name
 
 
 def short_digest(text: str) -> str:

@@ -340,6 +340,11 @@ def test_every_gpu_is_said_to_be_used_or_why_not(build, level, expected):
     assert expected in finding.what
 
 
+def test_a_gpu_whose_memory_is_not_known_is_judged_too():
+    (finding,) = judged([{**CARD, "memory": None}], BUILD, is_mac=False)
+    assert finding.what.startswith("NVIDIA Quadro P2000 (driver 470.82): PyTorch")
+
+
 def test_gpus_of_this_machine_and_of_a_mac():
     """What PyTorch says here is what Cellpose would find."""
     from cellpose.core import use_gpu

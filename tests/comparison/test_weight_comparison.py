@@ -315,6 +315,10 @@ def test_statistics_of_a_network_and_its_layers(tmp_path):
         norms = [np.linalg.norm(x, order) for order in (1, 2)]
         about = [x.mean(), x.std(), *norms, np.abs(x).max()] if len(x) else [0] * 5
         assert (n, actual) == (len(x), pytest.approx(about, rel=1e-9))
+    named_all = weight_statistics(saved(tmp_path / "all", all=float32(1, 2, 3), w=float32(4, 5)))
+    assert [(name, each.parameters) for name, each in named_all.items()] == [
+        *(("(all)", 5), ("all", 3), ("w", 2)),
+    ]
     infinite = saved(tmp_path / "inf", w=float32(1, np.inf), v=float32(3, 4))
     assert astuple(weight_statistics(infinite)["v"]) == (2, 3.5, 0.5, 7, 5, 4)
     assert np.isnan(weight_statistics(infinite)["all"].std)

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from cellrepro.errors import BadInput
+from cellrepro.exchange.bioimageio.measured_words import hiding_text
 from cellrepro.exchange.bioimageio.tolerance import (
     MOST_PER_MILLION,
+    HiddenObjects,
     Tolerance,
     hidden_objects,
     largest_difference,
@@ -126,6 +128,21 @@ def test_what_could_hide():
     assert (far.n_uncertain_pixels, far.n_uncertain_objects) == (0, 0)
     assert far.n_pixels == 8  # of 300 elements
     assert far.diameter == pytest.approx(2 * np.sqrt(8 / np.pi))
+
+
+@pytest.mark.parametrize(
+    ("n", "expected"),
+    [
+        (1, "1 pixel of the test output lies so near .* move it across it, and 1 object consists"),
+        (
+            2,
+            "2 pixels of the test output lie so near .* move them across it, and 2 objects consist",
+        ),
+    ],
+)
+def test_one_pixel_is_said_as_one(n, expected):
+    hidden = HiddenObjects(0, n, n, smallest_object=9)
+    assert re.search(expected, hiding_text(hidden))
 
 
 def test_the_message_of_a_limit_names_the_way_out():

@@ -102,6 +102,15 @@ def test_another_network_is_noticed(small_cellpose, checked, tmp_path, change, m
         checked(tmp_path / "other.pth")
 
 
+def test_a_tensor_that_cellpose_leaves_out_is_named(small_cellpose, checked, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    save_file(load_file(small_cellpose) | {"more": torch.ones(1)}, small_cellpose)
+    write_torch_file(small_cellpose, tmp_path / "mine.pth")
+    with pytest.raises(Damaged, match=r"\(Cellpose's lacks more\)"):
+        checked(tmp_path / "mine.pth")
+
+
 def test_what_is_refused_leaves_nothing(small_store, tmp_path):
     """A network that Cellpose has no sizes for, by its name, with the way on."""
     key = f"{small_store.key}/0"

@@ -91,6 +91,30 @@ def test_the_validator_would_notice(unpacked):
     assert any("instrument" in issue for issue in issues)
 
 
+def test_each_run_names_the_cellpose_that_it_used(tmp_path):
+    store = Store(tmp_path / "store")
+    for seed, version in enumerate(("3.1.1.2", "4.0.8")):
+        versions = {"cellrepro": "0.1.0+local", "cellpose": version, "torch": "2.6"}
+        add_run(store, [(1.0, three())], seed=seed, manifest={"versions": versions})
+    file = tmp_path / "runs.zip"
+    where = {"mode": "strict"}
+    cellrepro.export_runs([], file, where=where, store=store.root, quiet=True)
+    with zipfile.ZipFile(file) as archive:
+        document = json.loads(archive.read("ro-crate-metadata.json"))
+    by_id = {entity["@id"]: entity for entity in document["@graph"]}
+    used = {
+        action["name"].partition(" seed ")[2][:1]: [part["@id"] for part in action["instrument"]]
+        for action in by_id.values()
+        if action["@type"] == "CreateAction"
+    }
+    own = "pkg:pypi/cellrepro@0.1.0%2Blocal"
+    assert used == {
+        "0": [own, "pkg:pypi/cellpose@3.1.1.2"],
+        "1": [own, "pkg:pypi/cellpose@4.0.8"],
+    }
+    assert by_id[own]["version"] == "0.1.0+local"
+
+
 def test_what_it_says(unpacked):
     document = json.loads((unpacked / "ro-crate-metadata.json").read_bytes())
     by_id = {entity["@id"]: entity for entity in document["@graph"]}

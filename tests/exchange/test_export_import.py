@@ -390,6 +390,21 @@ def test_a_different_repeat_of_the_same_name_is_refused(store, file, tmp_path):
     assert listing(ours.root) == before
 
 
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_stored_manifest_that_cannot_be_read_is_named(store, file, tmp_path, is_folder):
+    exported(store, file)
+    ours = Store(tmp_path / "ours")
+    imported(file, ours.root)
+    (manifest, _) = sorted(ours.root.glob("runs/*/*/*/manifest.json"))
+    manifest.unlink()
+    why = "No such file"
+    if is_folder:
+        manifest.mkdir()
+        why = "a folder, pipe or device"
+    with pytest.raises(Damaged, match=rf"manifest\.json cannot be read \({why}.*cellrepro fsck"):
+        imported(file, ours.root)
+
+
 @pytest.mark.parametrize("n_places", [50, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_flipped_bit_is_refused_and_nothing_changes(store, file, tmp_path, n_places):
     exported(store, file, weights=True, images=True)

@@ -302,12 +302,14 @@ def test_settings_that_decide_and_do_not_make_it_mean_another_network(
     [
         ("usual.tif", "absent", "absent"),
         ("usual.tif", "small.tif", "no part of"),
-        ("usual.tif", "half.tif", "2 times as small"),
+        ("usual.tif", "half.tif", "the image is 2 times as large along an edge"),
+        ("usual.tif", "twice.tif", "they are 2 times as large along an edge"),
     ],
 )
 def test_what_is_no_result_of_the_image_is_refused(made, small_store, invoke, a, b, message):
     masks = tifffile.imread(made("usual"))
     tifffile.imwrite(made.folder / "half.tif", masks[::2, ::2])
+    tifffile.imwrite(made.folder / "twice.tif", masks.repeat(2, axis=0).repeat(2, axis=1))
     tifffile.imwrite(made.folder / "small.tif", np.eye(90, dtype=np.uint16))
     sides = [made.folder / name if name.endswith(".tif") else name for name in (a, b)]
     given = options(model=small_store.weights, image=made.image("grey"))

@@ -47,6 +47,7 @@ FILES = {
     "coco.json": (b'{"images": [], "annotations": []}', "COCO"),
     "ro-crate-metadata.json": (b'{"@context": "x", "@graph": []}', "RO-Crate"),
     "any.json": (b'{"a": 1}', "a record in JSON (a)"),
+    "none.json": (b"{}", "a record in JSON (empty)"),
     "a.npz": (npz(), "1 array of NumPy (masks)"),
     "a.bmp": (b"BM" + bytes(60), "a BMP picture"),
     "a.h5": (b"\x89HDF\r\n\x1a\n" + bytes(60), "an HDF5 file"),

@@ -107,6 +107,44 @@ def test_a_record_of_later_format_is_refused(two_calls):
         label_image_record(two_calls / "a_masks.tif", masks)
 
 
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [("bfloat16", "bfloat16"), (None, "?"), ("bfloat16, float32", "?"), ("float", None), (7, None)],
+)
+def test_the_precision_is_one_that_a_network_can_have(two_calls, precision, expected):
+    path = two_calls / "a_masks.json"
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**fields, "precision": precision}), encoding="utf-8")
+    masks = tifffile.imread(two_calls / "a_masks.tif")
+    if expected is None:
+        with pytest.raises(BadInput, match=r"precision is .* expected one of bfloat16"):
+            label_image_record(two_calls / "a_masks.tif", masks)
+    else:
+        read = label_image_record(two_calls / "a_masks.tif", masks)
+        assert read.value("precision") == expected
+
+
+@pytest.mark.parametrize("dtype", ["uint12", "object", "(99999,)f8", "S99999", "u1,u1", 7, None])
+def test_a_record_with_an_unknown_type_of_pixels_is_refused(two_calls, dtype):
+    path = two_calls / "a_masks.json"
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    fields["image"]["dtype"] = dtype
+    path.write_text(json.dumps(fields), encoding="utf-8")
+    masks = tifffile.imread(two_calls / "a_masks.tif")
+    with pytest.raises(BadInput, match=r"a_masks\.json: TypeError.* in a record of a script"):
+        label_image_record(two_calls / "a_masks.tif", masks)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", ">u2", "float16", "complex64"])
+def test_every_type_of_numbers_is_read(two_calls, dtype):
+    path = two_calls / "a_masks.json"
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    fields["image"]["dtype"] = dtype
+    path.write_text(json.dumps(fields), encoding="utf-8")
+    masks = tifffile.imread(two_calls / "a_masks.tif")
+    assert label_image_record(two_calls / "a_masks.tif", masks).value("image.dtype") == dtype
+
+
 def test_a_record_of_other_masks_may_be_of_any_form(two_calls):
     """Of a later version, or damaged: it is no reason to say nothing of these masks."""
     path = two_calls / "other_masks.json"

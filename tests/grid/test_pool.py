@@ -24,12 +24,13 @@ from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import how_it_ended
 from cellrepro.grid.local_pool import CORE, LocalPool, Machine, Share
 from cellrepro.grid.points import read_grid
-from cellrepro.grid.status import board_of, standing
+from cellrepro.grid.status import Board, board_of, standing
 from cellrepro.process.calling import Children, in_child
 from cellrepro.process.machine_here import look
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup
 from cellrepro.progress import progress
+from cellrepro.progress_count import Progress
 from cellrepro.store import hardware
 from cellrepro.store.store import Store
 from conftest import MAIN, SMALL, run_command
@@ -258,6 +259,19 @@ def test_a_grid_is_seen_from_its_first_moment(write, store):
 
 
 @pytest.mark.slow
+def test_what_was_stored_before_is_not_counted_as_made_now(write, store):
+    """A job that was not begun, as all of its repeats are stored: it took no time."""
+    grid = read_grid(write(vary={"seed": [0, 1]}, repeats=2), store=store)
+    jobs = LocalPool().jobs(grid, minutes=None)
+    bar = Progress(4, "grid")
+    board = Board(jobs, bar, dashboard="")
+    board.ended(0, jobs[0].grid_run("present"))
+    assert (bar.done, bar.n_earlier) == (2, 2)
+    assert "left" not in bar.summary()
+    row = board.status.rows[0]
+    assert (row.n_made, row.n_left) == (0, 0)
+
+
 def test_a_time_limit_ends_a_repeat_which_then_goes_on(write, store, wholeness):
     path = write(fixed={"epochs": 400})
     answer = run_command("grid", path, "--store", store, "--time-limit", 0.1, "--json")

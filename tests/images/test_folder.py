@@ -17,7 +17,7 @@ from PIL import Image
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import folder_digest, read_folder
 from cellrepro.images.image_axes import Axes
-from cellrepro.images.image_file import read_image, read_labels, read_masks
+from cellrepro.images.image_file import image_in, read_image, read_labels, read_masks
 
 
 def grey(seed=0, shape=(24, 32), dtype=np.uint8):
@@ -114,6 +114,36 @@ def test_alpha_is_dropped(folder, name):
         np.testing.assert_array_equal(actual.train[0].image, array[..., :3])
         assert len(actual.warnings) == 1 - constant
         array[..., 3] = 255
+
+
+def several(n_channels, *varying):
+    """Channels, along the last axis, of which these vary, counted from 1."""
+    array = np.full((24, 32, n_channels), 7, np.uint8)
+    for number in varying:
+        array[..., number - 1] = grey(number)
+    return array
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "n_used", "expected"),
+    [
+        ("a.tif", several(6, 1, 2, 3, 4, 5, 6), 3, "channels 4 to 6 are not all constant"),
+        ("a.tif", several(6, 1, 5), 3, "channels 4 to 6 are not all constant"),
+        ("a.tif", several(6, 1, 2, 3), 3, None),
+        ("a.tif", several(4, 1, 4), 3, "its last channel .* is not constant"),
+        ("a.tif", several(3, 1, 3), 3, None),
+        ("a.png", several(2, 1, 2), 2, None),
+    ],
+    ids=["six", "the last constant", "unused constant", "four", "all used", "alpha is used"],
+)
+def test_channels_that_are_left_out_are_named_where_their_axis_is_stated(
+    tmp_path, name, array, n_used, expected
+):
+    write(tmp_path / name, array)
+    found = image_in(tmp_path / name, Axes(channel=2))
+    np.testing.assert_array_equal(found.pixels, array[..., :n_used])
+    assert len(found.remarks) == (expected is not None)
+    assert all(re.search(expected, remark) for remark in found.remarks)
 
 
 def test_jpeg_as_opencv_reads_it(tmp_path):

@@ -201,6 +201,8 @@ def test_command_fetches_from_a_mirror(server, tmp_path, invoke):
     for wrong, said in {
         ("synthetic", "--mirror", "http://127.0.0.1:9"): "is made here",
         ("bbbc039", "--mirror", "mirror.example"): "an address that starts with http",
+        ("bbbc039", "--mirror", "httpd.example"): "an address that starts with http",
+        ("--mirror", server.url): "no set is named that could be fetched from there",
         ("bbbc040",): "known are synthetic, bbbc039",
     }.items():
         answer = invoke("data", *wrong, *into)

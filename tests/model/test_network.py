@@ -212,7 +212,7 @@ def without_one(state):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (without_one, "lacks 1 parameters .*encoder.blocks.0.attn.qkv.weight"),
+        (without_one, "lacks 1 parameter .*encoder.blocks.0.attn.qkv.weight"),
         (lambda state: {"weight": state["W2"]}, "does not appear to be a CP4 model"),
         (lambda state: {**state, "out.bias": state["out.bias"][:-1]}, "size mismatch|Error"),
         (lambda state: list(state.values()), "'list' object"),

@@ -65,7 +65,7 @@ def test_another_schedule_is_told_and_has_a_key_of_its_own(small_data, tmp_path)
     answer = run_command(
         *("train", small_data, "--continue", name, "--epochs", 100, "--store", tmp_path / "o")
     )
-    assert f"1 epochs of {name} (51 to 51) had a different learning rate" in answer.err
+    assert f"1 epoch of {name} (51 to 51) had a different learning rate" in answer.err
     other = next(run for run in Store(tmp_path / "o").runs() if run.spec.key != first.key)
     assert other.spec.continued_from == name
     rates = other.repeats[0].manifest.training.learning_rates

@@ -164,6 +164,20 @@ def test_what_ranks_cannot_do(small_data, tmp_path, fields, expected):
         plan_training(TrainingOptions(data=small_data, store=tmp_path, **fields))
 
 
+@pytest.mark.parametrize("given", ["half an hour", "-1", "0", "nan", "inf", "1e9"])
+def test_a_time_that_is_no_number_is_refused_before_anything_begins(
+    small_data, tmp_path, monkeypatch, given
+):
+    monkeypatch.setenv(SECONDS_VARIABLE, given)
+    options = TrainingOptions(data=small_data, store=tmp_path, batch_size=2)
+    expected = f"{SECONDS_VARIABLE} is '{given}'; expected how many seconds"
+    with pytest.raises(BadInput, match=expected):
+        plan_training(options.model_copy(update={"ranks": 2}))
+    assert plan_training(options).spec.ranks == 1  # nobody waits
+    monkeypatch.setenv(SECONDS_VARIABLE, "")
+    assert plan_training(options.model_copy(update={"ranks": 2})).spec.ranks == 2
+
+
 def test_one_rank_is_the_spec_of_always(small_data, tmp_path):
     plain = plan_training(TrainingOptions(data=small_data, store=tmp_path, batch_size=2)).spec
     assert (

@@ -158,7 +158,7 @@ def test_what_cannot_be_shown_is_refused():
         explore(**drawn | {"truth": np.zeros((32, 32), int)})
     with pytest.raises(BadInput, match=r"expected finite real numbers.*np.nan_to_num"):
         explore(**drawn | {"image": np.full((64, 64), np.nan)})
-    with pytest.raises(BadInput, match="1 images of 2 runs were given, and masks are missing of a"):
+    with pytest.raises(BadInput, match="1 image of 2 runs was given, and masks are missing of a"):
         Explorer([View("a", [squares(), None])], ["A", "B"])
     wrong = View("cut", [squares(), np.zeros((3, 3), int)])
     shown = Explorer([View("whole", [squares()] * 2), wrong], ["A", "B"])
@@ -210,7 +210,7 @@ def test_named_runs_come_in_their_order(tmp_path):
     two = add_run(store, [(2.0, three(img_b=squares(second=False)))], seed=1)
     shown = explore_runs(store, [two.key, f"{one.key}/0"], image="img_b")
     assert shown.scene["n_objects"] == {"a": 1, "b": 2}
-    with pytest.raises(BadInput, match=rf"has 1 repeats of {one.key}/0; .* two or more"):
+    with pytest.raises(BadInput, match=rf"has 1 repeat of {one.key}/0; .* two or more"):
         explore_runs(store, [f"{one.key}/0"])
     with pytest.raises(BadInput, match="there is no image 'img_z'; expected one of img_a"):
         explore_runs(store, image="img_z")

@@ -77,6 +77,12 @@ def test_what_became_of_the_cells(masks):
     assert listed.loc["all", "ppm"] == "3 472"  # 16 + 8 of three times 48 x 48
 
 
+def test_an_image_may_be_called_as_the_row_over_all(masks):
+    listed = show.kind_table({"all": masks["img_a"], "b": masks["img_b"]})
+    assert listed.loc["all"].equals(show.kind_table(masks).loc["img_a"])
+    assert listed.loc["(all)", "cells A"] == 4
+
+
 def test_the_sentence_about_masks(masks):
     said = totals_over(masks.values()).sentence(a="the truth", b="B")
     assert said.startswith("The truth and B differ: 6 cells in the truth, 5 in B, over 3 images")

@@ -1,5 +1,6 @@
 """The GPUs that a process sees are those that CUDA would take."""
 
+import pynvml
 import pytest
 
 from cellrepro.errors import BadInput
@@ -37,3 +38,26 @@ def test_the_gpus_are_those_that_cuda_would_take(present, variables, expected, m
     else:
         with pytest.raises(BadInput, match=expected):
             hardware.visible_gpus()
+
+
+def test_a_gpu_whose_memory_is_not_known_is_a_gpu(monkeypatch):
+    """GB10 shares the memory of the processor, and the driver says of it: not supported."""
+
+    def memory(gpu):
+        if gpu == 1:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return pynvml.c_nvmlMemory_t(total=24 * 2**30)
+
+    answers = {
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetName": lambda gpu: ["NVIDIA A10", "NVIDIA GB10"][gpu],
+        "nvmlDeviceGetMemoryInfo": memory,
+        "nvmlSystemGetDriverVersion": lambda: "580.95",
+        "nvmlDeviceGetUUID": lambda gpu: f"GPU-{gpu}",
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(pynvml, name, answer)
+    found = {gpu["name"]: gpu["memory"] for gpu in hardware.gpus()}
+    assert found == {"NVIDIA A10": 24 * 2**30, "NVIDIA GB10": None}

@@ -20,6 +20,7 @@ from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.model.augmentation import augment
 from cellrepro.store.ledger import Ledger
 from cellrepro.trace.watches import StepWatch
+from cellrepro.words import verb_of
 
 _Generator = Literal["Python", "NumPy", "PyTorch"]
 _GENERATORS: tuple[_Generator, ...] = get_args(_Generator)
@@ -45,8 +46,10 @@ def augmentation(folder: ImageFolder) -> Source:
         f"from one state {shown.first[:12]} and {shown.again[:12]}, going on from there "
         f"{shown.going_on[:12]}",
         f"drawn from: {', '.join(drawn_from) or 'no global generator'}",
-        f"one epoch after your own seeds 1 and 2: {n_by_seed} of {n_batches} batches differ",
-        f"with data_seed=1: {n_by_data_seed} of {n_batches} differ",
+        f"one epoch after your own seeds 1 and 2: {n_by_seed} of {n_batches} batches "
+        f"{verb_of(n_by_seed, 'differs', 'differ')}",
+        f"with data_seed=1: {n_by_data_seed} of {n_batches} "
+        f"{verb_of(n_by_data_seed, 'differs', 'differ')}",
     )
     return Source(
         name="augmentation",

@@ -19,6 +19,7 @@ from cellrepro.model.encoders import TINY
 from cellrepro.model.network import IMPORTED, seeded_network
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
+from cellrepro.words import verb_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -83,7 +84,7 @@ def initial_weights() -> Source:
         facts.append(
             f"{label}: seed 0 {_short_digest(first)}, again {_short_digest(again)}, after one "
             f"more draw {_short_digest(after_draw)} ({n_differing} of {len(first)} tensors "
-            "differ)"
+            f"{verb_of(n_differing, 'differs', 'differ')})"
         )
         moves |= not first == again == after_draw
         n_tensors += len(first)

@@ -17,7 +17,7 @@ from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.model.prepared_images import listed_by_cellpose
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.words import amount, some
+from cellrepro.words import amount, some, verb_of
 
 
 def file_order(folder: ImageFolder) -> Source:
@@ -32,7 +32,8 @@ def file_order(folder: ImageFolder) -> Source:
     for label, order in _listings(folder.train[0].image_path.parent, names).items():
         n_differing = sum(digests[a] != digests.get(b) for a, b in zip_longest(names, order))
         facts.append(
-            f"{label}: {some(order, 3)}; {n_differing} of {len(names)} places hold another image"
+            f"{label}: {some(order, 3)}; {n_differing} of {len(names)} places "
+            f"{verb_of(n_differing, 'holds', 'hold')} another image"
         )
         if n_differing:
             deviating_listings.append(label)

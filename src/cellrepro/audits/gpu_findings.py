@@ -94,7 +94,9 @@ def judged(
         yield _of_apple(build)
     version = metadata.version("cellpose")
     for gpu in gpus:
-        name = f"{gpu['name']} ({float(str(gpu['memory'])) / 1e9:.0f} GB, driver {gpu['driver']})"
+        memory = gpu["memory"]
+        size = "" if memory is None else f"{float(str(memory)) / 1e9:.0f} GB, "
+        name = f"{gpu['name']} ({size}driver {gpu['driver']})"
         if build.usable.cuda:
             yield Finding(
                 level="info",

@@ -39,7 +39,7 @@ class Updates:
         """Say it in half a sentence."""
         return (
             f"learning rates {self.lowest_rate:.2g} to {self.highest_rate:.2g}, "
-            f"{self.n_weights_changed} weights changed"
+            f"{amount(self.n_weights_changed, 'weight')} changed"
         )
 
 

@@ -37,7 +37,7 @@ from cellrepro.comparison.object_matching import Integers
 from cellrepro.comparison.outline_votes import Outlines, count_votes, mean_iou, most_votes, outline
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
-from cellrepro.words import amount, place_text
+from cellrepro.words import amount, place_text, verb_of
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,8 @@ class Agreement(Result):
             return f"none of {amount(self.n_runs, 'run')} holds an object: agreement says nothing"
         return (
             f"{amount(self.n_runs, 'run')} with {amount(self.n_distinct, 'different result')}: "
-            f"{self.n_stable} of {amount(len(self.objects), 'object')} are in all of them"
+            f"{self.n_stable} of {amount(len(self.objects), 'object')} "
+            f"{verb_of(self.n_stable, 'is', 'are')} in all of them"
         )
 
     def rows(self) -> list[Row]:

@@ -15,7 +15,7 @@ from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_SEEDS
-from cellrepro.words import amount, ppm_text, share_text, span
+from cellrepro.words import amount, ppm_text, share_text, span, verb_of
 
 GRID = "grids/protocol.yaml"
 """The grid file that carries out the steps, as far as one device can answer them."""
@@ -175,7 +175,8 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
     else:
         effect = f"{share_text(changed)} of the cells and {ppm_text(ppm)} of the pixels"
         if n_pairs > 1:
-            effect += f" on average ({len(axis.differing)} of {pairs} differ)"
+            n = len(axis.differing)
+            effect += f" on average ({n} of {pairs} {verb_of(n, 'differs', 'differ')})"
         else:
             effect += f" ({pairs})"
     within = spread.decide(axis.name).within
@@ -199,7 +200,7 @@ def _seeds_step(spread: Spread) -> Step:
         *_repeatability_of_seeds(spread, seeds),
     ]
     if not enough:
-        clauses.append(f"only {spread.n_seeds} seeds: not enough to say")
+        clauses.append(f"only {amount(spread.n_seeds, 'seed')}: not enough to say")
     return question.step([seeds], f"{'; '.join(clauses)}.", enough=enough)
 
 

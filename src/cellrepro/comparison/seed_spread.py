@@ -269,7 +269,7 @@ def _seed_clause(spread: Spread) -> str:
         f"{amount(seeds.n_images, 'image')})"
     )
     if spread.n_seeds < FEWEST_SEEDS:
-        text += f"; only {spread.n_seeds} seeds: not enough to say what is less than that"
+        text += f"; only {amount(spread.n_seeds, 'seed')}: not enough to say what is less than that"
     return text
 
 

@@ -30,7 +30,7 @@ from cellrepro.comparison.weight_tensors import (
     prefixes_of_wrappers,
 )
 from cellrepro.results import Result, Row, derived
-from cellrepro.words import amount
+from cellrepro.words import amount, verb_of, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.weight_files import FileComparison
@@ -122,7 +122,8 @@ class WeightsComparison(Result, Distance):
         types = ""
         if self._types_of_both():
             types = f"; types differ: {self._types_of_both()}"
-        return f"{self.n_differing} of {self.n_parameters} parameters differ, {distance}{types}"
+        differ = verb_of(self.n_differing, "differs", "differ")
+        return f"{self.n_differing} of {self.n_parameters} parameters {differ}, {distance}{types}"
 
     def _copy_in_words(self, copy: Copy) -> str:
         if copy == "same numbers":
@@ -130,7 +131,7 @@ class WeightsComparison(Result, Distance):
         other = "A" if copy == "B is A rounded" else "B"
         return (
             f"{copy} ({self._types_of_both()}): after rounding all of {other}'s "
-            f"{amount(self.n_parameters, 'parameter')} are equal"
+            f"{with_verb(self.n_parameters, 'parameter', 'is', 'are')} equal"
         )
 
     def _types_of_both(self) -> str:

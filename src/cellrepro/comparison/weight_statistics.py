@@ -17,7 +17,7 @@ from cellrepro.comparison.weight_tensors import (
     values,
 )
 from cellrepro.results import Result
-from cellrepro.words import amount
+from cellrepro.words import amount, name_of_all
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,7 +56,8 @@ def weight_statistics(path: str | Path) -> dict[str, WeightStatistics]:
     Returns
     -------
     dict of str to WeightStatistics
-        Of ``all`` together but what is one number, as Cellpose's diameters; then of each layer.
+        Of ``all`` together but what is one number, as Cellpose's diameters; then of each layer. It
+        is ``(all)`` where a layer is called ``all``.
 
     Raises
     ------
@@ -67,8 +68,9 @@ def weight_statistics(path: str | Path) -> dict[str, WeightStatistics]:
     with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs travel on
         moments = {name: _moments(tensor) for name, tensor in file.items()}
         all_but_numbers = [name for name, tensor in file.items() if tensor.n != 1]
-        statistics = {"all": _statistics([moments[name] for name in all_but_numbers])}
-        for layer in layers_of(file):
+        layers = layers_of(file)
+        statistics = {name_of_all(layers): _statistics([moments[name] for name in all_but_numbers])}
+        for layer in layers:
             members = [moments[name] for name in file if layer_of(name) == layer]
             statistics[layer] = _statistics(members)
     return statistics

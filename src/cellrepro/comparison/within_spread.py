@@ -109,7 +109,7 @@ def _times(ratio: float) -> str:
 def _refusal(known: Decision, seeds: Sequence[Pair]) -> str:
     """Why nothing can be said beside these pairs of seeds; empty where something can."""
     if known.n_seeds < FEWEST_SEEDS:
-        return f"only {known.n_seeds} seeds" if known.n_seeds else "no other seed"
+        return f"only {amount(known.n_seeds, 'seed')}" if known.n_seeds else "no other seed"
     if known.n_images < FEWEST_IMAGES:
         return f"only {amount(known.n_images, 'image')} with cells"
     if not known.changed[1] or not known.ppm[1]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
 from cellrepro.pickles import Refused
+from cellrepro.zip_files import opened_zip
 
 ZIP = b"PK\x03\x04"
 """Of PyTorch 1.6 and later; a safetensors header has no such length."""
@@ -18,7 +19,6 @@ LOCAL_HEADER = 30
 """Bytes before the name of a part (PKWARE's APPNOTE 6.3.10, section 4.3.7)."""
 _AT_FIRST_PART = 42  # in the list of parts: where the first one begins (section 4.3.12)
 _END = struct.Struct("<4s4H2LH")  # section 4.3.16
-_LONGEST_DIRECTORY = 2**24  # bytes: a hundred thousand parts
 _ENCRYPTED = 1
 
 
@@ -60,22 +60,13 @@ class Archive(NamedTuple):
     directory: int
 
 
-class _Bounded(io.BufferedReader):
-    """A file whose list of parts, which `zipfile` reads at once, can only be so long."""
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > _LONGEST_DIRECTORY:
-            raise Refused(f"its list of parts has more than {_LONGEST_DIRECTORY} bytes")
-        return super().read(size)
-
-
 def read_archive(path: Path) -> Archive:
     """Find the parts of an archive: none is compressed, and none lies over another one.
 
     So what is read of it is never more than the file.
     """
     parts: dict[str, Part] = {}
-    with _Bounded(io.FileIO(path)) as stream, zipfile.ZipFile(stream) as archive:
+    with opened_zip(path) as archive, path.open("rb") as stream:
         directory = archive.start_dir
         entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
         # Zipfile reads an archive behind other bytes, too, and does not count the parts; PyTorch

@@ -131,8 +131,13 @@ def _refuse_other_tensors(
     actual = network.state_dict()
     missing = sorted(actual.keys() - expected.keys())
     more = sorted(expected.keys() - actual.keys())
-    if missing or more:
-        raise _other_network(file, f"it lacks {some(missing) or 'none'}, and drops {some(more)}")
+    what = []
+    if missing:
+        what.append(f"the run's lacks {some(missing)}")
+    if more:
+        what.append(f"Cellpose's lacks {some(more)}")
+    if what:
+        raise _other_network(file, ", and ".join(what))
     wrong = [name for name, tensor in expected.items() if not _holds(actual[name], tensor)]
     if wrong:
         raise _other_network(file, f"{that_differ(len(wrong), 'tensor')}: {some(wrong)}")

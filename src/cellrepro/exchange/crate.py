@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cellrepro.exchange.archive.entry_names import PASSPORTS_FILE
 from cellrepro.exchange.input_lookup import INPUTS
+from cellrepro.exchange.provenance import package_url
 from cellrepro.extras import absent, needs
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.manifest import Manifest
@@ -107,7 +108,7 @@ class _Description:
         properties: Properties = {
             "name": f"{repeat.spec.label}, repeat {manifest.repeat}",
             "description": f"Carried out on {manifest.device}, machine {repeat.machine}",
-            "instrument": self._software(manifest),
+            "instrument": [self._application(*each) for each in _software(manifest).items()],
             "object": used,
             "result": made,
             "startTime": _time(manifest.began),
@@ -116,24 +117,15 @@ class _Description:
         }
         return self._context(f"#{repeat.name}", "CreateAction", properties)
 
-    def _software(self, manifest: Manifest) -> ContextEntity:
-        """The versions of cellrepro and Cellpose that were used."""
-        versions = {name: manifest.versions.get(name, "") for name in ("cellrepro", "cellpose")}
-        known = {name: version for name, version in versions.items() if version}
-        applications = {
-            name: self._context(
-                f"pkg:pypi/{name}@{version}",
-                "SoftwareApplication",
-                {"name": name, "version": version, "softwareVersion": version},
-            )
-            for name, version in known.items()
-        }
-        own = applications.get("cellrepro") or self._context(
-            "pkg:pypi/cellrepro", "SoftwareApplication", {"name": "cellrepro"}
+    def _application(self, name: str, version: str) -> ContextEntity:
+        """A program; ``version`` is empty where it is not known."""
+        if not version:
+            return self._context(f"pkg:pypi/{name}", "SoftwareApplication", {"name": name})
+        return self._context(
+            package_url(name, version),
+            "SoftwareApplication",
+            {"name": name, "version": version, "softwareVersion": version},
         )
-        if "cellpose" in applications:
-            own["softwareRequirements"] = applications["cellpose"]
-        return own
 
     def _images(self, manifest: Manifest) -> DataEntity | ContextEntity:
         """The images: their folder if the archive has it, otherwise only their digest."""
@@ -207,6 +199,15 @@ _DESCRIBED = {
     "ledger.parquet": "Digests of every step",
 }
 """Files of a repeat that are described if the archive has them."""
+
+
+def _software(manifest: Manifest) -> dict[str, str]:
+    """Versions of the programs that carried a repeat out: cellrepro, and Cellpose if it was used.
+
+    Each action names its own, as runs of two versions of Cellpose can be in one file.
+    """
+    versions = {name: manifest.versions.get(name, "") for name in ("cellrepro", "cellpose")}
+    return {name: version for name, version in versions.items() if version or name == "cellrepro"}
 
 
 def _time(moment: datetime) -> str:

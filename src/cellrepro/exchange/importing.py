@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.errors import BadInput
+from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.contents import ReceivedRepeat, read_contents
 from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.import_staging import ImportStaging
@@ -20,7 +20,7 @@ from cellrepro.store.store_paths import inside, regular_bytes
 from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, WEIGHTS, Repeat
 from cellrepro.store.unsent_files import note_not_sent
 from cellrepro.store.whole_files import moved
-from cellrepro.words import amount, joined, some
+from cellrepro.words import amount, joined, some, verb_of
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Imported(Result):
         parts = [f"{amount(n_new, 'repeat')} imported into {self.folder}"]
         n_completed = sum(bool(repeat.completed) for repeat in self.runs)
         if n_present:
-            parts.append(f"{n_present} were there before")
+            parts.append(f"{n_present} {verb_of(n_present, 'was', 'were')} there before")
         if n_completed:
             parts.append(f"{amount(n_completed, 'repeat')} got files that were missing")
         n_without = sum(WEIGHTS in repeat.missing for repeat in self.runs)
@@ -105,7 +105,8 @@ def import_runs(
     Raises
     ------
     BadInput
-        If the file is not as it was exported, or the store holds another repeat of the same name.
+        If the file is not as it was exported, or the store holds another repeat of the same name,
+        or one whose manifest cannot be read.
     NotPossibleHere
         If an image does not fit into memory, or the disk is full.
     """
@@ -126,7 +127,16 @@ def _refuse_conflicts(path: Path, store: Store, repeats: Iterable[ReceivedRepeat
         manifest = store.root / "runs" / repeat.name / MANIFEST
         if not manifest.parent.exists():
             continue
-        stored = _digest_of_stored(manifest)
+        try:
+            content = regular_bytes(manifest, most_bytes=MOST_RECORD_BYTES)
+        except OSError as error:
+            raise Damaged(
+                f"{path}: the store {store.root} holds a repeat {repeat.name}, too, whose "
+                f"{MANIFEST} cannot be read ({error.strerror}), so that nothing says whether it is "
+                f"the same; nothing is overwritten: `cellrepro fsck --store {store.root}` says "
+                "what is damaged, or import into another store with --store"
+            ) from error
+        stored = hashlib.sha256(content).hexdigest()
         if stored != repeat.digests[MANIFEST]:
             raise BadInput(
                 f"{path}: the store {store.root} holds another repeat {repeat.name}: the SHA-256 "
@@ -134,17 +144,6 @@ def _refuse_conflicts(path: Path, store: Store, repeats: Iterable[ReceivedRepeat
                 f"with {repeat.digests[MANIFEST][:12]}; nothing is overwritten: import into "
                 "another store with --store, and compare the two"
             )
-
-
-def _digest_of_stored(manifest: Path) -> str:
-    """The digest of a stored manifest; words for a message if it cannot be read."""
-    try:
-        content = regular_bytes(manifest, most_bytes=MOST_RECORD_BYTES)
-    except FileNotFoundError:
-        return "nothing"
-    except OSError:
-        return "what cannot be read"
-    return hashlib.sha256(content).hexdigest()
 
 
 # -- from the staging folder into the store --------------------------------------------------------

@@ -9,7 +9,7 @@ from cellrepro.exchange.passport import RESULT, Passport
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.problem import ASK_THE_SENDER, Problem
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import cut, short_digest, some
+from cellrepro.words import cut, short_digest, some, that_differ
 
 _NOT_NAMED = "nothing of this name"
 _MOST_REPORTED = 10
@@ -42,7 +42,8 @@ def contradictions(passport: Passport, repeat: Repeat, *, where: str) -> Iterato
         what = f"of {name} the passport says {claim}, and the run has {fact}"
         yield Problem("contradiction", what, where, ASK_THE_SENDER)
     if len(wrong) > _MOST_REPORTED:
-        what = f"{len(wrong) - _MOST_REPORTED} more things differ: {some(wrong[_MOST_REPORTED:])}"
+        others = wrong[_MOST_REPORTED:]
+        what = f"{that_differ(len(others), 'more thing')}: {some(others)}"
         yield Problem("contradiction", what, where, ASK_THE_SENDER)
 
 

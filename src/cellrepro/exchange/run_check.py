@@ -15,6 +15,7 @@ from cellrepro.images.decoding import decode_labels, read_bytes
 from cellrepro.store.manifest import Manifest, MaskRecord
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, seal_text
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat, read_record, read_spec
+from cellrepro.words import amount
 
 _RESTORE_RUN = "copy it again from where it came, or remove this run's folder and run it again"
 _RESTORE_REPEAT = (
@@ -198,4 +199,6 @@ def _check_outlines(path: Path, record: MaskRecord) -> None:
         raise BadInput(f"{path}: the digest of its outlines is a different one in the manifest")
     n_objects = int(outlines.max(initial=0))
     if n_objects != record.n_objects:
-        raise BadInput(f"{path}: {n_objects} objects, and {record.n_objects} in the manifest")
+        raise BadInput(
+            f"{path}: {amount(n_objects, 'object')}, and {record.n_objects} in the manifest"
+        )

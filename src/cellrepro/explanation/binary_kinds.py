@@ -5,13 +5,13 @@ Signatures are those of the formats' own descriptions; nothing is executed or de
 
 from __future__ import annotations
 
-import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from cellrepro.explanation.file_kinds import AS_LABELS, AS_TIFF, CONVERT, NOT_USED, UNPACK, FileKind
 from cellrepro.words import amount, some
+from cellrepro.zip_files import opened_zip
 
 N_OF_HEADER = 64
 """Bytes of the beginning among which a binary file has a zero."""
@@ -109,7 +109,7 @@ def kind_in_gzip(beginning: bytes) -> FileKind:
 def kind_of_archive(path: Path) -> FileKind | None:
     """The kind of a zip archive; None for PyTorch's weights, a baseline, or a damaged one."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened_zip(path) as archive:
             names = archive.namelist()
     except Exception:  # a damaged directory ends in nearly any
         return None

@@ -27,7 +27,7 @@ from cellrepro.nested_values import flattened
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.numeric_class import differing_probes
-from cellrepro.words import some
+from cellrepro.words import amount, some
 
 if TYPE_CHECKING:
     from cellrepro.store.store import Store
@@ -205,7 +205,7 @@ def _probe_note(a: Manifest, b: Manifest) -> str:
     probes = differing_probes(
         (a.numeric_class or {}).get("probes", {}), (b.numeric_class or {}).get("probes", {})
     )
-    return f"the machines compute different bits in {len(probes)} probes: {some(probes)}"
+    return f"the machines compute different bits in {amount(len(probes), 'probe')}: {some(probes)}"
 
 
 def _portable_notes(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[str]:

@@ -14,7 +14,7 @@ from cellrepro.comparison.weight_files import compare_files
 from cellrepro.comparison.weight_reading import open_file
 from cellrepro.errors import BadInput
 from cellrepro.explanation.two_results import Comparison, Differs
-from cellrepro.words import joined
+from cellrepro.words import joined, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.file_content import FileContent
@@ -77,9 +77,11 @@ def not_finite_notes(weights: WeightsComparison | None) -> Iterator[str]:
     if weights is None or not weights.n_not_finite:
         return
     vacuous = "vacuous: " if weights.verdict == Verdict.VACUOUS else ""
+    are = verb_of(weights.n_not_finite, "is", "are")
     yield (
-        f"{vacuous}{weights.n_not_finite} of {weights.n_parameters} parameters are NaN or infinite "
-        "in A or B, and what is computed with them is no result; train with a lower learning rate"
+        f"{vacuous}{weights.n_not_finite} of {weights.n_parameters} parameters {are} NaN or "
+        "infinite in A or B, and what is computed with them is no result; train with a lower "
+        "learning rate"
     )
 
 

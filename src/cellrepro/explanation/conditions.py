@@ -23,6 +23,15 @@ Crop = tuple[tuple[int, int], tuple[int, int]]
 """Rows and columns of a part of an image, each from the first to before the second."""
 
 
+_PRECISIONS = ("bfloat16", "float16", "float32", "float64")
+
+
+def refuse_no_precision(value: object) -> None:
+    """Refuse what a file records as the precision of a network, and none can have."""
+    if value not in _PRECISIONS:
+        raise TypeError(f"{PRECISION} is {value!r}; expected one of {', '.join(_PRECISIONS)}")
+
+
 def changed_names(before: Condition, after: Condition) -> list[str]:
     """Give the names whose values differ between two conditions."""
     return [name for name in {**before, **after} if before.get(name) != after.get(name)]

@@ -55,11 +55,14 @@ def with_crop(side: Side, other: Side, shape: tuple[int, ...]) -> Side:
     dice_resized = _dice_at_one_size(side.masks, other.masks)
     dice_of_part = 0.0 if match is None else match.dice
     if dice_resized > max(dice_of_part, _LEAST_DICE_RESIZED):
-        times = shape[0] / side.masks.shape[0]
+        factor = side.masks.shape[0] / shape[0]
+        larger = f"the image is {1 / factor:.3g} times as large"
+        if factor > 1:
+            larger = f"they are {factor:.3g} times as large"
         raise BadInput(
-            f"{sizes}; they are the masks of the whole image at a different size, {times:.3g} "
-            f"times as small (Dice {dice_resized:.2f} with {other.name}): bring them to the size "
-            "of the image by nearest neighbour, or give the image that they were made from"
+            f"{sizes}; they are the masks of the whole image at a different size: {larger} "
+            f"along an edge (Dice {dice_resized:.2f} with {other.name}). Bring them to the size of "
+            "the image by nearest neighbour, or give the image that they were made from"
         )
     if match is None:
         raise BadInput(f"{sizes}; expected masks of this image, or of a part of it")

@@ -19,7 +19,7 @@ from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.sides import Side
 from cellrepro.model.window import Window
 from cellrepro.results import Result, Row, derived
-from cellrepro.words import amount, joined, share_text
+from cellrepro.words import amount, joined, share_text, verb_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,8 +142,8 @@ class Explanation(Result):
             )
         n_cells = self.result.n_objects_a + self.result.n_objects_b
         differ = (
-            f"{self.result.n_unmatched} of {amount(n_cells, 'cell')} of both sides have no "
-            "counterpart in the other"
+            f"{self.result.n_unmatched} of {amount(n_cells, 'cell')} of both sides "
+            f"{verb_of(self.result.n_unmatched, 'has', 'have')} no counterpart in the other"
         )
         if self.by_hand.explains_all:
             return f"{differ}; all of them were drawn or removed by hand"

@@ -10,7 +10,7 @@ from cellrepro.explanation.label_notes import no_cell_note
 from cellrepro.explanation.recorded_lines import recorded_lines
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.settings_of_both import value_text
-from cellrepro.words import amount, pixels_text, share_text, some
+from cellrepro.words import amount, pixels_text, share_text, some, that_differ, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -33,8 +33,9 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     if result is not None and result.n_differing:
         n_cells = result.n_objects_a + result.n_objects_b
         yield (
-            f"{result.n_unmatched} of {amount(n_cells, 'cell')} of both sides have no counterpart "
-            f"in the other ({share_text(result.changed)}), {pixels_text(result.ppm)} differ"
+            f"{result.n_unmatched} of {amount(n_cells, 'cell')} of both sides "
+            f"{verb_of(result.n_unmatched, 'has', 'have')} no counterpart in the other "
+            f"({share_text(result.changed)}), {pixels_text(result.ppm)} differ"
         )
         yield from _empty_lines(result)
     elif result is not None and explanation.part is None and not explanation.vacuous:
@@ -65,8 +66,9 @@ def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
     yield (
         f"{cropped} shows {share_text(part.share)} of the image: rows {part.rows[0]} to "
         f"{part.rows[1]} and columns {part.columns[0]} to {part.columns[1]} of {whole}. Of "
-        f"{whole}'s {amount(part.n_cells, 'cell')} {part.n_outside} lie outside of it, and "
-        f"{part.n_cut} are cut by its border, so that these differ for that alone"
+        f"{whole}'s {amount(part.n_cells, 'cell')} {part.n_outside} "
+        f"{verb_of(part.n_outside, 'lies', 'lie')} outside of it, and {part.n_cut} "
+        f"{verb_of(part.n_cut, 'is', 'are')} cut by its border, so that these differ for that alone"
     )
     result = explanation.result
     n_cells = 0 if result is None else result.n_objects_a
@@ -154,8 +156,8 @@ def _other_network_line(letter: str, fit: Fit, explanation: Explanation) -> str:
     return (
         f"{letter} was probably made with a different network{named}: the settings that decide are "
         f"recorded, and with them, or with {amount(fit.tried, 'setting')} tried, at most "
-        f"{fit.exact} of its {amount(fit.n_target, 'cell')} are made again pixel for pixel. Give "
-        "its network with --model"
+        f"{fit.exact} of its {amount(fit.n_target, 'cell')} {verb_of(fit.exact, 'is', 'are')} made "
+        "again pixel for pixel. Give its network with --model"
     )
 
 
@@ -185,7 +187,7 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
         f"{result}: the nearest of {tried} is {nearest}; it makes {fit.exact} of {letter}'s "
         f"{amount(fit.n_target, 'cell')} pixel for pixel, and leaves {fit.cells_left} of "
         f"{amount(fit.of_cells, 'cell')}, {letter}'s and its own, without a counterpart "
-        f"({amount(fit.pixels_left, 'pixel')} differ)"
+        f"({that_differ(fit.pixels_left, 'pixel')})"
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cellrepro.errors import BadInput
-from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
+from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION, refuse_no_precision
 from cellrepro.explanation.mask_files import image_name
 from cellrepro.explanation.recorded_settings import (
     MODEL_DIGEST,
@@ -143,6 +143,11 @@ def _read_sidecar(masks: Path) -> dict[str, Any] | None:
             raise TypeError("settings is no table")
         if not isinstance(sidecar.get("versions") or {}, dict):
             raise TypeError("versions is no table")
+        if sidecar.get(PRECISION) is not None:
+            refuse_no_precision(sidecar[PRECISION])
+        for name in (MODEL, MODEL_DIGEST, "run"):
+            if not isinstance(sidecar.get(name) or "", str):
+                raise TypeError(f"{name} is no text")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"{path}: no record of settings ({error}); expected JSON with `settings`, as cellrepro "

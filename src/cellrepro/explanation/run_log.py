@@ -248,4 +248,4 @@ def _remarks(
     )
     yield from (f"{file} warns: {warning}" for warning in itertools.islice(warnings, _MOST_LINES))
     if len(warnings) > _MOST_LINES:
-        yield f"{file} has {len(warnings) - _MOST_LINES} more warnings"
+        yield f"{file} has {amount(len(warnings) - _MOST_LINES, 'more warning')}"

@@ -31,7 +31,7 @@ def run_record(repeat: Repeat) -> RecordedSettings:
     values: dict[str, object] = {
         **spec.settings.by_name(),
         MODEL: spec.model if manifest.weights is None else repeat.name,
-        PRECISION: spec.profile_settings.get("dtype"),
+        PRECISION: spec.precision,
         "machine": repeat.machine,
     }
     device = spec.profile_settings.get(DEVICE)

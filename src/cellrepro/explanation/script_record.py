@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+
 from cellrepro.errors import BadInput
-from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
+from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION, refuse_no_precision
 from cellrepro.explanation.recorded_settings import (
     DEVICE,
     MODEL_DIGEST,
@@ -35,6 +38,7 @@ _LEFT_OUT = frozenset(
 )
 """Arguments of ``eval`` that stand elsewhere in a record, or change no mask."""
 _MOST_BYTES = 2**26
+_TYPE_OF_NUMBERS = re.compile(r"(bool|u?int\d+|float\d+|complex\d+|[<>|=]?[buifc]\d+)")
 _FORMAT_OF_ANY_VERSION = FORMAT.rpartition(" ")[0]
 
 
@@ -163,9 +167,10 @@ def _circumstances(record: Fields) -> dict[str, object]:
     image = _table(record, "image")
     device = _table(record, "device")
     of_image = {f"image.{name}": image[name] for name in ("digest", "dtype", "shape", "axes")}
+    _refuse_no_type(image["dtype"])
     of_torch = {f"torch.{name}": value for name, value in _table(record, "torch").items()}
     return {
-        PRECISION: record["precision"],
+        **_precision(record["precision"]),
         DEVICE: device["name"],
         "hardware": device["hardware"],
         **of_image,
@@ -173,6 +178,22 @@ def _circumstances(record: Fields) -> dict[str, object]:
         **of_torch,
         WRITTEN: record["recorded_at"],
     }
+
+
+def _precision(name: object) -> dict[str, object]:
+    """The precision of a network; nothing where there is none, or its tensors have several."""
+    if name is None or (isinstance(name, str) and ", " in name):
+        return {}
+    refuse_no_precision(name)
+    return {PRECISION: name}
+
+
+def _refuse_no_type(name: object) -> None:
+    """Refuse what is no type of numbers by its own name, such as NumPy writes; pixels become it."""
+    if isinstance(name, str) and _TYPE_OF_NUMBERS.fullmatch(name):
+        np.dtype(name)  # TypeError where there is none
+        return
+    raise TypeError(f"the type of the image is {name!r}; expected one of numbers, such as uint16")
 
 
 def _remarks(path: Path, record: Fields, *, is_of_these_masks: bool) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cellrepro.explanation.conditions import Condition
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK
-from cellrepro.words import amount, minutes
+from cellrepro.words import minutes, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.process.child import EventKind
@@ -74,9 +74,10 @@ class SearchDuration:
         needed = minutes(seconds * len(changes))
         allowed = minutes(60 * self._most_minutes)
         return (
-            f"{one}; of what nobody recorded, {amount(len(changes), 'value')} are tried first, "
-            f"{n_with_network} of them through the network, so up to {needed}; later rounds "
-            f"combine the best of them, and all end after {allowed} (--minutes). {self._shorter}"
+            f"{one}; of what nobody recorded, {with_verb(len(changes), 'value', 'is', 'are')} "
+            f"tried first, {n_with_network} of them through the network, so up to {needed}; later "
+            f"rounds combine the best of them, and all end after {allowed} (--minutes). "
+            f"{self._shorter}"
         )
 
     def _progress_text(self) -> str:

@@ -35,7 +35,7 @@ from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK, NAMES, Settings
 from cellrepro.store.store import Store
-from cellrepro.words import amount, share_text, some
+from cellrepro.words import amount, share_text, some, verb_of
 
 VALUES: Mapping[str, tuple[Any, ...]] = {
     "flow_threshold": (0.0, 0.2, 0.8),
@@ -91,7 +91,8 @@ class Sensitivity(Result):
             return f"none of {over} changes a cell"
         return (
             f"of {over}, {strongest.name} {strongest.value} changes most: "
-            f"{share_text(strongest.changed)} of the cells; {n_without_effect} change none"
+            f"{share_text(strongest.changed)} of the cells; {n_without_effect} "
+            f"{verb_of(n_without_effect, 'changes', 'change')} none"
         )
 
     def rows(self) -> list[Row]:

@@ -101,9 +101,8 @@ def _kind_of_json(path: Path, text: str) -> FileKind:
     for is_kind, kind in _JSONS:
         if is_kind(content):
             return kind
-    return FileKind(
-        f"a record in JSON ({some([str(key) for key in content], _MOST_NAMES)})", NOT_USED
-    )
+    fields = some([str(key) for key in content], _MOST_NAMES) or "empty"
+    return FileKind(f"a record in JSON ({fields})", NOT_USED)
 
 
 def _is_statement(content: Mapping[str, object]) -> bool:

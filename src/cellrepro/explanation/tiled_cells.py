@@ -14,7 +14,7 @@ from cellrepro.explanation.tile_lines import tile_lines
 from cellrepro.model.tile_layout import TileLayout
 from cellrepro.results import derived
 from cellrepro.spec.segmentation_settings import Settings
-from cellrepro.words import amount
+from cellrepro.words import amount, verb_of
 
 CROPS = ((37, 53), (91, 22))
 """Rows and columns, in pixels, that are cut off at the beginning, so that tiles lie elsewhere."""
@@ -65,9 +65,11 @@ class Tiled:
         """Say how many of its cells depend on tiles, and where they end straight."""
         seam = self.seam
         return (
-            f"{self.name}: {self.n_dependent} of {amount(self.n_cells, 'cell')} depend on where "
-            f"tiles lie, and {self.n_gained} are gained; {self.n_by_normalisation} change where a "
-            f"crop is scaled by itself; straight ends: {seam.n_at} at "
+            f"{self.name}: {self.n_dependent} of {amount(self.n_cells, 'cell')} "
+            f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie, and "
+            f"{self.n_gained} {verb_of(self.n_gained, 'is', 'are')} gained; "
+            f"{self.n_by_normalisation} {verb_of(self.n_by_normalisation, 'changes', 'change')} "
+            f"where a crop is scaled by itself; straight ends: {seam.n_at} at "
             f"{amount(seam.n_lines, 'tile border')}, {seam.n_elsewhere} at "
             f"{amount(seam.n_other_lines, 'other line')} (chance {seam.chance:.2g})"
         )

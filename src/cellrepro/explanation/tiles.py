@@ -25,7 +25,7 @@ from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.terminal_values import EvalSettings
-from cellrepro.words import amount
+from cellrepro.words import amount, verb_of
 
 TileCause = Literal["tiling", "normalisation", "none"]
 
@@ -74,8 +74,9 @@ class TileDependence(Result):
         n_dependent = sum(image.n_dependent for image in self.images)
         n_gained = sum(image.n_gained for image in self.images)
         return (
-            f"{n_dependent} of {n_cells} in {over} depend on where tiles lie, and {n_gained} more "
-            "appear where they lie elsewhere"
+            f"{n_dependent} of {n_cells} in {over} {verb_of(n_dependent, 'depends', 'depend')} on "
+            f"where tiles lie, and {n_gained} more {verb_of(n_gained, 'appears', 'appear')} where "
+            "they lie elsewhere"
         )
 
     def rows(self) -> list[Row]:

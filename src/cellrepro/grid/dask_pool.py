@@ -121,12 +121,12 @@ class DaskPool:
         try:
             for number, job in enumerate(jobs):
                 run = job.grid.store.run(job.key)
-                finished_on = None if run is None else _machine_with_all(run, job)
-                if finished_on is None:
+                present = None if run is None else _stored_before(run, job)
+                if present is None:
                     at_workers[number] = self._submit(number, job, run)
                 else:
-                    runs[number] = job.grid_run("present", machine=finished_on)
-                    board.ended(number, runs[number])
+                    runs[number] = present
+                    board.ended(number, present)
             scheduler = _Answering(self._client)
             while at_workers:
                 scheduler.refuse_lost()
@@ -237,11 +237,13 @@ def _one_for_each_machine(job: Job, on: Machines, workers: Sequence[WorkerRecord
     ]
 
 
-def _machine_with_all(run: Run, job: Job) -> str | None:
-    """The machine that has made all repeats of a job; None if the job is for one machine."""
-    if job.machine_label:
+def _stored_before(run: Run, job: Job) -> GridRun | None:
+    """The record of a job whose repeats one machine has made; None if it is for one machine."""
+    machine = None if job.machine_label else run.machine_with_all(job.grid.repeats)
+    if machine is None:
         return None
-    return run.machine_with_all(job.grid.repeats)
+    last = run.machines[machine][job.grid.repeats - 1]
+    return job.grid_run("present", machine=machine, reason="; ".join(last.manifest.vacuous))
 
 
 def _machine_that_began(run: Run, identities: Collection[str]) -> str:

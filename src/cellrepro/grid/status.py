@@ -226,7 +226,7 @@ class Board:
 
     def ended(self, number: int, run: GridRun) -> None:
         """Show how a job has ended."""
-        ending = {
+        ending: dict[str, object] = {
             "status": run.status,
             "machine": run.machine,
             "reason": run.reason,
@@ -235,6 +235,8 @@ class Board:
         }
         with self._lock:
             row = self.status.rows[number]
+            if run.status == "present":  # of a job that was not begun, no reporter has counted
+                ending |= {"repeat": row.n_repeats, "n_found": row.n_repeats}
             self._show(number, row.model_copy(update=ending))
 
     def _show(self, number: int, row: JobRow) -> None:

@@ -58,8 +58,9 @@ class Ordered:
     pixels: np.ndarray
     """(Y, X) or (Y, X, C), of a stack (Z, Y, X) or (Z, Y, X, C)."""
     is_stack: bool
-    drops_channel: bool = False
-    """Whether a last channel that is not constant was left out, as Cellpose does not read it."""
+    left_out: range = range(0)
+    """Numbers of the last channels, from 1, that Cellpose does not read; none if all of them are
+    constant."""
 
 
 def in_order(file: Path, decoded: Decoded, axes: Axes) -> Ordered:
@@ -88,13 +89,17 @@ def in_order(file: Path, decoded: Decoded, axes: Axes) -> Ordered:
             "--set z_axis=N and --set channel_axis=N"
         )
     image = np.moveaxis(pixels, channel - len(letters), -1)
-    drops_channel = False
-    if named.alpha or image.shape[-1] > _MOST_CHANNELS:
-        drops_channel = bool(image[..., -1].min() != image[..., -1].max())
-        image = image[..., :-1] if axes.channel is None else image[..., :_MOST_CHANNELS]
-    if image.shape[-1] == 1:
+    n_channels = image.shape[-1]
+    n_kept = min(n_channels, _MOST_CHANNELS)
+    if axes.channel is None and named.alpha:
+        n_kept = n_channels - 1
+    left_out = range(0)
+    if n_kept < n_channels and not _all_constant(image[..., n_kept:]):
+        left_out = range(n_kept + 1, n_channels + 1)
+    image = image[..., :n_kept]
+    if n_kept == 1:
         image = image[..., 0]
-    return Ordered(native(image), is_stack, drops_channel)
+    return Ordered(native(image), is_stack, left_out)
 
 
 def _named(file: Path, decoded: Decoded, axes: Axes) -> Decoded:
@@ -138,6 +143,12 @@ def _channel_axis(letters: str, sizes: tuple[int, ...], *, is_named: bool) -> in
     if channel is None or (sizes[channel] > _MOST_CHANNELS + 1 and not is_named):
         return None
     return channel
+
+
+def _all_constant(channels: np.ndarray) -> bool:
+    """Whether each channel, along the last axis, has one value everywhere."""
+    others = tuple(range(channels.ndim - 1))
+    return bool((channels.min(axis=others) == channels.max(axis=others)).all())
 
 
 def native(pixels: np.ndarray) -> np.ndarray:

@@ -85,8 +85,11 @@ def _checked_image(file: Path, decoded: Decoded, axes: Axes) -> Checked:
         )
     _refuse_not_finite(file, image)
     remarks = []
-    if ordered.drops_channel:
+    if len(ordered.left_out) == 1:
         remarks.append("its last channel (alpha, or a fourth) is not constant and is not used")
+    elif ordered.left_out:
+        first, *_, last = ordered.left_out
+        remarks.append(f"its channels {first} to {last} are not all constant and are not used")
     if image.min() == image.max():
         remarks.append(f"constant image, every pixel is {image.min()}")
     return Checked(image, ordered.is_stack, tuple(remarks))

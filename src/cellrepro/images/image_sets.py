@@ -105,6 +105,12 @@ def data(
             )
         return ProvidedData(write_benchmark(Path(into), images=images, size=size, cells=cells))
     if not name:
+        if mirror is not None:
+            raise BadInput(
+                f"--mirror is {mirror!r}, and no set is named that could be fetched from there: "
+                f"expected `cellrepro data NAME --mirror {mirror}`; without --mirror the sets are "
+                "listed"
+            )
         return KnownData(describe_all())
     return ProvidedData(provide_data(name, data_dir=into, mirror=mirror))
 
@@ -144,7 +150,7 @@ def provide_data(
             f"no image set is called {name!r}; known are {', '.join(describe_all())}. "
             f"For images of your own give the path of their folder"
         )
-    if mirror is not None and (name == SYNTHETIC or not mirror.startswith("http")):
+    if mirror is not None and (name == SYNTHETIC or not mirror.startswith(("http://", "https://"))):
         raise BadInput(
             f"--mirror is {mirror!r}; expected an address that starts with http:// or https://, "
             f"for a set other than {SYNTHETIC}, which is made here"

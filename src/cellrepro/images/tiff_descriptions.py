@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cellrepro.errors import BadInput
 from cellrepro.store.tiff_pages import IMAGE_DESCRIPTION, TiffPages
+from cellrepro.words import amount
 
 _SOFTWARE = 305
 _USUAL_TAGS = frozenset(range(254, 348)) | {
@@ -68,7 +69,7 @@ def refuse_planes_elsewhere(file: Path, pages: TiffPages) -> None:
             continue
         if n_planes > pages.n_pages:
             raise BadInput(
-                f"{file}: its OME description counts {n_planes} planes, and it has "
+                f"{file}: its OME description counts {amount(n_planes, 'plane')}, and it has "
                 f"{pages.n_pages}: one of several files of a multi-file OME-TIFF, or cut off; save "
                 "the image as one TIFF"
             )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cellrepro.digests.torch_files import format_of, is_saved_by_torch
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model.cellpose_generation import generation_of, installed_version
-from cellrepro.words import some
+from cellrepro.words import amount, some
 
 if TYPE_CHECKING:
     from cellrepro.model.encoders import CellposeNetwork
@@ -112,7 +112,7 @@ def _refuse_incomplete(network: CellposeNetwork, path: str, asked_for: str) -> N
     missing = [name for name in network.state_dict() if name not in names | NOT_DRAWN]
     if missing:
         raise BadInput(
-            f"{asked_for!r} lacks {len(missing)} parameters of Cellpose's network, among them "
-            f"{missing[0]}, which Cellpose would fill with random numbers; expected whole weights "
-            f"of a network of {generation_of().networks}"
+            f"{asked_for!r} lacks {amount(len(missing), 'parameter')} of Cellpose's network, among "
+            f"them {missing[0]}, which Cellpose would fill with random numbers; expected whole "
+            f"weights of a network of {generation_of().networks}"
         )

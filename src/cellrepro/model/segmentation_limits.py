@@ -7,6 +7,7 @@ from typing import Any
 
 from cellrepro.errors import BadInput
 from cellrepro.model.cellpose_generation import FLOW_STEPS, NETWORK_DIAMETER
+from cellrepro.words import amount
 
 _MOST_PIXELS = 2**31 - 1
 """Pixels in a resized plane: OpenCV counts them in 32 bits."""
@@ -29,8 +30,8 @@ def refuse_impossible(
     lowhigh = (options.get("normalize") or {}).get("lowhigh")
     if lowhigh is not None and isinstance(lowhigh[0], tuple) and len(lowhigh) != n_scaled:
         raise BadInput(
-            f"normalize.lowhigh has {len(lowhigh)} pairs, and of {who} the network is given "
-            f"{n_scaled} channels: give one pair for all of them, or one for each"
+            f"normalize.lowhigh has {amount(len(lowhigh), 'pair')}, and of {who} the network is "
+            f"given {amount(n_scaled, 'channel')}: give one pair for all of them, or one for each"
         )
 
 

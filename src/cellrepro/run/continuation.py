@@ -23,6 +23,7 @@ from cellrepro.store.ledger import LEDGER
 from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
+from cellrepro.words import amount
 
 
 def plan_continuation(options: TrainingOptions, reference: str, inputs: PlanInputs) -> Plan:
@@ -38,11 +39,11 @@ def plan_continuation(options: TrainingOptions, reference: str, inputs: PlanInpu
     if other_rates:
         spec = spec.model_copy(update={"continued_from": finished.name})
         notices += (
-            f"{len(other_rates)} epochs of {finished.name} ({other_rates[0]} to {other_rates[-1]}) "
-            f"had a different learning rate than in one training of {options.epochs} epochs, so "
-            "this "
-            f"is not its result; it goes on with the rates of epochs {n_done + 1} to "
-            f"{options.epochs}, and is stored under a key of its own, with continued_from",
+            f"{amount(len(other_rates), 'epoch')} of {finished.name} ({other_rates[0]} to "
+            f"{other_rates[-1]}) had a different learning rate than in one training of "
+            f"{options.epochs} epochs, so this is not its result; it goes on with the rates "
+            f"of epochs {n_done + 1} to {options.epochs}, and is stored under a key of its own, "
+            "with continued_from",
         )
     request = Request(
         spec=spec,

@@ -27,6 +27,7 @@ from cellrepro.run.options import (
 )
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_sources import FolderSummary, PlanInputs
+from cellrepro.run.rank_exchange import seconds_to_wait
 from cellrepro.run.until_found import Goal
 from cellrepro.spec.field_marks import Task
 from cellrepro.spec.new_spec import make_spec
@@ -151,6 +152,7 @@ def _refuse_ranks(spec: Spec) -> None:
     """Refuse options that several ranks cannot have."""
     if spec.ranks == 1:
         return
+    seconds_to_wait()  # refuses a variable that is no number before anything is started
     problems = []
     if spec.batch_size < spec.ranks:
         problems.append(

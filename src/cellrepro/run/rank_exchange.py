@@ -8,6 +8,7 @@ mode ``portable`` alone, sums have no order, and it does.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cellrepro.determinism import generator_states
 from cellrepro.digests.tensor_digests import tensors_digest
-from cellrepro.errors import CellreproError
+from cellrepro.errors import BadInput, CellreproError
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.gradient_sum import GradientSum
 from cellrepro.model.training_loop import TrainingLoop
@@ -212,7 +213,7 @@ class RankTeam:
         """All-gather a Python value; the first rank waits only so long for the others."""
         import torch.distributed as dist
 
-        limit = FOR_EVER if self.rank else timedelta(seconds=_seconds_to_wait())
+        limit = FOR_EVER if self.rank else timedelta(seconds=seconds_to_wait())
         values: list[Any] = [None] * self.n_ranks  # as PyTorch fills it
         with self._naming_the_lost():
             dist.monitored_barrier(self.groups.words, timeout=limit, wait_all_ranks=self.rank == 0)
@@ -254,14 +255,28 @@ class RankTeam:
                 lost = f"rank {late[1].strip()} did not answer"
             raise RunError(
                 "failed",
-                f"{lost}; where a step takes longer than {_seconds_to_wait():g} seconds, set "
+                f"{lost}; where a step takes longer than {seconds_to_wait():g} seconds, set "
                 f"{SECONDS_VARIABLE} to more",
             ) from error
 
 
-def _seconds_to_wait() -> float:
-    """Seconds that the first rank waits for the others."""
-    return float(os.environ.get(SECONDS_VARIABLE, _SECONDS))
+def seconds_to_wait() -> float:
+    """Seconds that the first rank waits for the others in a step."""
+    given = os.environ.get(SECONDS_VARIABLE)
+    if not given:
+        return _SECONDS
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    longest = FOR_EVER.total_seconds()
+    if not 0 < seconds <= longest:  # nor NaN
+        raise BadInput(
+            f"the environment variable {SECONDS_VARIABLE} is {given!r}; expected how many seconds "
+            f"the first rank waits for the others in a step, a number above 0 and up to "
+            f"{longest:.0f}; without it they are {_SECONDS:.0f}"
+        )
+    return seconds
 
 
 def _buckets(indices: Iterable[int], parameters: list[torch.nn.Parameter]) -> Iterator[list[int]]:

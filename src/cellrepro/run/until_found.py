@@ -10,7 +10,7 @@ from typing import Literal
 from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.spec.spec import Spec
 from cellrepro.store.training_record import Look, TrainingRecord, UntilRecord
-from cellrepro.words import minutes
+from cellrepro.words import amount, minutes
 
 MOST_EPOCHS = 150
 """Most epochs of a training, of which the last 50 have a falling learning rate, so they belong
@@ -119,7 +119,7 @@ class Seeker:
             parts.append(_in_words(look.test, "test images"))
             reached = reached and look.test is not None and look.test >= self._goal.score
         self._say(
-            f"after {n_epochs} epochs and {minutes(look.seconds)}: score (AP@0.5) "
+            f"after {amount(n_epochs, 'epoch')} and {minutes(look.seconds)}: score (AP@0.5) "
             f"{' and '.join(parts)}; {self._goal.score:.2f} is enough, and "
             f"{minutes(self._goal.seconds)} are the limit"
         )

@@ -17,6 +17,7 @@ from cellrepro.run.worker_scoring import score
 from cellrepro.store.committing import STAGED_DATA
 from cellrepro.store.ledger import Ledger
 from cellrepro.store.manifest import MaskRecord
+from cellrepro.words import amount
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +48,7 @@ def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
         records[image.name] = record
         if with_ledger:
             _write_down(work.recorder.ledger, result, record, stages.digests)
-        work.child.tell("done", f"{image.name}: {record.n_objects} objects")
+        work.child.tell("done", f"{image.name}: {amount(record.n_objects, 'object')}")
     return records
 
 

@@ -20,6 +20,7 @@ from cellrepro.digests.digests import array_digest
 from cellrepro.errors import BadInput, NotPossibleHere, no_such_file, whole_number
 from cellrepro.nested_values import each_once
 from cellrepro.store.whole_files import whole_file
+from cellrepro.zip_files import opened_zip
 
 _RECORD = "baseline.json"
 _FORMAT = 1
@@ -40,7 +41,7 @@ class BaselineFile:
         """The canonical masks of one image."""
         expected = self.record["images"][image]
         try:
-            with zipfile.ZipFile(self.path) as archive:
+            with opened_zip(self.path) as archive:
                 name = f"masks/{image}.npy"
                 n_bytes = archive.getinfo(name).file_size
                 free = psutil.virtual_memory().available
@@ -93,7 +94,7 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
 def is_one(path: Path) -> bool:
     """Whether a file is a baseline, by its entries."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened_zip(path) as archive:
             return _RECORD in archive.namelist()
     except Exception:  # a damaged directory ends in nearly any
         return False
@@ -102,7 +103,7 @@ def is_one(path: Path) -> bool:
 def read(path: Path) -> BaselineFile:
     """Read the record of a baseline; its masks are read on demand."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened_zip(path) as archive:
             record = json.loads(
                 _content(archive, _RECORD, most_bytes=_MOST_BYTES_OF_RECORD),
                 object_pairs_hook=each_once,

@@ -57,7 +57,10 @@ def processor() -> Processor:
 
 
 def gpus() -> list[dict[str, Any]]:
-    """The NVIDIA GPUs, by NVIDIA's own library: name, memory (bytes), driver, UUID."""
+    """The NVIDIA GPUs, by NVIDIA's own library: name, memory (bytes), driver, UUID.
+
+    The memory is None of a GPU that shares the processor's, as that of GB10 does.
+    """
     import pynvml
 
     try:
@@ -66,7 +69,7 @@ def gpus() -> list[dict[str, Any]]:
         return [
             {
                 "name": pynvml.nvmlDeviceGetName(gpu),
-                "memory": pynvml.nvmlDeviceGetMemoryInfo(gpu).total,
+                "memory": _memory_of(gpu),
                 "driver": pynvml.nvmlSystemGetDriverVersion(),
                 "uuid": pynvml.nvmlDeviceGetUUID(gpu),
             }
@@ -74,6 +77,16 @@ def gpus() -> list[dict[str, Any]]:
         ]
     except pynvml.NVMLError:
         return []
+
+
+def _memory_of(gpu: Any) -> int | None:
+    """The memory of a GPU, by its handle; None where NVIDIA's library does not know it."""
+    import pynvml
+
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(gpu).total)
+    except pynvml.NVMLError_NotSupported:
+        return None
 
 
 def visible_gpus() -> list[str]:

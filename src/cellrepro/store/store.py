@@ -50,7 +50,7 @@ from cellrepro.store.stored_run import (
 from cellrepro.store.tiff_pages import check_pages_of_file
 from cellrepro.store.unchanged import digest_once, sealed_digests
 from cellrepro.store.unfinished import KeptFailure
-from cellrepro.words import some
+from cellrepro.words import amount, some
 
 if TYPE_CHECKING:
     import numpy as np
@@ -192,7 +192,7 @@ class Store:
             keys = [run.key for run in self.runs()]
             raise BadInput(
                 f"{key!r} names {len(matches)} runs of the store {self.root}; expected KEY, "
-                f"KEY/REPEAT or KEY/MACHINE/REPEAT of one of its {len(keys)} runs: "
+                f"KEY/REPEAT or KEY/MACHINE/REPEAT of one of its {amount(len(keys), 'run')}: "
                 f"{some(keys, 8) or 'train one first with `cellrepro train`'}"
             )
         return matches[0]

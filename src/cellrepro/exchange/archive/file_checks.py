@@ -17,6 +17,7 @@ from cellrepro.exchange.strict_json import read_json
 from cellrepro.images.decoding import decode_labels, read_bytes
 from cellrepro.libraries import has_library
 from cellrepro.store.manifest import MaskRecord
+from cellrepro.words import amount
 
 _MOST_NOTEBOOK_BYTES = 2**26
 _MOST_NOTEBOOK_DEPTH = 64
@@ -71,7 +72,7 @@ def check_network(path: Path) -> None:
     # safetensors takes the last of two tensors of one name, other readers may take the first.
     read_json(header, where=str(path), most_bytes=_MOST_HEADER_BYTES)
     if not names or len(names) > _MOST_TENSORS:
-        raise BadInput(f"{path}: {len(names)} tensors, expected those of a network")
+        raise BadInput(f"{path}: {amount(len(names), 'tensor')}, expected those of a network")
     if not dtypes <= _DTYPES:
         raise BadInput(f"{path}: tensors of type {', '.join(sorted(dtypes - _DTYPES))}")
     unprintable = [name for name in names if not name.isprintable()]

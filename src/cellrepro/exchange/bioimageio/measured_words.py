@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place
 from cellrepro.exchange.bioimageio.tolerance import HiddenObjects, Tolerance
-from cellrepro.words import amount, joined
+from cellrepro.words import amount, joined, with_verb
 
 
 def tolerance_text(tolerance: Tolerance) -> str:
@@ -63,10 +63,14 @@ def hiding_text(hidden: HiddenObjects) -> str:
             f"An object of up to {amount(hidden.n_pixels, 'pixel')} could be missing altogether "
             f"(a disk of {hidden.diameter:.0f} pixels in diameter): each takes one wrong element."
         )
+    pixels = with_verb(
+        hidden.n_uncertain_pixels, "pixel", "of the test output lies", "of the test output lie"
+    )
+    them = "it" if hidden.n_uncertain_pixels == 1 else "them"
+    objects = with_verb(hidden.n_uncertain_objects, "object", "consists", "consist")
     uncertain = (
-        f"{amount(hidden.n_uncertain_pixels, 'pixel')} of the test output lie so near to the "
-        "threshold of the probability that the tolerance may move them across it, and "
-        f"{amount(hidden.n_uncertain_objects, 'object')} consist of such pixels alone."
+        f"{pixels} so near to the threshold of the probability that the tolerance may move {them} "
+        f"across it, and {objects} of such pixels alone."
     )
     if hidden.smallest_object is None:
         smallest = "The run has found no object to hold that against."

@@ -16,7 +16,7 @@ from cellrepro.errors import BadInput
 from cellrepro.show.explorer.open_view import OpenView
 from cellrepro.show.explorer.planes import PackedPlane
 from cellrepro.show.explorer.view import TRUTH, View
-from cellrepro.words import grouped, ppm_text
+from cellrepro.words import amount, grouped, ppm_text, verb_of
 
 _LONGEST_NAME = 14  # of a run in a sentence; longer ones would hide the numbers
 
@@ -77,7 +77,8 @@ class Scenes:
         ]
         if not views or incomplete:
             raise BadInput(
-                f"{len(views)} images of {len(names)} runs were given, and masks are missing of "
+                f"{amount(len(views), 'image')} of {amount(len(names), 'run')} "
+                f"{verb_of(len(views), 'was', 'were')} given, and masks are missing of "
                 f"{', '.join(incomplete) or 'all'}; expected masks of two runs or more of every "
                 "image"
             )

@@ -18,7 +18,7 @@ from cellrepro.show.explorer.widget import Explorer
 from cellrepro.store.manifest import MaskRecord
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import grouped
+from cellrepro.words import amount, grouped
 
 MOST_RUNS = 200
 """How many stored repeats one can choose from, where none is named."""
@@ -59,7 +59,7 @@ def explore_runs(
     repeats = stored_repeats(store, runs, data=data)
     if len(repeats) < 2:
         raise BadInput(
-            f"{store.root} has {len(repeats)} repeats of "
+            f"{store.root} has {amount(len(repeats), 'repeat')} of "
             f"{', '.join(runs) or data or 'any images'}; "
             "the explorer compares two or more: name another one, or train again with "
             "`cellrepro train`"

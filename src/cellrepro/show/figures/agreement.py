@@ -17,7 +17,7 @@ from cellrepro.show.figures import pixels, style
 from cellrepro.show.figures.colours import COLOURS
 from cellrepro.show.figures.pixels import enlarged, outlined, painted, panel_shape
 from cellrepro.show.figures.style import WIDTH, Picture
-from cellrepro.words import amount, grouped
+from cellrepro.words import amount, grouped, verb_of
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap
@@ -203,7 +203,8 @@ def least_stable(
     least = "least stable" if len(shown) == 1 else f"{len(shown)} least stable"
     return figure.described(
         f"The {least} of {amount(len(agreement.objects), 'object')} "
-        f"({agreement.n_stable} are in all {amount(agreement.n_runs, 'run')})",
+        f"({agreement.n_stable} {verb_of(agreement.n_stable, 'is', 'are')} in all "
+        f"{amount(agreement.n_runs, 'run')})",
     )
 
 

@@ -19,6 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from cellrepro.errors import BadInput
+from cellrepro.words import with_verb
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -108,7 +109,10 @@ def labels_of(labels: Sequence[str] | None, default: Iterable[str]) -> list[str]
     """Get the labels that were given, one for each default label, or the default ones."""
     names = list(default)
     if labels is not None and len(labels) != len(names):
-        raise BadInput(f"{len(labels)} labels were given for {len(names)}; give one for each")
+        raise BadInput(
+            f"{with_verb(len(labels), 'label', 'was', 'were')} given for {len(names)}; "
+            "give one for each"
+        )
     return names if labels is None else list(labels)
 
 

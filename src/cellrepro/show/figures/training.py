@@ -62,8 +62,8 @@ def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
     courses = _courses(repeats, names)
     if not courses:
         raise BadInput(
-            f"none of the {len(repeats)} repeats trained, so there is no loss to draw; give "
-            "repeats of `train`"
+            f"none of the {amount(len(repeats), 'repeat')} trained, so there is no loss to "
+            "draw; give repeats of `train`"
         )
     is_scored = any(course.scores for course in courses)
     if is_scored:

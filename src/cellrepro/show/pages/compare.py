@@ -18,7 +18,7 @@ from cellrepro.images.size_factor import factor_text
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName
-from cellrepro.words import some
+from cellrepro.words import amount, some
 
 if TYPE_CHECKING:
     from cellrepro.show.pages.comparison_page import ShownPair
@@ -169,8 +169,8 @@ def _shown_image(comparison: Comparison, image: str | Path | None) -> str:
     name = image_name(Path(image).stem)
     if name not in names:
         raise BadInput(
-            f"{image} is none of the {len(names)} images whose masks were compared; expected the "
-            f"file of one of {some(names)}"
+            f"{image} is none of the {amount(len(names), 'image')} whose masks were compared; "
+            f"expected the file of one of {some(names)}"
         )
     return name
 
