@@ -27,7 +27,7 @@ def _store_of_runs(_type: object, tokens: Sequence[Token]) -> Store:
     return Store(folder)
 
 
-StoreOfRuns = Annotated[Store, Parameter(converter=_store_of_runs, n_tokens=1)]
+StoreOfRuns = Annotated[Store, Parameter(converter=_store_of_runs, accepts_keys=False)]
 """A store in which grids were run; on a command line its folder."""
 
 
