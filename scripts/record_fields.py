@@ -179,14 +179,17 @@ def _alternatives(types: Sequence[Any]) -> str:
     return " or ".join(words)
 
 
-def _word_of(type_without_brackets: Any) -> str:
-    if isinstance(type_without_brackets, TypeVar):
-        return type_without_brackets.__name__
-    if isclass(type_without_brackets) and issubclass(type_without_brackets, Enum):
-        return _one_of(member.value for member in type_without_brackets)
-    if type_without_brackets in WORDS_OF_PYTHON:
-        return WORDS_OF_PYTHON[type_without_brackets]
-    raise ValueError(f"{type_without_brackets}: add it to WORDS in {__file__}")
+def _word_of(single_type: Any) -> str:
+    if isinstance(single_type, TypeVar):
+        return single_type.__name__
+    if isclass(single_type) and issubclass(single_type, Enum):
+        return _one_of(member.value for member in single_type)
+    if single_type in WORDS_OF_PYTHON:
+        return WORDS_OF_PYTHON[single_type]
+    raise ValueError(
+        f"{single_type} has no word; give it a table in a template of docs/, or a word in "
+        f"WORDS of {__file__}"
+    )
 
 
 def _one_of(values: Iterable[object]) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from cyclopts import App
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -237,7 +238,7 @@ def recorder_table() -> str:
     return table_of(["field", "meaning"], described_properties(schema))
 
 
-def described_properties(schema: Mapping, prefix: str = "") -> Iterator[tuple[str, str]]:
+def described_properties(schema: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Every property of a schema with its description, those within others after them."""
     for name, within in schema.get("properties", {}).items():
         if "description" in within:
