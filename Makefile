@@ -71,12 +71,12 @@ findings: setup
 
 pictures: setup data
 	$(BIN)/python scripts/pictures.py --data "$(DATA)" --store "$(STORE)"
-	$(BIN)/python scripts/website.py pictures
+	$(BIN)/python scripts/page_pictures.py
 
 # The commands of the pages run, their output written into them; LONG=1: those with PyTorch, too.
 site: setup
-	$(BIN)/python scripts/website.py commands
-	$(BIN)/python scripts/website.py outputs $(if $(LONG),--long)
+	$(BIN)/python scripts/reference.py
+	$(BIN)/python scripts/page_outputs.py $(if $(LONG),--long)
 	$(BIN)/python scripts/website.py
 
 docs: site
@@ -96,7 +96,7 @@ lock: setup
 
 # Execute the committed notebooks again, in place, on small data.
 notebooks: setup data
-	$(BIN)/python scripts/check_notebooks.py --update
+	$(BIN)/python scripts/execute_notebooks.py
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build src/*.egg-info

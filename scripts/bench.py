@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks import (
@@ -65,16 +66,23 @@ def main() -> int:
     use_environment_of_a_worker()
     extent = Extent(arguments.extent, arguments.data)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    lines = Lines(arguments.json)
+    lines: list[Line] = []
     n_failed = 0
+
+    def add(line: Line) -> None:
+        """Print it, and write all there are so far."""
+        print(line, flush=True)
+        lines.append(line)
+        arguments.json.write_text(json.dumps([asdict(each) for each in lines], indent=1))
+
     for name in arguments.groups or GROUPS:
         started = time.perf_counter()
         try:
             for figure in GROUPS[name](extent):
-                lines.add(figure)
+                add(Line.of(figure))
         except Exception as error:
             n_failed += 1
-            lines.add_failure(name, error)
+            add(Line.of_failure(name, error))
         print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
     return int(n_failed > 0)
 
@@ -113,35 +121,30 @@ def use_environment_of_a_worker() -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **variables})
 
 
-class Lines:
-    """What was measured so far, printed line by line and written as a whole after each."""
+@dataclass(frozen=True)
+class Line:
+    """A figure as it is printed and written, or why a group has none."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.written: list[dict[str, object]] = []
+    name: str
+    value: float | None
+    target: str
+    met: bool | None
+    how: str
 
-    def add(self, figure: Figure) -> None:
-        """Print one figure, and write all there are so far."""
-        marks = {True: "met", False: "MISSED", None: "-"}
-        self._add(figure.name, figure.value, figure.target, figure.met, figure.how)
-        shown = f"{figure.value:.4g}"
-        self._show(figure.name, shown, figure.target, marks[figure.met], figure.how)
+    @classmethod
+    def of(cls, figure: Figure) -> Line:
+        """That of a figure."""
+        return cls(figure.name, figure.value, figure.target, figure.met, figure.how)
 
-    def add_failure(self, group: str, error: Exception) -> None:
-        """Print that a group failed and why, and write it, too."""
-        how = f"failed: {type(error).__name__}: {error}"
-        self._add(group, None, "", False, how)
-        self._show(group, "", "", "MISSED", how)
+    @classmethod
+    def of_failure(cls, group: str, error: Exception) -> Line:
+        """That of a group which could not be measured."""
+        return cls(group, None, "", False, f"failed: {type(error).__name__}: {error}")
 
-    @staticmethod
-    def _show(name: str, value: str, target: str, mark: str, how: str) -> None:
-        print(f"{name:58} {value:>8}  {target:>10}  {mark:6} {how}", flush=True)
-
-    def _add(self, name: str, value: float | None, target: str, met: bool | None, how: str) -> None:
-        self.written.append(
-            {"name": name, "value": value, "target": target, "met": met, "how": how}
-        )
-        self.file.write_text(json.dumps(self.written, indent=1), encoding="utf-8")
+    def __str__(self) -> str:
+        value = "" if self.value is None else f"{self.value:.4g}"
+        mark = {True: "met", False: "MISSED", None: "-"}[self.met]
+        return f"{self.name:58} {value:>8}  {self.target:>10}  {mark:6} {self.how}"
 
 
 if __name__ == "__main__":

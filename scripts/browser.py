@@ -26,13 +26,7 @@ class NoChromium(RuntimeError):
 
 
 def find_chromium() -> str:
-    """Where Chromium is.
-
-    Raises
-    ------
-    NoChromium
-        If it is not installed.
-    """
+    """Where Chromium is; an error where it is not installed."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         raise NoChromium("Chromium is not installed; install it: apt-get install chromium")
@@ -48,30 +42,10 @@ def served_by_voila(
     options: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
-    """Serve a notebook while the block runs.
+    """Serve a notebook of a folder while the block runs; its address, with the token it asks for.
 
-    Parameters
-    ----------
-    notebook : str
-        Its path below ``folder``.
-    folder : Path
-        In which Voila starts.
-    log : Path
-        File for what Voila says.
-    options : sequence of str
-        More of Voila's own.
-    variables : mapping of str to str, optional
-        More environment variables.
-
-    Yields
-    ------
-    str
-        The address, with the token that it asks for.
-
-    Raises
-    ------
-    RuntimeError
-        If Voila does not answer within 90 seconds, or ends: see its log.
+    More options of Voila and environment variables may be given. An error says so where Voila does
+    not answer within 90 seconds, or ends: its log tells why.
     """
     port = free_port()
     command = [
@@ -113,20 +87,7 @@ def is_free(port: int) -> bool:
 
 
 def wait_for(address: str, server: subprocess.Popen) -> None:
-    """Wait until a server answers.
-
-    Parameters
-    ----------
-    address : str
-        Of something that it serves; a refusal is an answer, too.
-    server : subprocess.Popen
-        Its process.
-
-    Raises
-    ------
-    RuntimeError
-        If it does not answer within 90 seconds, or ends.
-    """
+    """Wait until a server answers, be it with a refusal; an error after 90 s, or where it ends."""
     end = time.monotonic() + _SECONDS_UNTIL_IT_ANSWERS
     while time.monotonic() < end and server.poll() is None:
         try:

@@ -10,16 +10,19 @@ Exit code 1 where one fails.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
+UV = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
 VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 PLATFORMS = ("linux", "windows", "x86_64-apple-darwin", "aarch64-apple-darwin")
 WITHOUT_THE_LAB = ("x86_64-apple-darwin",)
@@ -50,21 +53,14 @@ pathlib.Path("segment.py").write_text(
 
 @dataclass(frozen=True)
 class Use:
-    """A command line of the package, and what must come of it.
-
-    Attributes
-    ----------
-    words : tuple of str
-        ``PYTHON`` stands for the environment's own.
-    code : int
-        The expected exit code.
-    said : str
-        Must be in what it prints.
-    """
+    """A command line of the package, and what must come of it."""
 
     words: tuple[str, ...]
+    """``PYTHON`` stands for the environment's own."""
     code: int
+    """The expected exit code."""
     said: str
+    """Must be in what it prints."""
 
 
 USES = (
@@ -92,34 +88,38 @@ def main() -> int:
     parser.add_argument("--pythons", nargs="*", default=VERSIONS, help="versions that are tried")
     parser.add_argument("--lowest", action="store_true", help="the lowest versions, nothing else")
     arguments = parser.parse_args()
-    uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
-    problems = []
     with tempfile.TemporaryDirectory(prefix="cellrepro-wheel-") as scratch:
-        wheel = build_wheel(uv, Path(scratch))
+        wheel = build_wheel(Path(scratch))
         if arguments.lowest:
             python = next(filter(None, map(python_of, VERSIONS)), sys.executable)
-            problems += try_wheel(uv, wheel, python, Path(scratch) / "lowest", lowest=True)
-            arguments.pythons = ()
-        for version in arguments.pythons:
-            python = python_of(version)
-            if python is None:
-                print(f"Python {version}: not installed here, not tried")
-                continue
-            problems += try_wheel(uv, wheel, python, Path(scratch) / version)
-        for version in arguments.pythons:
-            for platform in PLATFORMS:
-                problems += resolve(uv, wheel, version, platform)
+            problems = try_wheel(wheel, python, Path(scratch, "lowest"), lowest=True)
+        else:
+            problems = try_pythons(wheel, arguments.pythons, Path(scratch))
+            for version, platform in itertools.product(arguments.pythons, PLATFORMS):
+                problems += resolve(wheel, version, platform)
     for problem in problems:
         print(f"FAILED {problem}", file=sys.stderr)
     return int(bool(problems))
 
 
-def build_wheel(uv: str, folder: Path) -> Path:
+def try_pythons(wheel: Path, versions: Sequence[str], scratch: Path) -> list[str]:
+    """Use the wheel with each Python that is here; what went wrong."""
+    problems = []
+    for version in versions:
+        python = python_of(version)
+        if python is None:
+            print(f"Python {version}: not installed here, not tried")
+        else:
+            problems += try_wheel(wheel, python, scratch / version)
+    return problems
+
+
+def build_wheel(folder: Path) -> Path:
     """Build the wheel of this project into a folder."""
     source = folder / "source"  # setuptools leaves its own folders beside the sources
     ignored = shutil.ignore_patterns(".*", "outputs", "data", "build", "*.egg-info", "evidence")
     shutil.copytree(PROJECT, source, ignore=ignored)
-    command = [uv, "build", "--quiet", "--wheel", "--out-dir", str(folder / "dist"), str(source)]
+    command = [UV, "build", "--quiet", "--wheel", "--out-dir", str(folder / "dist"), str(source)]
     subprocess.run(command, check=True)
     return next((folder / "dist").glob("*.whl"))
 
@@ -138,61 +138,64 @@ def python_of(version: str) -> str | None:
     return None
 
 
-def try_wheel(
-    uv: str, wheel: Path, python: str, folder: Path, *, lowest: bool = False
-) -> list[str]:
+def try_wheel(wheel: Path, python: str, folder: Path, *, lowest: bool = False) -> list[str]:
     """Install the wheel into an environment of one Python and use it; what went wrong."""
     began = time.perf_counter()
     environment = folder / "environment"
-    subprocess.run([uv, "venv", "--quiet", "--python", python, str(environment)], check=True)
-    python_there = environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    install = [uv, "pip", "install", "--quiet", "--only-binary", ":all:", "--link-mode", "copy"]
-    install += ["--python", str(python_there)]
-    if lowest:  # of what pyproject.toml names: a wheel's needs do not count as direct
-        needs = ["--resolution", "lowest-direct", "--requirement", str(PROJECT / "pyproject.toml")]
-        subprocess.run([*install, *needs], check=True)
-    subprocess.run([*install, str(wheel)], check=True)
+    python_there = install(wheel, python, environment, lowest=lowest)
     seconds = time.perf_counter() - began
     n_bytes = sum(file.lstat().st_size for file in environment.rglob("*") if file.is_file())
     megabytes = n_bytes / 1e6
-    problems = [] if megabytes <= MOST_MEGABYTES else [f"{python}: {megabytes:.0f} MB"]
-    listing = subprocess.run(
-        [uv, "pip", "freeze", "--python", str(python_there)],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    installed = {line.partition("==")[0] for line in listing.splitlines()}
-    problems += [f"{python}: {name} is installed" for name in NOT_INSTALLED if name in installed]
+    packages = installed_packages(python_there)
+    problems = [f"{name} is installed" for name in NOT_INSTALLED if name in packages]
+    if megabytes > MOST_MEGABYTES:
+        problems.append(f"{megabytes:.0f} MB")
     subprocess.run([python_there, "-c", MAKE_FILES], cwd=folder, check=True)
-    for use in USES:
-        words = [str(python_there) if word == "PYTHON" else word for word in use.words]
-        done = subprocess.run(
-            [python_there, "-m", "cellrepro", *words],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != use.code or use.said not in done.stdout:
-            problems.append(
-                f"{python}: cellrepro {' '.join(use.words)} ended with {done.returncode}, "
-                f"expected {use.code} and {use.said!r}: {done.stdout[-300:]}{done.stderr[-500:]}"
-            )
+    problems += filter(None, (problem_of(use, python_there, folder) for use in USES))
     print(
-        f"{python}: {len(installed)} packages, {megabytes:.0f} MB, installed in {seconds:.0f} s, "
+        f"{python}: {len(packages)} packages, {megabytes:.0f} MB, installed in {seconds:.0f} s, "
         f"{len(USES)} commands tried"
     )
-    return problems
+    return [f"{python}: {problem}" for problem in problems]
 
 
-def resolve(uv: str, wheel: Path, version: str, platform: str) -> list[str]:
+def install(wheel: Path, python: str, environment: Path, *, lowest: bool) -> Path:
+    """Make an environment with the wheel alone; its Python."""
+    subprocess.run([UV, "venv", "--quiet", "--python", python, environment], check=True)
+    python_there = environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    command = [UV, "pip", "install", "--quiet", "--only-binary", ":all:", "--link-mode", "copy"]
+    command += ["--python", python_there]
+    if lowest:  # of what pyproject.toml names: a wheel's needs do not count as direct
+        needs = ["--resolution", "lowest-direct", "--requirement", PROJECT / "pyproject.toml"]
+        subprocess.run([*command, *needs], check=True)
+    subprocess.run([*command, wheel], check=True)
+    return python_there
+
+
+def installed_packages(python: Path) -> set[str]:
+    command = [UV, "pip", "freeze", "--python", python]
+    listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {line.partition("==")[0] for line in listing.splitlines()}
+
+
+def problem_of(use: Use, python: Path, folder: Path) -> str | None:
+    """Carry out a command; what is wrong with its end, if anything is."""
+    words = [str(python) if word == "PYTHON" else word for word in use.words]
+    command = [python, "-m", "cellrepro", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode == use.code and use.said in done.stdout:
+        return None
+    return (
+        f"cellrepro {' '.join(use.words)} ended with {done.returncode}, expected {use.code} and "
+        f"{use.said!r}: {done.stdout[-300:]}{done.stderr[-500:]}"
+    )
+
+
+def resolve(wheel: Path, version: str, platform: str) -> list[str]:
     """Resolve core and lab for a system and a Python, from wheels alone; what went wrong."""
     problems = []
-    for extra in ("", "[lab]"):
-        if extra and platform in WITHOUT_THE_LAB:
-            continue
-        command = [uv, "pip", "compile", "--quiet", "--no-header", "--python-version", version]
+    for extra in ("",) if platform in WITHOUT_THE_LAB else ("", "[lab]"):
+        command = [UV, "pip", "compile", "--quiet", "--no-header", "--python-version", version]
         command += ["--python-platform", platform, "--only-binary", ":all:", "-"]
         done = subprocess.run(
             command,

@@ -15,17 +15,15 @@ import sys
 from pathlib import Path
 
 import nbformat
-from nbclient import NotebookClient
+from execute_notebooks import execute
 from nbconvert import MarkdownExporter
+from pages import DOCS, PROJECT, slug
 from traitlets.config import Config
-from website import slug
 
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.words import amount
 
-PROJECT = Path(__file__).parents[1]
-DOCS = PROJECT / "docs"
 STUDIES = sorted((PROJECT / "studies").glob("[1-9]_*.ipynb"))
 OVERVIEW = PROJECT / "studies" / "0_overview.ipynb"
 ANSWERS = PROJECT / "studies" / "answers.ipynb"
@@ -62,15 +60,6 @@ def main() -> int:
 
 
 # -- writing -------------------------------------------------------------------------------
-
-
-def execute(path: Path) -> None:
-    """Execute a notebook in its folder; it keeps what it showed, and nothing of this machine."""
-    notebook = nbformat.read(path, as_version=4)
-    place = {"metadata": {"path": path.parent}}
-    NotebookClient(notebook, timeout=600, record_timing=False, resources=place).execute()
-    del notebook.metadata["language_info"]
-    nbformat.write(notebook, path)
 
 
 def pages() -> dict[str, bytes]:

@@ -13,14 +13,7 @@ from cellrepro.store.environment_record import MachineRecord
 
 
 def made_up_machine(label: str = "abacus", **fields: object) -> MachineRecord:
-    """Describe a machine that nobody has.
-
-    Parameters
-    ----------
-    label : str
-    **fields
-        Of `MachineRecord`; each changed one makes a different machine.
-    """
+    """Describe a machine that nobody has; each changed field makes a different one."""
     usual = {
         "identity": label,
         "device": "Abacus 9",
@@ -33,16 +26,7 @@ def made_up_machine(label: str = "abacus", **fields: object) -> MachineRecord:
 def made_up_manifest(
     spec: Spec, masks: dict[str, records.MaskRecord], **fields: object
 ) -> records.Manifest:
-    """Write the manifest of a repeat of a small training.
-
-    Parameters
-    ----------
-    spec : Spec
-    masks : dict of str to MaskRecord
-        By image.
-    **fields
-        Of `Manifest`, where it is another one than usual.
-    """
+    """The manifest of a repeat of a small training, but for the fields that are given."""
     usual = {
         "key": spec.key,
         "repeat": 0,
@@ -88,17 +72,7 @@ def made_up_data(spec: Spec, *, n_test: int) -> records.DataRecord:
 def mask_record(
     name: str, labels: np.ndarray, *, truth: np.ndarray | None = None
 ) -> records.MaskRecord:
-    """Describe a label image as a repeat would.
-
-    Parameters
-    ----------
-    name : str
-        Of the image.
-    labels : ndarray of int, shape (Y, X)
-        0 is background.
-    truth : ndarray of int, shape (Y, X), optional
-        What the labels are scored against.
-    """
+    """Describe the masks of an image as a repeat would, scored where there is a truth."""
     return records.MaskRecord(
         file=f"masks/{name}.tif",
         digest=array_digest(labels.astype(np.uint32)),

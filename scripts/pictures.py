@@ -32,7 +32,7 @@ DRAWN_BY = (
     "explorer/static/*.css",
     "pages/templates/macros.j2",
     "pages/templates/page.html.j2",
-    "pages/templates/page.css",
+    "pages/templates/page.css.j2",
     "report/templates/*",
     "figures/*.py",
 )
@@ -42,16 +42,10 @@ WAIT_MS = 120_000
 
 @dataclass(frozen=True)
 class Screen:
-    """The size of a page on screen, in CSS pixels.
+    """The size of a page on screen, in CSS pixels."""
 
-    Attributes
-    ----------
-    name : str
-        What the file's name ends with.
-    width, report_height, explorer_height : int
-    """
-
-    name: str
+    ending: str
+    """Of the names of its pictures."""
     width: int
     report_height: int
     explorer_height: int
@@ -104,7 +98,7 @@ def _telling(path: Path) -> str:
         return _without_docstrings(text)
     if path.suffix == ".js":
         text = re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE)
-    if path.suffix == ".css":
+    if ".css" in path.suffixes:
         text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     return re.sub(r"\s+", " ", text)
 
@@ -127,12 +121,7 @@ def _is_text(statement: ast.stmt) -> bool:
 def draw_parting(data: Path, aside: Path) -> None:
     """Draw where two repeats in mode ``fast`` part, and how their difference grows.
 
-    Parameters
-    ----------
-    data : Path
-        Folder of images to train on.
-    aside : Path
-        The store for the two, where they stay.
+    They are trained on a folder of images, and stay in a store of their own.
     """
     import cellrepro
     from cellrepro import show
@@ -163,15 +152,7 @@ def draw_parting(data: Path, aside: Path) -> None:
 
 
 def photograph(chromium: str, store: Path) -> None:
-    """Photograph report and explorer, as a desktop and as a phone show them.
-
-    Parameters
-    ----------
-    chromium : str
-        Where the browser is.
-    store : Path
-        Whose runs they show.
-    """
+    """Photograph report and explorer of a store, as a desktop and as a phone show them."""
     from playwright.sync_api import sync_playwright
 
     from cellrepro.show.report.build import write_report
@@ -183,7 +164,7 @@ def photograph(chromium: str, store: Path) -> None:
             size = {"width": screen.width, "height": screen.report_height}
             page = window.new_page(viewport=size)
             page.goto(page_file.as_uri())
-            page.screenshot(path=IMAGES / f"report{screen.name}.png")
+            page.screenshot(path=IMAGES / f"report{screen.ending}.png")
             page.set_viewport_size({"width": screen.width, "height": screen.explorer_height})
             page.goto(address, timeout=WAIT_MS)
             page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=WAIT_MS)
@@ -191,7 +172,7 @@ def photograph(chromium: str, store: Path) -> None:
             page.locator("canvas.cre-canvas").press("n")  # the first changed cell and its story
             page.mouse.move(0, 0)
             page.wait_for_timeout(1_000)
-            page.screenshot(path=IMAGES / f"explorer{screen.name}.png")
+            page.screenshot(path=IMAGES / f"explorer{screen.ending}.png")
             page.close()
         window.close()
 

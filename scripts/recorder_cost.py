@@ -1,10 +1,15 @@
-"""What recording adds to `eval`: pairs of calls with and without, in any environment with Cellpose.
+"""What recording adds to `eval`, in any environment with Cellpose 2, 3 or 4.
 
-python scripts/recorder_cost.py WEIGHTS [--size 512] [--pairs 11]
+    python scripts/recorder_cost.py WEIGHTS [--size 512] [--calls 11]
+
+Nothing but NumPy and Cellpose is needed beside this file and src/cellrepro/record.py.
 """
+
+from __future__ import annotations
 
 import argparse
 import functools
+import operator
 import runpy
 import statistics
 import tempfile
@@ -18,61 +23,57 @@ from cellpose.models import CellposeModel
 RECORDER = Path(__file__).parents[1] / "src" / "cellrepro" / "record.py"
 
 
-def nuclei(size):
-    """Blurred discs with noise, 16 bit, as bright as a microscope's image."""
-    random = np.random.default_rng(0)
-    y, x = np.mgrid[:size, :size]
-    pixels = random.normal(200, 20, (size, size))
-    for _ in range(size * size // 2500):
-        (row, column), radius = random.uniform(0, size, 2), random.uniform(6, 14)
-        pixels += 1000 * np.exp(-((y - row) ** 2 + (x - column) ** 2) / radius**2)
-    return pixels.clip(0, 65535).astype(np.uint16)
-
-
 class Timed:
-    """A function, and how long its latest call took in seconds."""
+    """A function that notes how many seconds each of its calls took."""
 
     def __init__(self, function):
-        functools.update_wrapper(self, function)  # its signature, too
+        functools.update_wrapper(self, function)  # its signature, too, which the recorder reads
         self.function = function
-        self.seconds = 0.0
+        self.seconds: list[float] = []
 
     def __call__(self, *arguments, **named_arguments):
         start = time.perf_counter()
         try:
             return self.function(*arguments, **named_arguments)
         finally:
-            self.seconds = time.perf_counter() - start
+            self.seconds.append(time.perf_counter() - start)
 
 
-def main():
+def main() -> None:
+    """Print the median of `eval`, and of what the recorder does around it in the same calls."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("weights")
-    parser.add_argument("--size", type=int, default=512)
-    parser.add_argument("--pairs", type=int, default=11)
-    asked = parser.parse_args()
-    recorded = runpy.run_path(str(RECORDER))["recorded"]
-    model = CellposeModel(pretrained_model=asked.weights)
-    image = nuclei(asked.size)
-    options = {"diameter": 30}
+    parser.add_argument("--size", type=int, default=512, help="pixels along an edge of the image")
+    parser.add_argument("--calls", type=int, default=11)
+    arguments = parser.parse_args()
+    model = CellposeModel(pretrained_model=arguments.weights)
+    image = nuclei(arguments.size)
+    settings = {"diameter": 30}
     if version("cellpose").startswith(("2.", "3.")):
-        options["channels"] = [0, 0]
-    model.eval = Timed(model.eval)
-    pairs = []
+        settings["channels"] = [0, 0]
+    model.eval(image, **settings)  # the first call of a process takes longer
+    model.eval = evaluating = Timed(model.eval)
+    recorded = runpy.run_path(str(RECORDER))["recorded"]
     with tempfile.TemporaryDirectory() as folder:
         recording = Timed(recorded(model, folder, name="image").eval)
-        model.eval(image, **options)  # the first call of a process takes longer
-        for _ in range(asked.pairs):
-            model.eval(image, **options)
-            plain = model.eval.seconds
-            recording(image, **options)
-            pairs.append((plain, recording.seconds, recording.seconds - model.eval.seconds))
-    plain = statistics.median(pair[0] for pair in pairs)
-    more = statistics.median(pair[1] - pair[0] for pair in pairs)
-    own = statistics.median(pair[2] for pair in pairs)
-    print(f"Cellpose {version('cellpose')}, {asked.size} x {asked.size}, {asked.pairs} pairs:")
-    print(f"  eval alone {plain:.3f} s, with the recorder {more:+.4f} s ({more / plain:+.2%})")
-    print(f"  of that the recorder itself {own:.4f} s ({own / plain:.2%})")
+        for _ in range(arguments.calls):
+            recording(image, **settings)
+    seconds = statistics.median(evaluating.seconds)
+    added = statistics.median(map(operator.sub, recording.seconds, evaluating.seconds))
+    print(f"Cellpose {version('cellpose')}, {arguments.size} x {arguments.size} pixels:")
+    print(f"  eval {seconds:.3f} s, the recorder itself {added:.4f} s ({added / seconds:.2%})")
+
+
+def nuclei(size: int) -> np.ndarray:
+    """Blurred discs with noise, 16 bit, as bright as a microscope's image."""
+    random = np.random.default_rng(0)
+    y, x = np.mgrid[:size, :size]
+    pixels = random.normal(200, 20, (size, size))
+    for _ in range(size * size // 2500):
+        row, column = random.uniform(0, size, 2)
+        radius = random.uniform(6, 14)
+        pixels += 1000 * np.exp(-((y - row) ** 2 + (x - column) ** 2) / radius**2)
+    return pixels.clip(0, 65535).astype(np.uint16)
 
 
 if __name__ == "__main__":

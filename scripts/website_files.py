@@ -34,16 +34,10 @@ Segment = Callable[..., np.ndarray]
 
 @dataclass(frozen=True)
 class Network:
-    """Where the trained network lies, and its name in the store.
-
-    Attributes
-    ----------
-    name : str
-        ``KEY/0``.
-    weights : Path
-    """
+    """Where the trained network lies, and its name in the store."""
 
     name: str
+    """``KEY/0``."""
     weights: Path
 
 

@@ -9,13 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import collect_findings
 import findings
 import nbformat
 import numpy as np
 import papermill
 import pytest
 import tifffile
+from evidence_tables import table
+from evidence_tables.pairs import WEIGHTS
 
 from cellrepro import BadInput
 
@@ -205,10 +206,10 @@ def test_a_store_made_anew_is_checked(capsys, monkeypatch):
 
 
 def test_a_measured_row_takes_the_place_of_the_one_known_by_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(collect_findings, "EVIDENCE", tmp_path)
+    monkeypatch.setattr(table, "EVIDENCE", tmp_path)
     first = {"images": "nuclei", "a": "k/m/0", "b": "k/m/1", "max_abs": 1.5}
-    collect_findings.keep("weights", [first, first | {"b": "k/m/10"}])
-    collect_findings.keep("weights", [first | {"b": "k/m/2"}, first | {"max_abs": None}])
+    WEIGHTS.keep(first, first | {"b": "k/m/10"})
+    WEIGHTS.keep(first | {"b": "k/m/2"}, first | {"max_abs": None})
     assert (tmp_path / "weights.csv").read_text().splitlines() == [
         "images,a,b,max_abs",
         "nuclei,k/m/0,k/m/1,",

@@ -11,17 +11,20 @@ import sys
 import threading
 
 import browser
+import page_outputs
+import page_pictures
 import pytest
 import reference
 import website
+from pages import DOCS, pages
 
 from command_line import commands
 
-PAGES = website.pages()
+PAGES = pages()
 SHORT = [
     pytest.param(block, id=f"{block.page.stem}-{number}")
     for page in PAGES
-    for number, block in enumerate(website.blocks(page))
+    for number, block in enumerate(page_outputs.blocks(page))
     if not block.is_long
 ]
 
@@ -41,10 +44,10 @@ def run_here(command, folder, monkeypatch, capsys):
 @pytest.mark.parametrize("block", SHORT)
 def test_a_page_shows_what_its_command_prints(block, monkeypatch, capsys):
     """Else: `make site`, and read what changed on the page."""
-    monkeypatch.setenv("COLUMNS", str(website.N_COLUMNS))
+    monkeypatch.setenv("COLUMNS", str(page_outputs.N_COLUMNS))
     monkeypatch.setenv("NO_COLOR", "1")
     run = functools.partial(run_here, monkeypatch=monkeypatch, capsys=capsys)
-    assert website.run_block(block, run) == block.text
+    assert page_outputs.run_block(block, run) == block.body
 
 
 GUIDES = {"model_to_bioimageio", "model_to_cellpose"}
@@ -52,39 +55,24 @@ GUIDES = {"model_to_bioimageio", "model_to_cellpose"}
 
 
 def test_every_symptom_shows_a_command_and_its_output():
-    for page in sorted((website.DOCS / "how").glob("*.md")):
+    for page in sorted((DOCS / "how").glob("*.md")):
         if page.stem in GUIDES:
             continue
         text = page.read_text(encoding="utf-8")
         for part in ("**What you ", "**What to do.**", "cellrepro "):
             assert part in text or page.stem == "methods_sentence", f"{page.name}: {part}"
-        assert website.blocks(page) or page.stem == "finetuning_versions", page.name
+        assert page_outputs.blocks(page) or page.stem == "finetuning_versions", page.name
 
 
 def test_commands_page_is_that_of_this_version():
     """Else: `make site`."""
-    assert website.COMMANDS.read_text(encoding="utf-8") == website.commands_page()
+    assert (DOCS / "commands.md").read_text(encoding="utf-8") == reference.commands_page()
 
 
-@pytest.mark.parametrize("name", reference.PAGES)
+@pytest.mark.parametrize("name", reference.TEMPLATES)
 def test_reference_pages_are_those_of_this_code(name):
     """Else: `make site`."""
-    assert (website.DOCS / name).read_text(encoding="utf-8") == reference.page(name)
-
-
-def test_every_field_that_a_reference_page_lists_has_a_meaning():
-    without = [
-        f"{name}.{field.name}"
-        for name in reference.RECORDS
-        for field in reference.fields_of(name)
-        if not field.meaning
-    ]
-    assert without == []
-
-
-def test_every_record_stands_on_its_page():
-    for name, record in reference.RECORDS.items():
-        assert record.anchor in website.anchors(website.DOCS / record.page), name
+    assert (DOCS / name).read_text(encoding="utf-8") == reference.page(name)
 
 
 def test_every_command_of_a_page_exists_with_its_options():
@@ -103,10 +91,10 @@ def test_every_command_of_a_page_exists_with_its_options():
 
 def test_pictures_of_pages_are_of_the_files_beside_them():
     """Else: `make pictures`."""
-    kept = json.loads(website.PICTURE_SOURCES.read_text(encoding="utf-8"))
-    assert kept == website.picture_sources()
-    for name in website.DRAWN:
-        assert (website.PICTURES / f"{name}.png").exists()
+    kept = json.loads(page_pictures.SOURCES.read_text(encoding="utf-8"))
+    assert kept == page_pictures.source_digests()
+    for name in page_pictures.DRAWN:
+        assert (page_pictures.PICTURES / f"{name}.png").exists()
 
 
 def test_no_link_leads_nowhere():

@@ -78,50 +78,32 @@ def explorer(extent: Extent) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class MadeUpView:
-    """What the explorer shows.
-
-    Attributes
-    ----------
-    size : int
-        Pixels along an edge.
-    n_objects : int
-    n_planes : int
-        1 is no stack.
-    """
+    """What the explorer shows."""
 
     size: int
+    """Pixels along an edge."""
     n_objects: int
     n_planes: int = 1
+    """1 is no stack."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What somebody does with one control, again and again.
-
-    Attributes
-    ----------
-    name : str
-    selector : str
-        Of the control.
-    kind : str
-        Of the event: ``key`` or ``input``.
-    values : sequence of int or str
-        Keys, or positions of a slider, one a step.
-    clicked_before : sequence of str
-        Selectors.
-    target : str
-        Of the 95th percentile, milliseconds.
-    repaints : bool
-        Whether the picture is another one afterwards.
-    """
+    """What somebody does with one control, again and again."""
 
     name: str
     selector: str
+    """Of the control."""
     kind: str
+    """Of the event: ``key`` or ``input``."""
     values: Sequence[int | str]
+    """Keys, or positions of a slider, one a step."""
     clicked_before: Sequence[str] = field(default=())
+    """Selectors."""
     target: str = "<= 60"
+    """Of the 95th percentile, milliseconds."""
     repaints: bool = True
+    """Whether the picture is another one afterwards."""
 
 
 def _measure(view: MadeUpView, every: Iterable[Steps], how: str) -> Iterator[Figure]:

@@ -6,10 +6,10 @@ import math
 import operator
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 ROUNDS = 5
 
@@ -18,27 +18,16 @@ ROUNDS = 5
 class Figure:
     """One measured figure.
 
-    Attributes
-    ----------
-    name : str
-    value : float
-        Above 0: a time, a size or a ratio that is 0 or less was not measured, and would meet every
-        upper bound.
-    target : str
-        ``<= 1.05`` or the like; empty for none.
-    how : str
-        How it was measured.
-
-    Raises
-    ------
-    ValueError
-        If the value is none that can be measured.
+    A time, a size or a ratio that is 0 or less was not measured, and would meet every upper bound:
+    it is refused.
     """
 
     name: str
     value: float
     target: str
+    """``<= 1.05`` or the like; empty for none."""
     how: str
+    """How it was measured."""
 
     def __post_init__(self) -> None:
         if not 0 < self.value < math.inf:
@@ -62,23 +51,19 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured.
+    """How much is measured."""
 
-    Attributes
-    ----------
-    name : {"smallest", "usual", "all"}
-        A moment of each, what is usual, or also what takes long.
-    data : Path or None
-        A folder of real images.
-    """
-
-    name: str
+    name: Literal["smallest", "usual", "all"]
+    """A moment of each, what is usual, or also what takes long."""
     data: Path | None = None
+    """A folder of real images."""
 
-    def of(self, smallest: Any, usual: Any, everything: Any = None) -> Any:
+    def of(self, smallest: T, usual: T, everything: T | None = None) -> T:
         """Give the value for this extent; the usual one where there is none for everything."""
         longest = usual if everything is None else everything
         return {"smallest": smallest, "usual": usual, "all": longest}[self.name]
@@ -94,20 +79,10 @@ def seconds_of(function: Callable[[], object]) -> float:
 def in_turns(
     functions: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: bool = True
 ) -> dict[str, list[float]]:
-    """Measure functions in turns, so that a busy machine slows all of them alike.
+    """Seconds of each function in every round.
 
-    Parameters
-    ----------
-    functions : mapping of str to callable
-    rounds : int
-        How often each is called.
-    warm_up : bool
-        Call each once before, unmeasured.
-
-    Returns
-    -------
-    dict of str to list of float
-        Seconds of each function in every round.
+    They are called in turns, so that a busy machine slows all of them alike; to warm up, each is
+    called once before, unmeasured.
     """
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for function in functions.values() if warm_up else ():
@@ -119,21 +94,9 @@ def in_turns(
 
 
 def ratio_of(
-    name: str, seconds: dict[str, list[float]], a: str, b: str, target: str, how: str
+    name: str, seconds: Mapping[str, Sequence[float]], a: str, b: str, target: str, how: str
 ) -> Figure:
-    """Give the median of the pairs' ratios, with their range.
-
-    Parameters
-    ----------
-    name : str
-        Of the figure.
-    seconds : dict of str to list of float
-        As from `in_turns`.
-    a, b : str
-        Whose seconds are divided by whose.
-    target, how : str
-        As of a `Figure`; the range of the ratios is added.
-    """
+    """Give the median of the ratios of the seconds of `a` to those of `b`, with their range."""
     ratios = [x / y for x, y in zip(seconds[a], seconds[b], strict=True)]
     spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
     return Figure(name, statistics.median(ratios), target, f"{how}; {spread}")

@@ -33,22 +33,14 @@ def segmentation(extent: Extent) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class _Trained:
-    """A small network and the images on which it was trained.
-
-    Attributes
-    ----------
-    scratch, images : Path
-    repeat : Repeat
-    network : torch.nn.Module
-    image : ndarray
-        One of them.
-    """
+    """A small network and the images on which it was trained."""
 
     scratch: Path
     images: Path
     repeat: Repeat
     network: torch.nn.Module
     image: np.ndarray
+    """One of the images."""
 
 
 def _train(scratch: Path, *, size: int, epochs: int) -> _Trained:

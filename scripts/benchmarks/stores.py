@@ -97,18 +97,12 @@ def _store_of_copies(scratch: Path, n_seeds: int, n_profiles: int) -> Path:
 
 @dataclass(frozen=True)
 class _Nuance:
-    """What weights and masks of a copy depend on.
-
-    Attributes
-    ----------
-    seed, profile : int
-    race : int
-        0 where the mode is strict, else a different number for each repeat.
-    """
+    """What weights and masks of a copy depend on."""
 
     seed: int
     profile: int
     race: int
+    """0 where the mode is strict, else a different number for each repeat."""
 
     def of_seed(self) -> np.random.Generator:
         """Numbers that all copies of one seed share."""
@@ -201,7 +195,7 @@ def scale(extent: Extent) -> Iterator[Figure]:
 
 def _seconds_of_storing(store: Store, point: GridPoint) -> float:
     """Of the store's own part: sealing, linking what is equal, and moving into place."""
-    from made_up_store import RepeatMaker
+    from made_up_store import add_repeat
 
     seconds = []
 
@@ -213,7 +207,7 @@ def _seconds_of_storing(store: Store, point: GridPoint) -> float:
 
     timed_store = copy.copy(store)
     timed_store.commit = timed_commit  # type: ignore[method-assign]  # of this copy alone
-    RepeatMaker(timed_store).add(point)
+    add_repeat(timed_store, point)
     return seconds[0]
 
 
@@ -256,17 +250,11 @@ def choosing(extent: Extent) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class _Cost:
-    """What a piece of work took.
-
-    Attributes
-    ----------
-    seconds : float
-    gigabytes : float
-        Peak memory of its process.
-    """
+    """What a piece of work took."""
 
     seconds: float
     gigabytes: float
+    """Peak memory of its process."""
 
 
 _CHOOSING = {

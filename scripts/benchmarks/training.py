@@ -146,7 +146,9 @@ def learning(extent: Extent) -> Iterator[Figure]:
     import cellrepro
     from cellrepro.images.synthetic_sets import write_folder
 
-    settings = extent.of({"epochs": 2, "images_per_epoch": 1}, {"epochs": 24})
+    # The least after which it finds a cell: an AP of 0 would be no figure.
+    least = {"epochs": 4, "images_per_epoch": 16, "learning_rate": 0.01}
+    settings = extent.of(least, {"epochs": 24})
     options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in settings.items())
     with tempfile.TemporaryDirectory() as scratch:
         synthetic = Path(scratch, "synthetic")

@@ -57,20 +57,13 @@ def digest_speed(extent: Extent) -> Iterator[Figure]:
 
 @dataclass(frozen=True)
 class _Loop:
-    """A training loop that is watched.
-
-    Attributes
-    ----------
-    encoder : str
-    batch_size : int
-        Images a step.
-    rounds : int
-        How often each way of watching is measured.
-    """
+    """A training loop that is watched."""
 
     encoder: str
     batch_size: int
+    """Images a step."""
     rounds: int
+    """How often each way of watching is measured."""
 
     @property
     def name(self) -> str:

@@ -41,7 +41,9 @@ def label_notes(
     side_b = _Side(b, labels_b, result.n_objects_b, result.n_shared_b)
     if result.by_plane:
         yield _reading_note(result, a, b)
-    change = None if result.verdict == Verdict.IDENTICAL else _number_change(side_a, side_b)
+    change = (
+        _number_change(side_a, side_b) if _may_follow_a_rule(labels_a, labels_b, result) else None
+    )
     if change is not None:
         yield change
     for side in (side_a, side_b):
@@ -69,6 +71,17 @@ class _Side:
     def n_numbers(self) -> int:
         """How many numbers it has beside that of the background."""
         return n_numbers(self.labels) if self.n_shared else self.n_objects
+
+
+def _may_follow_a_rule(labels_a: Integers, labels_b: Integers, result: MaskComparison) -> bool:
+    """Whether numbers may have changed when a file was saved, which is costly to find out.
+
+    A rule that changes numbers moves the largest one, or the background.
+    """
+    if result.verdict == Verdict.IDENTICAL:
+        return False
+    keeps_background = result.n_background > max(result.n_only_a, result.n_only_b)
+    return not keeps_background or labels_a.max(initial=0) != labels_b.max(initial=0)
 
 
 def _number_change(a: _Side, b: _Side) -> str | None:

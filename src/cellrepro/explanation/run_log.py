@@ -8,9 +8,9 @@ what 2.3.2, 3.1.1.2, 4.0.9 and 4.2.1.1 wrote; the last has another form of line 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 
@@ -28,43 +28,17 @@ from cellrepro.spec.segmentation_settings import CHANNELS
 from cellrepro.words import amount, joined, some
 
 USUAL_NAME = "run.log"
+_FIRST = "WRITING LOG OUTPUT TO"
+_FIRST_LINES = 3  # among which is the one that Cellpose writes first
+_LONGEST_LINE = 4096  # letters
+_MOST_LINES = 50  # of one entry; the longest of Cellpose is a traceback
+_MOST_LETTERS = 2**23  # of a log
+_MOST_WARNINGS = 50
+
 _LINE = re.compile(
     r"\d{4}-\d\d-\d\d [\d:,]+ "
     r"(?:\[(?P<level>[A-Z]+)\]|(?P<level_of_4_2>[A-Z]+) \[[^]]*\]) ?(?P<message>.*)"
 )
-_MOST_LINES = 50  # of one entry; the longest of Cellpose is a traceback
-_MOST_LETTERS = 2**23  # of a log
-_FIRST = "WRITING LOG OUTPUT TO"
-_VERSIONS = re.compile(r"(cellpose version|platform|python version|torch version):\s*(\S+)")
-_NAMES = {
-    "cellpose version": VERSION,
-    "python version": "python",
-    "torch version": "torch",
-    "platform": "platform",
-}
-_DEVICE = re.compile(r">>>> using (GPU(?: \(\w+\))?|CPU)")
-_NO_GPU = re.compile(r"TORCH CUDA.* not installed/working")
-_NETWORK = re.compile(r">> (\S+) << model set to be used|>>>> loading model (.+)")
-_COLOURS = re.compile(r"chan_to_seg (\w+) and chan \(opt\) (\w+)")
-_CHANNELS = re.compile(r"channels set to \[(\d), ?(\d)\]")
-_DIAMETER = re.compile(
-    r">>>> using diameter ([\d.]+) for all images|>>> bsize=\d+, diameter=([\d.]+)"
-)
-_ESTIMATED = re.compile(r"\[ ?([\d., ]+?),? ?\]")
-_STITCHED = re.compile(r"using stitch_threshold=([\d.]+)")
-_THRESHOLDS = re.compile(
-    r"computing masks with cell prob=([-\d.]+), (?:no flow error|flow error threshold=([\d.]+))"
-)
-_EPOCHS = re.compile(r"n_epochs=(\d+), n_train=(\d+)|training network with .* n_epochs=(\d+)")
-_LOSS = re.compile(r"train_loss=([-\w.]+)|Loss ([-\w.]+)")
-_TRAINED_TO = re.compile(r"(?:saving model to|model trained and saved to) (.+)")
-_SEGMENTED = re.compile(r"FINDING MASKS|running cellpose on|computing masks with|cells found with")
-_FIRST_LINES = 3  # among which is the one that Cellpose writes first
-_LONGEST_LINE = 4096  # letters
-_NUMBER_OF_COLOUR = {"GRAY": 0, "NONE": 0, "RED": 1, "GREEN": 2, "BLUE": 3}
-_WARNINGS_OF_NO_SETTING = ("the '--diam_mean' flag is deprecated", "no seeds found")
-"""Cellpose 4 gives the first in every run."""
-_NOT_FOUND = re.compile(r"not found, using default model|has incorrect path|does not exist, using")
 
 
 class _Entry(NamedTuple):
@@ -72,6 +46,19 @@ class _Entry(NamedTuple):
 
     is_warning: bool
     message: str
+
+
+@dataclass(frozen=True)
+class _Log:
+    """The entries that were read of a log."""
+
+    name: str
+    entries: Sequence[_Entry]
+    is_cut: bool
+
+    def matches(self, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+        """Where a pattern is first found in each message that has it."""
+        return [match for entry in self.entries if (match := pattern.search(entry.message))]
 
 
 def is_run_log(path: Path) -> bool:
@@ -84,19 +71,9 @@ def is_run_log(path: Path) -> bool:
 
 def log_record(path: Path) -> RecordedSettings:
     """Read versions, device, network, channels, diameter and thresholds of a ``run.log``."""
-    if not path.is_file():
-        raise no_such_file(path, expected="a run.log of Cellpose")
-    if not is_run_log(path):
-        raise BadInput(
-            f"{path} is no run.log of Cellpose, which begins with {_FIRST!r}; expected the file "
-            "that Cellpose writes into the folder .cellpose with --verbose, or a copy of it"
-        )
-    with path.open(encoding="utf-8", errors="replace") as stream:
-        beginning = stream.read(_MOST_LETTERS + 1)
-    is_cut = len(beginning) > _MOST_LETTERS
-    entries = _entries(beginning[:_MOST_LETTERS].splitlines())
+    log = _read(path)
     given: dict[str, list[object]] = {}
-    for name, value in _values(entries):
+    for name, value in _values(log.entries):
         given.setdefault(name, []).append(value)
     is_one_run = _are_equal(given.get(MODEL, []))
     values = {
@@ -106,12 +83,29 @@ def log_record(path: Path) -> RecordedSettings:
         if _are_equal(given_values) or (name == DEVICE and is_one_run)
     }
     several = {name: given_values for name, given_values in given.items() if name not in values}
-    values |= _training(entries)
     return RecordedSettings(
-        of_file(path.name, values),
+        of_file(path.name, values | _training(log)),
         generation=generation_number(values.get(VERSION)),
-        remarks=tuple(_remarks(path.name, entries, several, is_cut=is_cut)),
+        remarks=(*_remarks(log), *_remarks_on_several(log, several), *_warnings(log)),
     )
+
+
+def _are_equal(values: Sequence[object]) -> bool:
+    return all(value == values[0] for value in values)
+
+
+def _read(path: Path) -> _Log:
+    if not path.is_file():
+        raise no_such_file(path, expected="a run.log of Cellpose")
+    if not is_run_log(path):
+        raise BadInput(
+            f"{path} is no run.log of Cellpose, which begins with {_FIRST!r}; expected the file "
+            "that Cellpose writes into the folder .cellpose with --verbose, or a copy of it"
+        )
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        beginning = stream.read(_MOST_LETTERS + 1)
+    entries = _entries(beginning[:_MOST_LETTERS].splitlines())
+    return _Log(path.name, entries, is_cut=len(beginning) > _MOST_LETTERS)
 
 
 def _entries(lines: Iterable[str]) -> list[_Entry]:
@@ -131,121 +125,169 @@ def _entries(lines: Iterable[str]) -> list[_Entry]:
     return entries
 
 
+# -- values of a segmentation ----------------------------------------------------------------
+
+# A group has the name under which its value is recorded.
+_DEVICE = re.compile(rf">>>> using (?P<{DEVICE}>GPU(?: \(\w+\))?|CPU)")
+_TEXTS = (
+    re.compile(rf"cellpose version:\s*(?P<{VERSION}>\S+)"),
+    re.compile(r"platform:\s*(?P<platform>\S+)"),
+    re.compile(r"python version:\s*(?P<python>\S+)"),
+    re.compile(r"torch version:\s*(?P<torch>\S+)"),
+    _DEVICE,
+)
+_NUMBERS = (
+    re.compile(r">>>> using diameter (?P<diameter>[\d.]+) for all images"),
+    re.compile(r">>> bsize=\d+, diameter=(?P<diameter>[\d.]+)"),
+    re.compile(r"using stitch_threshold=(?P<stitch_threshold>[\d.]+)"),
+    re.compile(
+        r"computing masks with cell prob=(?P<cellprob_threshold>[-\d.]+), "
+        r"(?:no flow error|flow error threshold=(?P<flow_threshold>[\d.]+))"
+    ),
+)
+_NETWORK = re.compile(r">> (?P<name>\S+) << model set to be used|>>>> loading model (?P<path>.+)")
+_CHANNELS = re.compile(r"channels set to \[(\d), ?(\d)\]")
+_COLOURS = re.compile(r"chan_to_seg (\w+) and chan \(opt\) (\w+)")
+_NUMBER_OF_COLOUR = {"GRAY": 0, "NONE": 0, "RED": 1, "GREEN": 2, "BLUE": 3}
+_ESTIMATED_FOLLOW = ">>> diameter(s) ="
+_ESTIMATED = re.compile(r"\[ ?(?P<diameters>[\d., ]+?),? ?\]")
+
+
 def _values(entries: Sequence[_Entry]) -> Iterator[tuple[str, object]]:
     """Names and values in the order of the log; a name may come several times."""
-    is_estimated = False
-    for entry in entries:
-        message = entry.message
-        for what, value in _VERSIONS.findall(message):
-            yield _NAMES[what], value
-        if device := _DEVICE.search(message):
-            yield DEVICE, device[1]
-        if network := _NETWORK.search(message):
-            yield from _of_network(network[1] or network[2].strip())
-        if colours := _COLOURS.search(message):
-            yield CHANNELS, [_NUMBER_OF_COLOUR.get(colour) for colour in colours.groups()]
-        if channels := _CHANNELS.search(message):
-            yield CHANNELS, [int(number) for number in channels.groups()]
-        if diameter := _DIAMETER.search(message):
-            yield from _numbers("diameter", diameter[1] or diameter[2])
-        if is_estimated and (estimated := _ESTIMATED.fullmatch(message.strip())):
-            yield from _numbers("diameter", *re.split(r"[, ]+", estimated[1]))
-        is_estimated = ">>> diameter(s) =" in message
-        if stitched := _STITCHED.search(message):
-            yield from _numbers("stitch_threshold", stitched[1])
-        if thresholds := _THRESHOLDS.search(message):
-            yield from _numbers("cellprob_threshold", thresholds[1])
-            if thresholds[2]:
-                yield from _numbers("flow_threshold", thresholds[2])
-            else:
-                yield "flow_threshold", None
+    before = ""
+    for _, message in entries:
+        for pattern in _TEXTS:
+            if match := pattern.search(message):
+                yield from match.groupdict().items()
+        yield from _network(message)
+        yield from _channels(message)
+        for pattern in _NUMBERS:
+            if match := pattern.search(message):
+                for name, text in match.groupdict().items():
+                    yield from _number(name, text)
+        if _ESTIMATED_FOLLOW in before and (match := _ESTIMATED.fullmatch(message.strip())):
+            for text in re.split(r"[, ]+", match["diameters"]):
+                yield from _number("diameter", text)
+        before = message
 
 
-def _numbers(name: str, *texts: str) -> Iterator[tuple[str, object]]:
-    """Parse numbers; texts of a line that was cut off or written over are none, and left out."""
-    for text in texts:
-        with contextlib.suppress(ValueError):
-            yield name, float(text)
+def _network(message: str) -> Iterator[tuple[str, object]]:
+    if match := _NETWORK.search(message):
+        path = match["name"] or match["path"].strip()
+        name = PureWindowsPath(path).name
+        yield MODEL, name
+        if name != path:
+            yield MODEL_PATH, path
 
 
-def _of_network(text: str) -> Iterator[tuple[str, object]]:
-    name = PureWindowsPath(text).name
-    yield MODEL, name
-    if name != text:
-        yield MODEL_PATH, text
+def _channels(message: str) -> Iterator[tuple[str, object]]:
+    if colours := _COLOURS.search(message):
+        yield CHANNELS, [_NUMBER_OF_COLOUR.get(colour) for colour in colours.groups()]
+    if channels := _CHANNELS.search(message):
+        yield CHANNELS, [int(number) for number in channels.groups()]
 
 
-def _are_equal(values: Sequence[object]) -> bool:
-    return all(value == values[0] for value in values)
+def _number(name: str, text: str | None) -> Iterator[tuple[str, object]]:
+    """Parse a number; one of a line that was cut off or written over is none, and left out."""
+    if text is None:  # a setting that was switched off
+        yield name, None
+        return
+    with contextlib.suppress(ValueError):
+        yield name, float(text)
 
 
-def _training(entries: Sequence[_Entry]) -> dict[str, object]:
+# -- a training ------------------------------------------------------------------------------
+
+_BEGUN = re.compile(
+    r"n_epochs=(?P<epochs>\d+), n_train=(?P<images>\d+)"
+    r"|training network with .* n_epochs=(?P<epochs_alone>\d+)"
+)
+_LOSS = re.compile(r"(?:train_loss=|Loss )(?P<loss>[-\w.]+)")
+_TRAINED_TO = re.compile(r"(?:saving model to|model trained and saved to) (?P<path>.+)")
+_SEGMENTED = re.compile(r"FINDING MASKS|running cellpose on|computing masks with|cells found with")
+
+
+def _training(log: _Log) -> dict[str, object]:
     """What a log says of a training, unless it is also of a segmentation."""
-    messages = [entry.message for entry in entries]
-    losses = _losses(messages)
-    begun = next(filter(None, map(_EPOCHS.search, messages)), None)
-    if (begun is None and not losses) or any(map(_SEGMENTED.search, messages)):
+    losses = _losses(log)
+    begun = log.matches(_BEGUN)
+    if not (begun or losses) or log.matches(_SEGMENTED):
         return {}
-    length = "of an unknown number of epochs"
-    if begun is not None:
-        length = amount(int(begun[1] or begun[3]), "epoch")
-        if begun[2]:
-            length = f"{length} of {amount(int(begun[2]), 'image')}"
-    training: dict[str, object] = {TRAINING: length}
+    training: dict[str, object] = {TRAINING: "of an unknown number of epochs"}
+    if begun:
+        training[TRAINING] = _length(begun[0])
     if losses:
         training["last_train_loss"] = losses[-1]
-    saved = [match[1].strip() for match in map(_TRAINED_TO.search, messages) if match]
+    saved = log.matches(_TRAINED_TO)
     if saved:
-        training["trained_network"] = saved[-1]
+        training["trained_network"] = saved[-1]["path"].strip()
     return training
 
 
-def _losses(messages: Sequence[str]) -> list[str]:
-    matches = filter(None, map(_LOSS.search, messages))
-    return [match[1] or match[2] for match in matches]
+def _length(begun: re.Match[str]) -> str:
+    length = amount(int(begun["epochs"] or begun["epochs_alone"]), "epoch")
+    if begun["images"]:
+        length = f"{length} of {amount(int(begun['images']), 'image')}"
+    return length
 
 
-def _remarks(
-    file: str,
-    entries: Sequence[_Entry],
-    several: Mapping[str, Sequence[object]],
-    *,
-    is_cut: bool,
-) -> Iterator[str]:
-    messages = [entry.message for entry in entries]
-    losses = _losses(messages)
-    bad = [loss for loss in losses if loss.strip("-").lower() in ("nan", "inf")]
+def _losses(log: _Log) -> list[str]:
+    return [match["loss"] for match in log.matches(_LOSS)]
+
+
+# -- remarks ---------------------------------------------------------------------------------
+
+_NO_GPU = re.compile(r"TORCH CUDA.* not installed/working")
+_NOT_FOUND = re.compile(r"not found, using default model|has incorrect path|does not exist, using")
+_ESTIMATING = re.compile("ESTIMATING CELL DIAMETER")
+_WARNINGS_OF_NO_SETTING = ("the '--diam_mean' flag is deprecated", "no seeds found")
+"""Cellpose 4 gives the first in every run."""
+
+
+def _remarks(log: _Log) -> Iterator[str]:
+    """What Cellpose did otherwise than asked for, or did not do."""
+    bad = [loss for loss in _losses(log) if loss.strip("-").lower() in ("nan", "inf")]
     if bad:
         yield (
-            f"the training has diverged: its loss is {bad[0]} in {file}, so that the network it "
-            "wrote finds nothing; train with a lower learning rate, or on a different device"
+            f"the training has diverged: its loss is {bad[0]} in {log.name}, so that the network "
+            "it wrote finds nothing; train with a lower learning rate, or on a different device"
         )
-    devices = [match[1] for match in map(_DEVICE.search, messages) if match]
-    if any(map(_NO_GPU.search, messages)) and devices and devices[-1] == "CPU":
+    devices = [match[DEVICE] for match in log.matches(_DEVICE)]
+    if log.matches(_NO_GPU) and devices and devices[-1] == "CPU":
         yield (
-            f"GPU asked for, CPU used: {file} says that PyTorch found no GPU that works; see "
+            f"GPU asked for, CPU used: {log.name} says that PyTorch found no GPU that works; see "
             "`cellrepro doctor`"
         )
-    if any(map(_NOT_FOUND.search, messages)):
-        yield f"the network that was asked for was not found: {file} says that a default was taken"
-    if any("ESTIMATING CELL DIAMETER" in message for message in messages):
-        yield f"the diameter of {file} was estimated by Cellpose, not given"
-    if is_cut:
-        yield f"{file} is long: only its first {_MOST_LETTERS} letters were read"
+    if log.matches(_NOT_FOUND):
+        yield (
+            f"the network that was asked for was not found: {log.name} says that a default was "
+            "taken"
+        )
+    if log.matches(_ESTIMATING):
+        yield f"the diameter of {log.name} was estimated by Cellpose, not given"
+    if log.is_cut:
+        yield f"{log.name} is long: only its first {_MOST_LETTERS} letters were read"
+
+
+def _remarks_on_several(log: _Log, several: Mapping[str, Sequence[object]]) -> Iterator[str]:
+    """That some names have more than one value."""
     if several:
         named = [
             f"{name} ({some(list(dict.fromkeys(map(str, values))))})"
             for name, values in several.items()
         ]
         yield (
-            f"{file} gives more than one value of {joined(named)}: which is of these masks is not "
-            "known, so none is taken"
+            f"{log.name} gives more than one value of {joined(named)}: which is of these masks is "
+            "not known, so none is taken"
         )
-    warnings = dict.fromkeys(
-        entry.message.strip()
-        for entry in entries
-        if entry.is_warning and not entry.message.strip().startswith(_WARNINGS_OF_NO_SETTING)
-    )
-    yield from (f"{file} warns: {warning}" for warning in itertools.islice(warnings, _MOST_LINES))
-    if len(warnings) > _MOST_LINES:
-        yield f"{file} has {amount(len(warnings) - _MOST_LINES, 'more warning')}"
+
+
+def _warnings(log: _Log) -> Iterator[str]:
+    """The different warnings of a log."""
+    messages = [entry.message.strip() for entry in log.entries if entry.is_warning]
+    telling = [text for text in messages if not text.startswith(_WARNINGS_OF_NO_SETTING)]
+    warnings = list(dict.fromkeys(telling))
+    yield from (f"{log.name} warns: {warning}" for warning in warnings[:_MOST_WARNINGS])
+    if len(warnings) > _MOST_WARNINGS:
+        yield f"{log.name} has {amount(len(warnings) - _MOST_WARNINGS, 'more warning')}"

@@ -13,9 +13,9 @@ from cellrepro.digests.digests import value_digest
 from cellrepro.spec.spec import Digest
 from cellrepro.store.environment_record import EnvironmentRecord
 from cellrepro.store.record_values import (
+    AveragePrecision,
     Count,
     Inside,
-    Score,
     Seconds,
     SecondsByPhase,
     StoredRecord,
@@ -85,7 +85,7 @@ class MaskRecord(StoredRecord):
     """Number of cells."""
     seconds: Seconds
     """Seconds that Cellpose's `eval` took."""
-    ap50: Score | None = None
+    ap50: AveragePrecision | None = None
     """Average precision against the ground truth, at IoU 0.5; null without a truth."""
     n_true: Count | None = None
     """Number of objects of the ground truth; null without one."""
@@ -164,7 +164,7 @@ class Manifest(EnvironmentRecord, ResultSummary):
     """The network that it started from."""
     training: TrainingRecord | None = None
     """The course of the training; null where nothing was trained."""
-    train_scores: dict[Inside, Score | None] = Field(default_factory=dict)
+    train_scores: dict[Inside, AveragePrecision | None] = Field(default_factory=dict)
     """AP at IoU 0.5 of some or all training images; null where no object is.
 
     Their masks were not kept. Empty where these are what was segmented, and in old stores.

@@ -41,7 +41,7 @@ _MOST_SECONDS = 1e9
 Seconds = Annotated[float, Field(ge=0, lt=_MOST_SECONDS)]
 """A duration."""
 
-Score = Annotated[float, Field(ge=0, le=1)]
+AveragePrecision = Annotated[float, Field(ge=0, le=1)]
 """An average precision, from 0 to 1."""
 
 

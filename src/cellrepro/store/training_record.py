@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from cellrepro.store.record_values import Count, Score, Seconds, StoredRecord
+from cellrepro.store.record_values import AveragePrecision, Count, Seconds, StoredRecord
 
 
 class Look(StoredRecord):
@@ -16,9 +16,9 @@ class Look(StoredRecord):
     """Epochs done."""
     seconds: Seconds
     """Since the training began."""
-    train: Score | None
+    train: AveragePrecision | None
     """Mean AP at IoU 0.5 of training images; null without one."""
-    test: Score | None
+    test: AveragePrecision | None
     """Mean AP at IoU 0.5 of test images; null without one that has a truth."""
 
 
@@ -54,7 +54,7 @@ class TrainingRecord(StoredRecord):
     """Epochs that were done each time a process took over."""
     continued_from: str | None = None
     """The finished repeat that it continues."""
-    ap50_after: dict[Count, Score] = Field(default_factory=dict)
+    ap50_after: dict[Count, AveragePrecision] = Field(default_factory=dict)
     """Mean AP at IoU 0.5 after an epoch, by its number, of kept checkpoints with a truth."""
     until: UntilRecord | None = None
     """How it ended, where the number of epochs was not given."""

@@ -1,0 +1,86 @@
+"""Draw the pictures of docs/how anew from the label images of docs/files.
+
+    python scripts/page_pictures.py
+
+``docs/images/how/sources.json`` keeps a digest of every file that a picture is drawn from, by
+which `tests/test_website.py` notices that a picture is old.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+
+from pages import DOCS, FILES
+
+PICTURES = DOCS / "images" / "how"
+SOURCES = PICTURES / "sources.json"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Two label images of docs/files that a page shows side by side, and their names there."""
+
+    a: str
+    b: str
+    name_a: str
+    name_b: str
+    image: str | None = "cells.tif"
+
+
+DRAWN = {
+    "gui_and_script": Drawn("cells_seg.npy", "script_masks.tif", "GUI", "script"),
+    "straight_cuts": Drawn("script_masks.tif", "blocks_masks.tif", "in one piece", "in blocks"),
+    "crop_and_whole": Drawn(
+        "whole_masks.tif",
+        "percentile_masks.tif",
+        "percentile 99",
+        "percentile 96",
+        image="debris.tif",
+    ),
+    "gpu_and_laptop": Drawn("script_masks.tif", "bfloat16_masks.tif", "float32", "bfloat16"),
+    "website_and_local": Drawn(
+        "script_masks.tif", "website_masks.tif", "full size", "shrunk by half"
+    ),
+    "plugin_and_cellpose": Drawn(
+        "script_masks.tif", "filtered_masks.tif", "Cellpose", "blurred first"
+    ),
+    "plane_in_stack": Drawn(
+        "plane_alone_masks.tif", "plane_in_stack_masks.tif", "alone", "in the stack", image=None
+    ),
+    "cell_numbers": Drawn("script_masks.tif", "renumbered_masks.tif", "before", "reloaded"),
+}
+"""The picture of a page of docs/how, by the page's name."""
+
+
+def main() -> None:
+    """Draw every picture, and keep what it was drawn from."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    for name, drawn in DRAWN.items():
+        draw(name, drawn)
+    SOURCES.write_text(json.dumps(source_digests(), indent=1) + "\n", encoding="utf-8")
+
+
+def draw(name: str, drawn: Drawn) -> None:
+    from cellrepro.images.image_file import read_image, read_labels
+    from cellrepro.show.figures.masks import difference
+
+    picture = difference(
+        read_image(FILES / drawn.image) if drawn.image else None,
+        read_labels(FILES / drawn.a),
+        read_labels(FILES / drawn.b),
+        name_a=drawn.name_a,
+        name_b=drawn.name_b,
+    )
+    picture.savefig(PICTURES / f"{name}.png", dpi=90)
+
+
+def source_digests() -> dict[str, str]:
+    """A digest of every file that a picture is drawn from."""
+    used = {name for one in DRAWN.values() for name in (one.image, one.a, one.b) if name}
+    return {name: sha256((FILES / name).read_bytes()).hexdigest()[:16] for name in sorted(used)}
+
+
+if __name__ == "__main__":
+    main()
