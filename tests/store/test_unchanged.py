@@ -77,10 +77,11 @@ def test_damage_is_listed(damaged, invoke):
     assert f"{path} is damaged" in invoke("list", "--store", root).out
 
 
-def test_a_list_reads_little_and_says_what_it_left_unread(damaged, invoke, monkeypatch):
+@pytest.mark.parametrize("most", ["MOST_BYTES", "MOST_FILES"])
+def test_a_list_reads_little_and_says_what_it_left_unread(damaged, invoke, monkeypatch, most):
     """It has to come at once over terabytes, too; each content counts once."""
     root, _ = damaged
-    monkeypatch.setattr("cellrepro.show.run_list.MOST_READ", 0)
+    monkeypatch.setattr(f"cellrepro.show.run_list.{most}", 0)
     monkeypatch.setattr("cellrepro.store.unchanged._known", {})
     answer = invoke("list", "--store", root, "--json")
     assert (answer.code, answer.json["unread"]) == (0, 4)

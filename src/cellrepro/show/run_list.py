@@ -21,8 +21,10 @@ from cellrepro.terminal import FileName
 from cellrepro.terminal_values import Conditions
 from cellrepro.words import amount
 
-MOST_READ = 10**9
-"""Bytes that are read in search of damage: about a second."""
+MOST_BYTES = 10**9
+"""Of weights and masks that are read in search of damage, which takes about a second."""
+MOST_FILES = 2000
+"""Files that are opened for it."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def list_runs(*, where: Conditions | None = None, store: FileName = defaults.STO
 
 def stored_runs(store: Store, wanted: Mapping[str, object] | None = None) -> StoredRuns:
     """List what a store holds, or what of it has certain values."""
-    reading = ReadingBudget(MOST_READ)
+    reading = ReadingBudget(MOST_BYTES, MOST_FILES)
     runs: list[StoredRun] = []
     for run in store.runs():
         runs += _by_machine(run, wanted or {}, reading)

@@ -36,17 +36,19 @@ _known: dict[_State, str] = {}
 
 @dataclass
 class ReadingBudget:
-    """A budget of bytes to read in search of damage, for an answer that has to come at once."""
+    """A budget of what to read in search of damage, for an answer that has to come at once."""
 
     n_bytes_left: int
+    n_files_left: int
     n_files_unread: int = 0
 
     def allows(self, n_bytes: int) -> bool:
         """Whether the budget allows a file; counts it either way."""
-        if n_bytes > self.n_bytes_left:
+        if n_bytes > self.n_bytes_left or not self.n_files_left:
             self.n_files_unread += 1
             return False
         self.n_bytes_left -= n_bytes
+        self.n_files_left -= 1
         return True
 
 
