@@ -116,7 +116,7 @@ def limits_given() -> Limits:
 
 def answer_with(make: Callable[[], Arrays]) -> None:
     """Set this process's limits, and write a function's arrays, or end with its reason."""
-    folder = Path(sys.argv[-4])
+    scratch = Path(sys.argv[-4])
     limits = limits_given()
     hold_memory(limits.memory)
     with contextlib.suppress(ImportError, ValueError, OSError):
@@ -127,7 +127,7 @@ def answer_with(make: Callable[[], Arrays]) -> None:
     code = _FAILED
     try:
         for name, array in make().items():
-            np.save(folder / f"{name}.npy", array)
+            np.save(scratch / f"{name}.npy", array)
         return
     except MemoryError:
         reason = f"it asks for more memory than the {limits.memory // 2**20} MiB of its size"
