@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +18,7 @@ from cellrepro.comparison.weight_reading import open_weights
 from cellrepro.comparison.weight_tensors import (
     Bits,
     Network,
+    Tensor,
     Values,
     differences,
     layer_of,
@@ -26,7 +30,8 @@ from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.words import amount
 
-_BLOCK = 2**21  # parameters of all files in memory at a time; read in pieces, larger ones cost less
+_BLOCK = 2**21  # parameters of all files in a piece; larger ones cost less
+_MOST_THREADS = 4  # a piece in memory for each
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,8 +122,7 @@ def similarity(paths: Sequence[str | Path]) -> Similarity:
             layer = layers.index(layer_of(name))
             tensors = [files[i][name] for i in members]
             dtypes = [tensor.dtype for tensor in tensors]
-            for bits in pieces(tensors, max(1, _BLOCK // len(members))):
-                piece = _compared(bits, dtypes)
+            for piece in _compared_pieces(tensors, dtypes):
                 sums.squared_lengths[layer, members] += piece.squared_lengths
                 sums.squared_distances[layer][table] += piece.squared_distances
                 largest = np.maximum(sums.largest[layer][table], piece.largest)
@@ -173,6 +177,19 @@ class _PieceOfAll(NamedTuple):
     """Largest difference of one parameter."""
     equal: NDArray[np.bool_]
     """Whether all bits are equal."""
+
+
+def _compared_pieces(tensors: Sequence[Tensor], dtypes: Sequence[str]) -> Iterator[_PieceOfAll]:
+    """Compare a tensor piece by piece, in order, while the next ones are read and compared."""
+    n_threads = min(_MOST_THREADS, os.cpu_count() or 1)
+    with ThreadPoolExecutor(n_threads) as threads:
+        waiting: deque[Future[_PieceOfAll]] = deque()
+        for bits in pieces(tensors, max(1, _BLOCK // len(tensors))):
+            waiting.append(threads.submit(_compared, bits, dtypes))
+            if len(waiting) > n_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _compared(bits: Sequence[Bits], dtypes: Sequence[str]) -> _PieceOfAll:
