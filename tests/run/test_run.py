@@ -335,7 +335,7 @@ def test_a_child_takes_and_answers_what_it_is_given(module_for_children):
     )
     events = []
     double = partial(away.double, given={Path("a"): 2})
-    answer = calling.in_child(double, None, label="it", on_event=events.append)
+    answer = calling.in_child(double, None, label="it", steps=1, quiet=True, on_event=events.append)
     assert answer == {Path("a"): (2, 2)}
     assert events == [Event("phase", "one")]
     with pytest.raises(RunError, match="it failed: exit code 0 and no answer"):
