@@ -100,6 +100,17 @@ def test_refuses_before_anything_is_started(small_data, tmp_path, no_child, aske
     assert list(tmp_path.iterdir()) == []
 
 
+def test_of_an_unfinished_training_whose_spec_is_damaged_that_is_said(
+    small_data, tmp_path, no_child
+):
+    folder = tmp_path / "outputs" / "unfinished" / "key" / "machine" / "0"
+    folder.mkdir(parents=True)
+    (folder / "spec.json").write_text("{")
+    expected = "only key/machine/0: its spec cannot be read; train without resume"
+    with pytest.raises(BadInput, match=expected):
+        cellrepro.train(small_data, store=tmp_path / "outputs", resume=True, quiet=True)
+
+
 # -- carried out ---------------------------------------------------------------------------
 
 
