@@ -4,6 +4,7 @@ import io
 import json
 import sys
 import time
+from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -12,7 +13,7 @@ import pytest
 
 from cellrepro import progress_count
 from cellrepro.progress import LINES_VARIABLE, progress
-from cellrepro.progress_log import FILE_VARIABLE
+from cellrepro.progress_log import FILE_VARIABLE, Lines, followed
 
 
 @pytest.fixture
@@ -77,6 +78,31 @@ def test_the_file_for_another_process_keeps_up_and_its_last_state_stays(monkeypa
         bar.advance("three")
     last = json.loads(path.read_text(encoding="utf-8"))
     assert last == {"done": 3, "total": 4, "text": "three"}
+
+
+def test_a_thread_that_waited_to_write_the_file_writes_how_far_the_work_is_by_then(
+    monkeypatch, tmp_path
+):
+    path = tmp_path / "progress.json"
+    monkeypatch.setenv(FILE_VARIABLE, str(path))
+    lines = Lines(4, "train", stream=io.StringIO())
+
+    @contextmanager
+    def long_waited_for():
+        lines.done = 3
+        yield
+
+    lines._one_writer = long_waited_for()
+    lines.show()
+    assert json.loads(path.read_text(encoding="utf-8"))["done"] == 3
+
+
+def test_what_changed_in_the_last_moment_is_still_told(tmp_path):
+    path = tmp_path / "progress.json"
+    told = []
+    with followed(path, told.append):
+        path.write_text("3 of 3", encoding="utf-8")
+    assert told == ["3 of 3"]
 
 
 def test_a_terminal_gets_a_bar(monkeypatch):

@@ -265,15 +265,16 @@ _CHOOSING = {
 
 
 _CHOOSING_SCRIPT = """
-import resource, sys, time
+import sys, time
 import pandas, torch  # which takes its time and memory, however many repeats there are
 from cellrepro.show.telling_pair import telling_pair_of
 from cellrepro.show.explorer.stored_runs import explore_runs, stored_repeats
+from cellrepro.store.peak_memory import peak_memory_of_process
 from cellrepro.store.store import Store
 store = Store(sys.argv[1])
 started = time.perf_counter()
 {work}
-print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+print(time.perf_counter() - started, peak_memory_of_process() / 1e9)
 """
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from cellrepro.errors import NotPossibleHere
-from cellrepro.libraries import has_library
+from cellrepro.libraries import has_library, version_of
 from cellrepro.words import joined
 
 Extra = Literal["lab", "notebook", "formats", "exchange", "cluster", "mlflow", "bioimageio"]
@@ -99,11 +99,9 @@ def _remedy(modules: Sequence[str]) -> str:
 
 def _what_it_replaces() -> str:
     """Say what pip would replace, where Cellpose is older than the lab can use."""
-    if not has_library("cellpose"):
+    version = version_of("cellpose")
+    if version is None:
         return ""
-    from importlib import metadata
-
-    version = metadata.version("cellpose")
     if tuple(map(int, re.findall(r"\d+", version)[:2])) >= _OLDEST_CELLPOSE:
         return ""
     return f", and replaces Cellpose {version} there, with the NumPy and PyTorch that it uses"

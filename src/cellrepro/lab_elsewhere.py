@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cellrepro.commands import BY_NAME
 from cellrepro.extras import EXTRA_OF, IN_THE_LAB, NeedsExtra, absent, missing_module, needs
+from cellrepro.libraries import version_of
 from cellrepro.stated import SPELT
 from cellrepro.version import __version__
 
@@ -48,11 +49,10 @@ def _in_lab(refusal: NeedsExtra, command: str) -> int:
     if any(EXTRA_OF[module] not in IN_THE_LAB for module in refusal.modules):
         raise refusal  # the lab would say the same
     if _is_about_this_cellpose(command) and not absent(["torch", "cellpose"]):
-        from importlib import metadata
-
-        version = metadata.version("cellpose")
+        version = version_of("cellpose")
+        cellpose = "the Cellpose" if version is None else f"Cellpose {version}"
         raise NeedsExtra(
-            f"{refusal}. Then Cellpose {version} of this environment is used; the lab in "
+            f"{refusal}. Then {cellpose} of this environment is used; the lab in "
             f"{lab.folder} has a Cellpose of its own: {lab.command} {' '.join(SPELT.get()[:1])} …"
         )
     sys.stderr.write(f"note: carried out by the lab in {lab.folder}\n")

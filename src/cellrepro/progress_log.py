@@ -77,9 +77,10 @@ class Lines(Progress):
     def _write(self) -> None:
         """Write the file that `FILE_VARIABLE` names, where something is new."""
         path = os.environ.get(FILE_VARIABLE)
-        text = json.dumps({"done": self.done, "total": self.total, "text": self.text})
         # A full disk is for others to report.
         with self._one_writer, suppress(OSError):
+            # Within the lock: a thread that waited for it writes how far the work is by now.
+            text = json.dumps({"done": self.done, "total": self.total, "text": self.text})
             if path is None or text == self._written:
                 return
             self._written = text
@@ -93,13 +94,15 @@ class Lines(Progress):
 def followed(path: Path, tell: Callable[[str], None]) -> Iterator[None]:
     """Follow the file that `FILE_VARIABLE` names to another process, for one block.
 
-    Its text is told whenever it has changed.
+    Its text is told whenever it has changed, also in the last moment of the block.
     """
     is_over = threading.Event()
 
     def follow() -> None:
         told = ""
-        while not is_over.wait(REFRESH_SECONDS):
+        is_last = False
+        while not is_last:
+            is_last = is_over.wait(REFRESH_SECONDS)
             with suppress(OSError):  # not there yet
                 text = path.read_text(encoding="utf-8")
                 if text != told:

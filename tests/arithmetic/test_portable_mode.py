@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,18 @@ def test_writing_in_place_and_into_what_is_given():
     assert x.tolist() == [2, 2, 2]
     assert out.tolist() == [[1, 0], [0, 1]]
     assert y.tolist() == [1.5, 1.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    "sorting",
+    [torch.sort, partial(torch.topk, k=2), partial(torch.kthvalue, k=2)],
+    ids=["sort", "topk", "kthvalue"],
+)
+def test_writing_into_two_tensors_is_refused(sorting):
+    out = (torch.empty(0), torch.empty(0, dtype=torch.int64))
+    expected = r"writes into out=\(values, indices\); take what it returns"
+    with pytest.raises(NotPortable, match=expected), PortableArithmetic():
+        sorting(torch.arange(4.0), out=out)
 
 
 def test_a_factor_and_a_sum_are_two_roundings():

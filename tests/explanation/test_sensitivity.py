@@ -131,6 +131,7 @@ def test_what_became_of_the_cells_is_counted_twice_alike():
     [
         ("diametr=[20]", "diametr: no such setting; do you mean diameter?"),
         ("diameter=20", "vary.diameter is 20; expected a list of values"),
+        ("flow_threshold=[0.4]", "vary holds flow_threshold=[0.4], which varies no setting"),
         ("augment=[maybe]", "augment is 'maybe'"),
         ("rescale=[2]", "overwrites it by 30 / diameter"),
     ],

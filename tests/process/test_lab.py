@@ -8,6 +8,7 @@ import zipfile
 from importlib import metadata
 from pathlib import Path, PureWindowsPath
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import set_up
@@ -15,9 +16,11 @@ import set_up
 import cellrepro
 from cellrepro import extras
 from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.lab_elsewhere import handed_to
+from cellrepro.lab_elsewhere import carried_out, handed_to
+from cellrepro.model.cellpose_generation import known_version
 from cellrepro.process import lab as labs
 from cellrepro.process.lab import LAB_VARIABLE, Lab, known_lab, make_lab
+from cellrepro.process.lab_setup import LabMade
 from cellrepro.process.locked_environment import LockedEnvironment
 from cellrepro.process.own_wheel import write_own_wheel
 from test_setup_files import repack
@@ -192,6 +195,23 @@ def test_pip_is_not_advised_in_silence_where_it_would_replace_cellpose(
     said = str(extras.needs(["pyarrow"], what="this"))
     assert said.index("cellrepro setup FOLDER") < said.index("pip install")
     assert (f"replaces Cellpose {version}" in said) is is_replaced
+
+
+def test_a_cellpose_that_is_only_on_the_path_has_no_version(speaking_lab, own_config, monkeypatch):
+    """As a clone beside a script: it can be imported, and no distribution says which it is."""
+
+    def lacks_pyarrow():
+        raise extras.needs(["pyarrow"], what="this")
+
+    monkeypatch.setattr(metadata, "version", Mock(side_effect=metadata.PackageNotFoundError))
+    monkeypatch.setenv(LAB_VARIABLE, str(speaking_lab.folder))
+    expected = "needs pyarrow.* Then the Cellpose of this environment is used"
+    with pytest.raises(extras.NeedsExtra, match=expected):
+        carried_out("segment", {}, work=lacks_pyarrow)
+    made = LabMade(speaking_lab.python, speaking_lab.command, "0", speaking_lab)
+    assert "keep to the Cellpose of this environment" in "\n".join(made.lines())
+    with pytest.raises(NotPossibleHere, match=r"pip install -e FOLDER"):
+        known_version()
 
 
 def test_where_no_process_takes_the_place_of_another(speaking_lab, tmp_path, monkeypatch):

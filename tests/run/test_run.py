@@ -16,24 +16,28 @@ import pytest
 import torch
 
 import cellrepro
+from cellrepro.arithmetic.portable_mode import NotPortable
 from cellrepro.determinism import numeric_variables, profiles
 from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.determinism.profiles import load
 from cellrepro.digests.tensor_digests import tensors_digest
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.extras import needs
 from cellrepro.images.folder import read_folder
 from cellrepro.model.network import seeded_network
 from cellrepro.process import calling
 from cellrepro.process.child import Event
 from cellrepro.process.machine_here import machine_here
-from cellrepro.process.process_ends import RunError, ended_with
+from cellrepro.process.process_ends import RunError, ended_with, reworded
 from cellrepro.process.setup import Setup
 from cellrepro.run import repeats, segment
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.planning import plan_segmentation, plan_training
+from cellrepro.store.checkpoints import BrokenCheckpoint
 from cellrepro.store.ledger import LEDGER, STAGES, LedgerRow
 from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Store
+from cellrepro.trace.observer import Site
 from conftest import SMALL, options, run_command
 
 # -- planned -------------------------------------------------------------------------------
@@ -94,6 +98,17 @@ def test_refuses_before_anything_is_started(small_data, tmp_path, no_child, aske
     with pytest.raises(BadInput, match=message):
         cellrepro.train(small_data, store=tmp_path / "outputs", **asked)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_an_unfinished_training_whose_spec_is_damaged_that_is_said(
+    small_data, tmp_path, no_child
+):
+    folder = tmp_path / "outputs" / "unfinished" / "key" / "machine" / "0"
+    folder.mkdir(parents=True)
+    (folder / "spec.json").write_text("{")
+    expected = "only key/machine/0: its spec cannot be read; train without resume"
+    with pytest.raises(BadInput, match=expected):
+        cellrepro.train(small_data, store=tmp_path / "outputs", resume=True, quiet=True)
 
 
 # -- carried out ---------------------------------------------------------------------------
@@ -279,6 +294,25 @@ def test_how_an_end_is_told(code, why, expected, exit_code):
     assert (str(again), again.status, again.exit_code) == (str(told), told.status, exit_code)
 
 
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (NotPortable(Site("aten.sort", None, "a.py:1", "forward"), "has no portable form"), 3),
+        (BrokenCheckpoint("epoch-1 is no whole checkpoint"), 2),
+        (needs(["zarr"], what="this"), 3),
+        (RunError("killed", "", label="rank 1"), 3),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_error_told_in_other_words_keeps_what_it_says_and_its_exit_code(error, exit_code):
+    told = reworded(error, f"rank 1 ended the training: {error}")
+    for copy in (told, pickle.loads(pickle.dumps(told))):
+        assert str(copy) == f"rank 1 ended the training: {error}"
+        assert copy.exit_code == exit_code
+        assert getattr(copy, "modules", None) == getattr(error, "modules", None)
+        assert getattr(copy, "status", None) == getattr(error, "status", None)
+
+
 @pytest.fixture
 def module_for_children(tmp_path, monkeypatch):
     """Write a module that this process and its children can import."""
@@ -312,7 +346,7 @@ def test_a_child_takes_and_answers_what_it_is_given(module_for_children):
     )
     events = []
     double = partial(away.double, given={Path("a"): 2})
-    answer = calling.in_child(double, None, label="it", on_event=events.append)
+    answer = calling.in_child(double, None, label="it", steps=1, quiet=True, on_event=events.append)
     assert answer == {Path("a"): (2, 2)}
     assert events == [Event("phase", "one")]
     with pytest.raises(RunError, match="it failed: exit code 0 and no answer"):

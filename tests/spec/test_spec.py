@@ -237,6 +237,7 @@ def test_refuses_what_a_plan_cannot_have(small_data, name, value):
         ({"diameter": 0}, "settings.diameter is 0: .*greater than 0"),
         ({"tile_overlap": 0.6}, "settings.tile_overlap is 0.6"),
         ({"normalize.percentile": [99, 1]}, "low < high <= 100"),
+        ({"normalize.lowhigh": []}, r"lowhigh is \[\]; expected a low and a higher value"),
         ({"normalize.lowhigh": [9, 1]}, "expected a low and a higher value"),
         ({"normalize.lowhigh": [1, 9], "normalize.sharpen": 2}, "ignores sharpen where lowhigh"),
         ({"normalize": False, "normalize.percentile": [1, 9]}, "ignores percentile where norm"),

@@ -499,6 +499,20 @@ def test_a_failure_that_was_cut_off_is_still_one(store, made_up, tmp_path):
     assert "cannot be read" in cut.reason
 
 
+def test_a_damaged_unfinished_spec_hides_no_other_one(store, made_up):
+    for seed in (1, 2):
+        with (
+            contextlib.suppress(ZeroDivisionError),
+            store.unfinished(made_up.spec(seed=seed), "here", 0) as folder,
+        ):
+            (folder / "epoch-00001").mkdir()
+            1 / 0  # noqa: B018
+    damaged, whole = (f"{made_up.spec(seed=seed).key}/here/0" for seed in (1, 2))
+    (store.root / "unfinished" / damaged / "spec.json").write_bytes(b"{")
+    specs = store.unfinished_specs()
+    assert specs == {damaged: None, whole: made_up.spec(seed=2).model_dump(mode="json")}
+
+
 def test_rules_for_new_requests_are_not_asked_of_stored_runs(store, keep, made_up):
     """SGD does nothing and is refused; a run that was stored with it can still be read."""
     repeat = keep(store, made_up.spec())

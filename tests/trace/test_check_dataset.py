@@ -64,11 +64,18 @@ def by_item(image, index):
     return image + item_generator(5, epoch=0, index=index).random()
 
 
+def holding_each_other():
+    images = Images()
+    images.part = Subset(images, range(12))
+    return images
+
+
 OWN = np.random.default_rng(0)
 CLEAN = {
     "plain": Images(),
     "drawn by item": Images(by_item),
     "of a part": Subset(Images(), [3, 1, 2]),
+    "holding each other": holding_each_other(),
     "tensors": TensorDataset(torch.rand(5, 3).bfloat16(), torch.arange(5)),
     "as a TIFF has them": [{"image": np.arange(6, dtype=">u2").reshape(2, 3)}] * 3,
     "complex and sparse": [(torch.ones(2) + 1j, torch.eye(3).to_sparse())] * 3,

@@ -122,6 +122,18 @@ def refuse_numbers(call: Call) -> None:
         )
 
 
+def refuse_several_targets(call: Call) -> None:
+    """Refuse several tensors to write into, as ``torch.sort`` takes them: forms return theirs."""
+    if not call.kwargs:
+        return
+    targets = [argument.name for argument in call.func._schema.arguments if argument.is_out]
+    if len(targets) > 1:
+        raise NoPortableForm(
+            f"has no portable form that writes into out=({', '.join(targets)}); take what it "
+            "returns without out="
+        )
+
+
 def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:
     """The arguments of an operation, and the items of those that are lists, which hold no lists."""
     for argument in arguments:

@@ -17,6 +17,7 @@ from cellrepro.arithmetic.operation_forms import (
     form_of,
     name_of,
     refuse_numbers,
+    refuse_several_targets,
     writes_in_place,
 )
 from cellrepro.arithmetic.proof import prove
@@ -143,6 +144,7 @@ class PortableArithmetic(Observer):
         """The result of the portable form, where the operation itself would have put it."""
         kernel = FORMS[name_of(call.func)]
         refuse_numbers(call)
+        refuse_several_targets(call)
         arguments = dict(call.kwargs)
         if str(call.func) == "aten.bernoulli_.float" and len(call.args) == 1:
             arguments["chance"] = arguments.pop("p", _USUAL_CHANCE)

@@ -1,6 +1,6 @@
 """Functions of single Python numbers, correctly rounded, from whole numbers alone.
 
-``math.exp``, ``math.sin`` and ``**`` come from the system's library, which differs between systems
+``math.sin``, ``math.cos`` and ``**`` come from the system's library, which differs between systems
 and between processors of one system. Here they are computed with whole numbers of some 256 bits,
 which Python adds and multiplies exactly, and are rounded once, by a division of whole numbers. For
 many numbers at a time see `cellrepro.arithmetic.kernels.elementary`.
@@ -14,34 +14,10 @@ import math
 _BITS = 256
 """Of a fraction. To round functions of float64 numbers correctly takes about 120 (V. Lefevre,
 J.-M. Muller, Proc. 15th IEEE Symposium on Computer Arithmetic, 111-118 (2001))."""
-_ONE = 1 << _BITS
 _FEWEST_BITS = -1100
 """A number below 2 to this power is 0 in float64."""
 _MOST_BITS = 1100
 """A number above 2 to this power is infinite."""
-_LARGEST_EXPONENT = 710.0
-"""From here on the exponential function is infinite in float64."""
-_SMALLEST_EXPONENT = -746.0
-"""Up to here it is 0."""
-
-
-def exp(number: float) -> float:
-    """The exponential function, correctly rounded.
-
-    >>> exp(0.0), exp(1.0), exp(-1000.0)
-    (1.0, 2.718281828459045, 0.0)
-    """
-    if math.isnan(number):
-        return number
-    if number > _LARGEST_EXPONENT:
-        return math.inf
-    if number < _SMALLEST_EXPONENT:
-        return 0.0
-    fixed = _fixed(number, _BITS)
-    log_of_two = _log_of_two()
-    n_doublings = (2 * fixed + log_of_two) // (2 * log_of_two)
-    power = _series_of_exp(fixed - n_doublings * log_of_two)
-    return _rounded(power, n_doublings - _BITS)
 
 
 def sin(angle: float) -> float:
@@ -64,18 +40,6 @@ def cos(angle: float) -> float:
     """
     _, cosine = _sine_and_cosine(angle)
     return _rounded(cosine, -_bits_for(angle))
-
-
-def tan(angle: float) -> float:
-    """The tangent, correctly rounded.
-
-    >>> tan(0.0), tan(1.0)
-    (0.0, 1.5574077246549023)
-    """
-    if angle == 0:
-        return angle
-    sine, cosine = _sine_and_cosine(angle)
-    return sine / cosine
 
 
 def power(base: float, exponent: int) -> float:
@@ -135,18 +99,6 @@ def _shortened(whole: int, scale: int) -> tuple[int, int]:
     return whole >> excess, scale + excess
 
 
-def _series_of_exp(fixed: int) -> int:
-    """Taylor's series of the exponential function, of a number between -0.35 and 0.35."""
-    total = _ONE
-    term = _ONE
-    n_terms = 0
-    while term not in (0, -1):  # a negative number shifted to the right ends at -1
-        n_terms += 1
-        term = ((term * fixed) >> _BITS) // n_terms
-        total += term
-    return total
-
-
 def _bits_for(angle: float) -> int:
     """How many bits a fraction needs: a large angle loses some, a small one has zeros in front."""
     return _BITS + abs(math.frexp(angle)[1])
@@ -181,20 +133,6 @@ def _alternating_series(first: int, fixed: int, n_first: int, n_bits: int) -> in
         sign = -sign
         total += sign * term
     return total
-
-
-@functools.cache
-def _log_of_two() -> int:
-    """ln 2 in units of ``2**-_BITS``: 2 artanh(1/3)."""
-    n_guard = 16
-    term = (2 << (_BITS + n_guard)) // 3
-    total = 0
-    n_odd = 1
-    while term:
-        total += term // n_odd
-        term //= 9
-        n_odd += 2
-    return total >> n_guard
 
 
 @functools.lru_cache(maxsize=16)

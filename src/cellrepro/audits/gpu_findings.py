@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 
 from cellrepro.audits.findings import Finding
 from cellrepro.determinism.automatic_profile import UsableDevices
+from cellrepro.libraries import version_of
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.store import hardware
@@ -92,7 +92,8 @@ def judged(
         return
     if is_mac and not gpus:
         yield _of_apple(build)
-    version = metadata.version("cellpose")
+    version = version_of("cellpose")
+    cellpose = "Cellpose" if version is None else f"Cellpose {version}"
     for gpu in gpus:
         memory = gpu["memory"]
         size = "" if memory is None else f"{float(str(memory)) / 1e9:.0f} GB, "
@@ -100,14 +101,14 @@ def judged(
         if build.usable.cuda:
             yield Finding(
                 level="info",
-                what=f"{name}: PyTorch {build.version} can use it, and Cellpose {version} would, "
+                what=f"{name}: PyTorch {build.version} can use it, and {cellpose} would, "
                 "if asked to",
                 remedy=f"{_HOW_TO_ASK}; here: --profile auto",
             )
         else:
             yield Finding(
                 level="warning",
-                what=f"{name} is here and cannot be used: {_why_not(build)}; Cellpose {version} "
+                what=f"{name} is here and cannot be used: {_why_not(build)}; {cellpose} "
                 "then computes on the processor, also with gpu=True",
                 remedy=_WHICH_BUILD,
             )

@@ -151,7 +151,8 @@ def growth(
         Another one of the same network over the same images; ``KEY KEY`` means the first two
         repeats of a run.
     n_masks : int
-        At how many epochs, spread over the training, masks are made of both; 0 for none.
+        At how many epochs, spread over the training, masks are made of both; 0 for none, 1 for
+        the last epoch.
     store : str or Path
         Folder of finished runs.
     quiet : bool
@@ -213,7 +214,13 @@ def _checkpoints_by_epoch(repeat: Repeat) -> dict[int, Checkpoint]:
 
 
 def _spread_over(epochs: Sequence[int], n: int) -> list[int]:
-    """Choose ``n`` epochs evenly, the first and the last among them."""
+    """Choose ``n`` epochs evenly, the first and the last among them; of one, the last.
+
+    >>> _spread_over([2, 4, 6, 8, 10], 3), _spread_over([2, 4, 6, 8, 10], 1)
+    ([2, 6, 10], [10])
+    """
+    if n == 1:
+        return [epochs[-1]]
     positions = np.linspace(0, len(epochs) - 1, min(n, len(epochs)))
     return [epochs[round(position)] for position in positions]
 

@@ -28,7 +28,7 @@ from cellrepro.extras import needs
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.synthetic_sets import labelled_nuclei
 from cellrepro.libraries import has_library
-from cellrepro.model.cellpose_generation import generation_of, installed_version
+from cellrepro.model.cellpose_generation import generation_of, installed_version, known_version
 from cellrepro.model.known_weights import recognise
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.calling import in_child
@@ -260,7 +260,7 @@ def _bundle(exported: ExportedModel, repeat: Repeat, store: Store, signer: Signe
 
 def _statement(exported: ExportedModel, passport: Passport) -> Statement:
     check = exported.check
-    libraries = {"cellpose": metadata.version("cellpose"), "torch": metadata.version("torch")}
+    libraries = {"cellpose": known_version(), "torch": metadata.version("torch")}
     return model_statement(
         ResourceDescriptor(
             name=exported.file.name,

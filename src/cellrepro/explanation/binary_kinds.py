@@ -42,6 +42,14 @@ _SIGNATURES: Sequence[tuple[int, bytes, str, str]] = (
     (8, b"WEBP", "a WebP picture", AS_TIFF),
     (8, b"AVI ", "a video (AVI)", "save its frames as TIFF"),
     (8, b"WAVE", "a sound (WAV)", NOT_USED),
+    # The brand behind `ftyp` tells pictures (HEIF: ISO/IEC 23008-12) from sounds and videos.
+    *(
+        (4, b"ftyp" + brand, "a HEIC or HEIF picture, whose numbers are not exact", AS_TIFF)
+        for brand in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+    ),
+    (4, b"ftypavif", "an AVIF picture, whose numbers are not exact", AS_TIFF),
+    (4, b"ftypavis", "an AVIF picture, whose numbers are not exact", AS_TIFF),
+    (4, b"ftypM4A ", "a sound (M4A)", NOT_USED),
     (4, b"ftyp", "a video (MP4)", "save its frames as TIFF"),
     (0, b"\x1a\x45\xdf\xa3", "a video (Matroska, WebM)", "save its frames as TIFF"),
     (0, b"ZISRAWFILE", "an image of Zeiss (CZI)", CONVERT),

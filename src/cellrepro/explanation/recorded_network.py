@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +14,7 @@ from cellrepro.explanation.recorded_settings import (
     NOT_RECORDED,
     RecordedSettings,
 )
-from cellrepro.model.cellpose_generation import generation_of
+from cellrepro.model.cellpose_generation import generation_of, known_version
 from cellrepro.model.encoders import PRETRAINED
 from cellrepro.model.weight_sources import ModelSource, cellpose_folder, find_model
 from cellrepro.words import some
@@ -76,7 +75,7 @@ def _source_of(candidate: str, store: Store) -> ModelSource | None:
 
 def usual_network(version: str | None, *, is_provided: bool) -> FoundNetwork:
     """Give the default network of a version of Cellpose, for results that record none."""
-    installed = metadata.version("cellpose")
+    installed = known_version()
     version = version or installed
     at_hand = _networks_at_hand()
     listed = some(at_hand, _MOST_AT_HAND) or "none"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from cellrepro.explanation.fit import Fit
 from cellrepro.explanation.search import Search
 from cellrepro.explanation.search_duration import SearchDuration
 from cellrepro.explanation.trials import Trials, Usual
+from cellrepro.model.cellpose_generation import known_version
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.model.window import Window
 from cellrepro.process.calling import in_child
@@ -83,7 +83,7 @@ def replay(
         trials = image.trials(
             child,
             device,
-            version=metadata.version("cellpose"),
+            version=known_version(),
             elsewhere=partial(_with_another_version, child=child, image=image),
             tell=duration.add,
         )

@@ -186,6 +186,13 @@ def _variations(base: Settings, vary: Mapping[str, Sequence[Any]] | None) -> lis
             variation = Variation(name, settings.by_name()[name])
             if settings != base and variation not in variations:  # 20 and 20.0 are one value
                 variations.append(variation)
+    if not variations:
+        given = ", ".join(f"{name}={list(values)}" for name, values in (vary or {}).items())
+        raise BadInput(
+            f"vary holds {given or 'nothing'}, which varies no setting; expected at least one "
+            "value that differs from the one the images are segmented with, or no vary at all, for "
+            f"the usual values of {len(VALUES)} settings"
+        )
     return sorted(variations, key=lambda variation: variation.name not in AFTER_NETWORK)
 
 

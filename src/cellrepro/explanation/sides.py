@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +24,7 @@ from cellrepro.explanation.run_log import USUAL_NAME, log_record
 from cellrepro.explanation.run_record import run_record
 from cellrepro.explanation.trials import n_cells_in
 from cellrepro.images.decoding import SEG_ENDING
+from cellrepro.model.cellpose_generation import known_version
 from cellrepro.model.weight_sources import ModelSource, find_model, started_from
 from cellrepro.process.cellpose_versions import is_installed, python_of
 from cellrepro.results import derived
@@ -114,7 +114,7 @@ class Side:
         if version is not None:
             return str(version)
         generation = self.record.generation
-        if generation in (None, generation_number(metadata.version("cellpose"))):
+        if generation in (None, generation_number(known_version())):
             return None
         return f"{generation}.0"
 

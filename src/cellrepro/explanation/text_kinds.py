@@ -55,7 +55,6 @@ _TEXTS: Sequence[tuple[str, str, str]] = (
     (r"\Aversion https://git-lfs", "a pointer of Git LFS", "fetch the file itself: `git lfs pull`"),
     (r"\A#!|^(import|from) \w+", "a script", NOT_USED),
     (r"\Assh-(ed25519|rsa) ", "a public key", "`--allowed-signers` of `cellrepro verify` takes it"),
-    (r"\A\{\\rtf", "an RTF document", NOT_USED),
 )
 """Pattern in the beginning of a text, name of the kind, next step."""
 

@@ -73,9 +73,7 @@ def _diameters(tensors: Mapping[str, Tensor]) -> dict[str, str]:
         tensor = tensors.get(name)
         if tensor is not None and tensor.n == 1:
             (diameter,) = values(tensor.read(0, 1), tensor.dtype).tolist()
-            diameters[f"mean_diameter_of_the_{of.replace(' ', '_')}"] = (
-                f"{diameter:g} pixels ({name})"
-            )
+            diameters[f"mean_diameter_of_the_{of}"] = f"{diameter:g} pixels ({name})"
     return diameters
 
 

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.libraries import version_of
 from cellrepro.words import joined, some
 
 TRAINED_WITH = ("4.2.0", "4.2.1", "4.2.1.1")
@@ -105,12 +106,19 @@ _GENERATIONS = (
 
 def installed_version() -> str | None:
     """The version of the Cellpose that is installed; None where there is none."""
-    from importlib import metadata
+    return version_of("cellpose")
 
-    try:
-        return metadata.version("cellpose")
-    except metadata.PackageNotFoundError:
-        return None
+
+def known_version() -> str:
+    """The same, for answers that rest on it."""
+    version = installed_version()
+    if version is None:
+        raise NotPossibleHere(
+            "no Cellpose is installed here, or one is only on Python's path, so that its version "
+            "is not known, on which the answer rests; install it: `pip install cellpose`, or "
+            "`pip install -e FOLDER` for a folder with its source"
+        )
+    return version
 
 
 def generation_of(version: str | None = None) -> Generation:

@@ -39,7 +39,6 @@ from cellrepro.model.portable_resizing import resize
 from cellrepro.torch_internals import modes_suspended_if_any
 from cellrepro.words import joined
 
-"""Versions of Cellpose; the functions of 4.2.0, 4.2.1 and 4.2.1.1 were read."""
 _LEAST_TILE = 224
 """Pixels: the weights of a smaller tile are the middle of these."""
 _TILE_EDGE = 20

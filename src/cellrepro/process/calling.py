@@ -98,14 +98,17 @@ def in_child(
     minutes: float | None = None,
     children: Children | None = None,
 ) -> T:
-    """Run a task in a child process, and return what it returns."""
+    """Run a task in a child process, and return what it returns.
+
+    Of so many ``steps`` a bar is shown, which advances at each event, beside ``on_event``.
+    """
     if steps is not None:
         with progress(steps, label, quiet=quiet) as bar:
             return in_child(
                 task,
                 setup,
                 label=label,
-                on_event=counting(bar),
+                on_event=counting(bar, then=on_event),
                 variables=variables,
                 minutes=minutes,
                 children=children,
@@ -125,9 +128,17 @@ def in_child(
         raise
 
 
-def counting(bar: Progress) -> Callable[[Event], None]:
-    """Make a listener that advances a bar at each event."""
-    return lambda event: bar.advance(event.text)
+def counting(
+    bar: Progress, *, then: Callable[[Event], None] | None = None
+) -> Callable[[Event], None]:
+    """Make a listener that advances a bar at each event, and passes the event on."""
+
+    def listener(event: Event) -> None:
+        bar.advance(event.text)
+        if then is not None:
+            then(event)
+
+    return listener
 
 
 def _hear_nothing(event: Event) -> None:

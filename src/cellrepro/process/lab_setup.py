@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from cellrepro.commands import BY_NAME
 from cellrepro.extras import absent
+from cellrepro.libraries import version_of
 from cellrepro.process.lab import Lab, make_lab
 from cellrepro.results import Result
 from cellrepro.terminal import FileName
@@ -77,9 +77,10 @@ def _kept_to_this_cellpose(lab: Lab) -> list[str]:
     """The commands that do not run in the lab, since they are about the Cellpose installed here."""
     if absent(["torch", "cellpose"]):
         return []
-    version = metadata.version("cellpose")
+    version = version_of("cellpose")
+    cellpose = "the Cellpose" if version is None else f"Cellpose {version}"
     names = joined(sorted(n for n, command in BY_NAME.items() if command.about_this_cellpose))
     return [
-        f"but {names} keep to Cellpose {version} of this environment; with the lab's own: "
+        f"but {names} keep to {cellpose} of this environment; with the lab's own: "
         f"{lab.command} segment …"
     ]

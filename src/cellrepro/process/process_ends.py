@@ -123,7 +123,13 @@ def as_refusal(error: BaseException, label: str) -> CellreproError:
 
 
 def reworded(error: CellreproError, sentence: str) -> CellreproError:
-    """Copy an error with another sentence."""
+    """Copy an error with another sentence.
+
+    A class that makes its own sentence is left for the nearest one above it that takes a text.
+    """
     if isinstance(error, RunError):
         return RunError(error.status, sentence, log=error.log)
-    return type(error)(sentence)
+    kind = next(kind for kind in type(error).__mro__ if "__init__" not in vars(kind))
+    copy: CellreproError = kind(sentence)
+    vars(copy).update(vars(error))  # such as the modules that are missing
+    return copy

@@ -85,11 +85,18 @@ def _refuse_nothing_to_resume(plan: Plan) -> None:
     if not unfinished or is_begun or is_stored:
         return
     spec_here = plan.spec.model_dump(mode="json")
-    differing = {name: differences(spec, spec_here) for name, spec in unfinished.items()}
-    nearest = min(differing, key=lambda name: len(differing[name]))
+    differing = {
+        name: differences(spec, spec_here) for name, spec in unfinished.items() if spec is not None
+    }
+    if differing:
+        nearest = min(differing, key=lambda name: len(differing[name]))
+        why = "; ".join(differing[nearest]) or "of a different machine"
+    else:
+        nearest = min(unfinished)
+        why = "its spec cannot be read"
     raise BadInput(
-        f"nothing of {run_on_machine} is there to be resumed, only {nearest}: "
-        f"{'; '.join(differing[nearest]) or 'of a different machine'}; train without resume"
+        f"nothing of {run_on_machine} is there to be resumed, only {nearest}: {why}; "
+        "train without resume"
     )
 
 

@@ -34,6 +34,10 @@ class Normalize(NamedSettings):
     def _checked(self) -> Normalize:
         if not self.normalize:
             self.refuse_ignored(set(self.changed) - {"normalize"}, "where normalize is false")
+        if self.lowhigh == ():
+            raise ValueError(
+                "lowhigh is []; expected a low and a higher value, or such a pair for each channel"
+            )
         if self.lowhigh is not None:
             names = ("percentile", "sharpen", "smooth_radius", "tile_norm_blocksize")
             self.refuse_ignored(names, "where lowhigh is given")

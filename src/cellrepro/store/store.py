@@ -490,8 +490,11 @@ class Store:
                 folder = stack.enter_context(unfinished.work_on(self.root, spec, machine, repeat))
             yield folder
 
-    def unfinished_specs(self) -> dict[str, dict[str, Any]]:
-        """The specs of all trainings that were not finished, by ``KEY/MACHINE/REPEAT``."""
+    def unfinished_specs(self) -> dict[str, dict[str, Any] | None]:
+        """The specs of all trainings that were not finished, by ``KEY/MACHINE/REPEAT``.
+
+        None where a spec cannot be read.
+        """
         return unfinished.read_unfinished_specs(self.root)
 
 

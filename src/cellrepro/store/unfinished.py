@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.errors import BadInput
 from cellrepro.store.locks import locked
 from cellrepro.store.removal import remove_empty, remove_if_possible
 from cellrepro.store.store_paths import inside, regular_bytes
@@ -32,8 +31,11 @@ _MOST_BYTES = 2**24
 # -- killed trainings ----------------------------------------------------------------------
 
 
-def read_unfinished_specs(root: Path) -> dict[str, dict[str, Any]]:
-    """The specs of the trainings that were not finished, by ``KEY/MACHINE/REPEAT``."""
+def read_unfinished_specs(root: Path) -> dict[str, dict[str, Any] | None]:
+    """The specs of the trainings that were not finished, by ``KEY/MACHINE/REPEAT``.
+
+    None where a spec cannot be read: a training with this key writes it anew.
+    """
     area = root / "unfinished"
     return {
         path.parent.relative_to(area).as_posix(): _spec_in(path)
@@ -41,17 +43,12 @@ def read_unfinished_specs(root: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def _spec_in(path: Path) -> dict[str, Any]:
-    try:
+def _spec_in(path: Path) -> dict[str, Any] | None:
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         document = json.loads(regular_bytes(path, most_bytes=_MOST_BYTES))
-        if not isinstance(document, dict):
-            raise TypeError("no JSON object")
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise BadInput(
-            f"{path} cannot be read ({error}); expected what was asked of a training that was not "
-            f"finished: remove the folder {path.parent}"
-        ) from error
-    return document
+        if isinstance(document, dict):
+            return document
+    return None
 
 
 @contextmanager

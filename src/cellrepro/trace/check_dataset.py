@@ -104,7 +104,7 @@ def check_dataset(
     n_items = whole("the length of dataset", len(items), 1)
     n = min(whole("n", n, 1), n_items)
     batch_size = whole("batch_size", batch_size, 1)
-    lists = dict(_lists_of_files(items))
+    lists = dict(_lists_of_files(items, set()))
     names = next((files for files in lists.values() if len(files) == n_items), range(n_items))
     with generators_kept():
         findings = (
@@ -286,13 +286,19 @@ def _differing(*readings: list[_Reading]) -> set[int]:
     return {index for index, each in enumerate(zip(*digests, strict=True)) if len(set(each)) > 1}
 
 
-def _lists_of_files(dataset: Any) -> Iterator[tuple[str, list[Path]]]:
-    """The lists of paths among the attributes of a dataset and of those inside it, by name."""
+def _lists_of_files(dataset: Any, seen: set[int]) -> Iterator[tuple[str, list[Path]]]:
+    """The lists of paths among the attributes of a dataset and of those inside it, by name.
+
+    Each dataset is looked at once, though two may hold each other.
+    """
+    if id(dataset) in seen:
+        return
+    seen.add(id(dataset))
     for name, value in getattr(dataset, "__dict__", {}).items():
         entries = value if isinstance(value, list | tuple) else [value]
         for inner in entries:
             if isinstance(inner, Dataset):
-                yield from _lists_of_files(inner)
+                yield from _lists_of_files(inner, seen)
         # torchvision's lists hold file and class.
         firsts = [entry[0] if isinstance(entry, tuple) and entry else entry for entry in entries]
         if len(firsts) > 1 and all(isinstance(f, str | Path) and Path(f).suffix for f in firsts):
