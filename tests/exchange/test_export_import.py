@@ -11,6 +11,7 @@ import pytest
 
 import cellrepro
 from cellrepro.digests.digests import file_digest
+from cellrepro.digests.torch_files import PICKLE
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.contents import read_contents
 from cellrepro.exchange.archive.reading import ExportedFile, opened_export
@@ -220,6 +221,17 @@ def test_the_network_it_started_from_comes_along(store, file, tmp_path):
     shutil.rmtree(tmp_path / "ours" / "runs" / first.spec.key)
     again = exported(ours, tmp_path / "again.zip", lone, weights=True)
     assert not any("started from" in note for note in again.notes)
+
+
+def test_a_network_of_pytorch_before_1_6_stays(store, file, tmp_path):
+    """It is a pickle and no zip."""
+    network = tmp_path / "old.pth"
+    network.write_bytes(PICKLE + b".")
+    add_run(store, [(2.0, three())], model=str(network), model_digest=file_digest(network))
+    made = exported(store, file, weights=True)
+    assert any("a .pth file, which is never exported" in note for note in made.notes)
+    assert len(imported(file, tmp_path / "ours").runs) == 3
+    assert not (tmp_path / "ours" / "networks").exists()
 
 
 def add_files(repeat, contents):
