@@ -292,6 +292,20 @@ def test_files_that_would_do_harm_are_refused(store, file, tmp_path, name, conte
     assert listing(tmp_path / "ours") is None
 
 
+def test_the_refused_file_is_named_in_any_of_many_repeats(file, tmp_path):
+    """Where repeat-1 and repeat-10 are staged, too."""
+    store = Store(tmp_path / "theirs")
+    repeats = add_run(store, [(1.0, three())] * 12).repeats
+    exported(store, file)
+    with opened_export(file) as archive:
+        name = list(read_contents(archive).repeats)[10]
+    file.unlink()
+    (bad,) = (repeat for repeat in repeats if repeat.name == name)
+    add_files(bad, {"notebook.ipynb": b'{"nbformat": 4}'})
+    with pytest.raises(BadInput, match=f"runs/{name}/notebook[.]ipynb: a notebook without"):
+        imported(exported(store, file).file, tmp_path / "ours")
+
+
 # -- passports -------------------------------------------------------------------------------------
 
 
