@@ -3,6 +3,7 @@
 import argparse
 import random
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from safetensors.torch import save_file
 
 import cellrepro
 from cellrepro.comparison.file_content import content_beside
-from cellrepro.comparison.state_comparison import shown
+from cellrepro.comparison.state_comparison import StateComparison, ValuePair, shown
 from cellrepro.comparison.weight_reading import open_file
 from cellrepro.errors import BadInput
 from cellrepro.explanation.compare_files import compare
@@ -282,3 +283,16 @@ def test_values_of_one_name_are_all_compared():
     assert held.values == {"values": {"values.rate": 1, "rate": 2}}
     with pytest.raises(Refused, match=r"two of its values lie under 'a\.b'"):
         content_beside({"a.b": 1, "a": {"b": 2}}, network={}, under="")
+
+
+def test_parts_that_differ_are_named_in_their_order():
+    """A seed that only a generator tells, too."""
+    found = StateComparison(
+        tensors={},
+        values=(ValuePair("values", "rate", 1, 2),),
+        n_values=1,
+        generators=(SimpleNamespace(seeds=(1, 2), equal=False),),
+        only_a=(),
+        only_b=(),
+    )
+    assert found.differing == ("seed", "values", "generators")
