@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -292,8 +293,10 @@ def test_files_that_would_do_harm_are_refused(store, file, tmp_path, name, conte
     assert listing(tmp_path / "ours") is None
 
 
-def test_the_refused_file_is_named_in_any_of_many_repeats(file, tmp_path):
-    """Where repeat-1 and repeat-10 are staged, too."""
+def test_the_refused_file_is_named_in_any_of_many_repeats(file, tmp_path, monkeypatch):
+    """Where repeat-1 and repeat-10 are staged, too, and a folder lists them in this order."""
+    listed = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter(sorted(listed(folder))))
     store = Store(tmp_path / "theirs")
     repeats = add_run(store, [(1.0, three())] * 12).repeats
     exported(store, file)
