@@ -3,6 +3,7 @@
 import argparse
 import random
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ import torch
 from safetensors.torch import save_file
 
 import cellrepro
-from cellrepro.comparison.state_comparison import shown
+from cellrepro.comparison.file_content import content_beside
+from cellrepro.comparison.state_comparison import StateComparison, ValuePair, shown
 from cellrepro.comparison.weight_reading import open_file
 from cellrepro.errors import BadInput
 from cellrepro.explanation.compare_files import compare
 from cellrepro.explanation.describe import describe
+from cellrepro.pickles import Refused
 from small_training import Small
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
@@ -260,3 +263,36 @@ def test_what_a_terminal_would_obey_is_shown_as_text(files):
     found = files(lambda held: held.update({"\x1b[2J": "\x1b[31mred"}))
     assert "\x1b" not in found.sentence()
     assert shown(1 + 2j) == "(1+2j)"
+
+
+def test_an_optimizer_beside_its_own_name(tmp_path):
+    """The state of the optimizer is not lost to the text that stands under ``optimizer``."""
+    for name in ("a.pt", "b.pt"):
+        held = checkpoint()
+        held["optim_state"] = held.pop("optimizer_state_dict")
+        held["optimizer"] = "adamw"
+        if name == "b.pt":
+            one_bit(held["optim_state"]["state"][3]["exp_avg"])
+        torch.save(held, tmp_path / name)
+    found = compare(str(tmp_path / "a.pt"), str(tmp_path / "b.pt"), store=tmp_path)
+    assert (found.verdict, found.differs) == ("different", ("optimizer",))
+
+
+def test_values_of_one_name_are_all_compared():
+    held = content_beside({"values": {"rate": 1}, "rate": 2}, network={}, under="")
+    assert held.values == {"values": {"values.rate": 1, "rate": 2}}
+    with pytest.raises(Refused, match=r"two of its values lie under 'a\.b'"):
+        content_beside({"a.b": 1, "a": {"b": 2}}, network={}, under="")
+
+
+def test_parts_that_differ_are_named_in_their_order():
+    """A seed that only a generator tells, too."""
+    found = StateComparison(
+        tensors={},
+        values=(ValuePair("values", "rate", 1, 2),),
+        n_values=1,
+        generators=(SimpleNamespace(seeds=(1, 2), equal=False),),
+        only_a=(),
+        only_b=(),
+    )
+    assert found.differing == ("seed", "values", "generators")

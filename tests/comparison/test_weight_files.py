@@ -73,6 +73,17 @@ def test_archives_of_torch_save(saved, name, tensors, device, same, part, why):
     assert found.keys() <= FOLLOWS
 
 
+def test_entries_that_only_one_archive_has(saved):
+    """Under one name: the reason is not the name of the file, which is equal."""
+    fewer = dict([*HELD.items()][:-1])
+    found = compare_files(
+        saved("monday.pth", HELD), saved("monday.pth", fewer), same_parameters=False
+    )
+    (why,) = (part.why for part in found.differing if part.part == "entry names")
+    assert "monday" not in why
+    assert why.startswith("other entries, 'data/11' and ")
+
+
 def test_other_formats(saved, tmp_path):
     archive = saved("a.pth", HELD)
     old, other_old = (

@@ -6,11 +6,13 @@ import subprocess
 import sys
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 
 import cellrepro
 from cellrepro.digests.digests import file_digest
+from cellrepro.digests.torch_files import PICKLE
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.contents import read_contents
 from cellrepro.exchange.archive.reading import ExportedFile, opened_export
@@ -222,6 +224,17 @@ def test_the_network_it_started_from_comes_along(store, file, tmp_path):
     assert not any("started from" in note for note in again.notes)
 
 
+def test_a_network_of_pytorch_before_1_6_stays(store, file, tmp_path):
+    """It is a pickle and no zip."""
+    network = tmp_path / "old.pth"
+    network.write_bytes(PICKLE + b".")
+    add_run(store, [(2.0, three())], model=str(network), model_digest=file_digest(network))
+    made = exported(store, file, weights=True)
+    assert any("a .pth file, which is never exported" in note for note in made.notes)
+    assert len(imported(file, tmp_path / "ours").runs) == 3
+    assert not (tmp_path / "ours" / "networks").exists()
+
+
 def add_files(repeat, contents):
     """More files in a stored repeat, sealed as if they had always been there."""
     folder = repeat.folder
@@ -278,6 +291,22 @@ def test_files_that_would_do_harm_are_refused(store, file, tmp_path, name, conte
     with pytest.raises(BadInput, match=message):
         imported(exported(store, file).file, tmp_path / "ours")
     assert listing(tmp_path / "ours") is None
+
+
+def test_the_refused_file_is_named_in_any_of_many_repeats(file, tmp_path, monkeypatch):
+    """Where repeat-1 and repeat-10 are staged, too, and a folder lists them in this order."""
+    listed = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda folder: iter(sorted(listed(folder))))
+    store = Store(tmp_path / "theirs")
+    repeats = add_run(store, [(1.0, three())] * 12).repeats
+    exported(store, file)
+    with opened_export(file) as archive:
+        name = list(read_contents(archive).repeats)[10]
+    file.unlink()
+    (bad,) = (repeat for repeat in repeats if repeat.name == name)
+    add_files(bad, {"notebook.ipynb": b'{"nbformat": 4}'})
+    with pytest.raises(BadInput, match=f"runs/{name}/notebook[.]ipynb: a notebook without"):
+        imported(exported(store, file).file, tmp_path / "ours")
 
 
 # -- passports -------------------------------------------------------------------------------------

@@ -247,3 +247,21 @@ def test_one_place_at_a_time_and_only_with_dask(write, store, invoke, monkeypatc
     without = invoke("grid", write(), "--scheduler", "x", "--store", store)
     assert without.code == 3
     assert 'pip install "cellrepro[cluster]"' in without.err
+
+
+def test_a_scheduler_that_does_not_answer_does_not_fail_what_has_ended():
+    """Dask's class of a time limit is not the builtin one by Python 3.10."""
+    from distributed import TimeoutError as DaskTimeout
+
+    from cellrepro.grid.dask_pool import DaskPool
+
+    class Silent:
+        status = "running"
+
+        def unregister_worker_plugin(self, name):
+            raise DaskTimeout(name)
+
+    pool = object.__new__(DaskPool)
+    pool._client = Silent()
+    pool._topic = "cellrepro-x"
+    pool.close()

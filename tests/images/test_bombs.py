@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -234,3 +235,22 @@ def test_a_whole_stack_is_read(tmp_path):
     path = tmp_path / "a_masks.tif"
     path.write_bytes(stack()[0])
     assert read_labels(path)[:, 0, 0].tolist() == [1, 2, 3]
+
+
+UNDER_A_HARD_LIMIT = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (2**40, 2**40))
+from cellrepro.images.within_limits import hold_memory
+for n_bytes in (2**37, 2**38, 2**41):
+    hold_memory(n_bytes)
+    print(*resource.getrlimit(resource.RLIMIT_AS))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux limits memory")
+def test_memory_is_limited_under_a_hard_limit_too():
+    """Within the hard limit, which stays: whoever may not raise it would have no limit at all."""
+    command = [sys.executable, "-c", UNDER_A_HARD_LIMIT]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    limits = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert limits == [(2**37, 2**40), (2**38, 2**40), (2**40, 2**40)]

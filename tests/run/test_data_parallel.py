@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,9 +15,11 @@ import pytest
 
 from cellrepro.comparison.spread_axes import RANKS_DIFFER
 from cellrepro.errors import BadInput
+from cellrepro.process.process_ends import RunError
+from cellrepro.run import data_parallel, rank_exchange
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.planning import plan_training
-from cellrepro.run.rank_exchange import SECONDS_VARIABLE
+from cellrepro.run.rank_exchange import SECONDS_VARIABLE, Groups, RankTeam
 from cellrepro.store.store import Store
 from cellrepro.trace.watches import Watch
 from conftest import MAIN, options, run_command
@@ -116,6 +119,41 @@ def test_a_rank_that_dies_before_they_meet_ends_the_meeting(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
     assert "rank 1 failed" in done.stdout
     assert "TypeError" in done.stdout
+
+
+class OfPython310(Exception):
+    """As `concurrent.futures.TimeoutError` was, which the builtin does not include."""
+
+
+def test_ranks_that_meet_late_have_met(monkeypatch):
+    """By Python 3.10, too."""
+    monkeypatch.setattr("concurrent.futures._base.TimeoutError", OfPython310)
+
+    def late():
+        time.sleep(0.5)
+        return "met"
+
+    assert data_parallel._met(late, {1: Future()}) == "met"
+
+
+def test_what_ends_the_meeting_is_raised_and_not_waited_for():
+    """Here a time limit of the store, while nothing is known of the other ranks."""
+
+    def ends():
+        raise TimeoutError("of the store")
+
+    other = Future()
+    other.set_result(None)
+    with pytest.raises(TimeoutError, match="of the store"):
+        data_parallel._met(ends, {1: other})
+
+
+def test_a_lost_rank_whose_process_goes_on_is_told(monkeypatch):
+    monkeypatch.setattr("concurrent.futures._base.TimeoutError", OfPython310)
+    monkeypatch.setattr(rank_exchange, "_SECONDS_TO_END", 0.01, raising=False)
+    team = RankTeam(0, 2, Groups(None, None), others={1: Future()})
+    with pytest.raises(RunError, match="a rank was lost: no answer"), team._naming_the_lost():
+        raise RuntimeError("no answer")
 
 
 # -- the loop ------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -19,6 +19,8 @@ learning rate; epochs and steps; seeds; tensors and plain values of anything els
 
 PARTS: tuple[StatePart, ...] = get_args(StatePart)
 """In the order in which sentences and JSON have them."""
+
+T = TypeVar("T")
 
 _MOST_VALUES = 2**20
 _DEEPEST = 32
@@ -72,7 +74,14 @@ def content_beside(content: object, *, network: Network, under: str, why: str = 
     if under or not network:
         for path, value in _leaves(_usual_names(content), (), without=under):
             _sort(path, value, beside)
-    return FileContent(network, under, why, beside.tensors, beside.values, beside.generators)
+    return FileContent(
+        network=network,
+        under=under,
+        why_no_network=why,
+        tensors={part: _without_part(part, named) for part, named in beside.tensors.items()},
+        values={part: _without_part(part, named) for part, named in beside.values.items()},
+        generators=beside.generators,
+    )
 
 
 def is_optimizer(content: object) -> bool:
@@ -89,25 +98,35 @@ def _usual_names(content: object) -> object:
     optimizers = [key for key, part in content.items() if is_optimizer(part)]
     schedulers = [key for key in content if "sched" in str(key).lower()]
     usual = {key: f"optimizer {key}" for key in optimizers if "optim" not in str(key).lower()}
-    if len(optimizers) == 1:
+    if len(optimizers) == 1 and "optimizer" not in content:  # a name of one, for example
         usual = {optimizers[0]: "optimizer"}
     if len(schedulers) == 1:
         usual[schedulers[0]] = "scheduler"
-    return {usual.get(key, key): part for key, part in content.items()}
+    named = {usual.get(key, key): part for key, part in content.items()}
+    return named if len(named) == len(content) else content
 
 
 def _sort(path: tuple[str, ...], value: object, into: _Sorted) -> None:
-    """Add a value to its part, under a name that does not repeat the part."""
+    """Add a value to its part; each has a name of its own, or one of two would be compared."""
+    name = ".".join(path)
     if isinstance(value, GeneratorState):
-        into.generators[".".join(path)] = value
-        return
-    part = _part_of(path, value)
-    shorter = path[1:] if path[:1] == (part,) and len(path) > 1 else path
-    name = ".".join(shorter)
-    if isinstance(value, Tensor):
-        into.tensors.setdefault(part, {})[name] = value
+        _add(into.generators, name, value)
+    elif isinstance(value, Tensor):
+        _add(into.tensors.setdefault(_part_of(path, value), {}), name, value)
     else:
-        into.values.setdefault(part, {})[name] = value
+        _add(into.values.setdefault(_part_of(path, value), {}), name, value)
+
+
+def _add(named: dict[str, T], name: str, value: T) -> None:
+    if name in named:
+        raise Refused(f"two of its values lie under {name!r}")
+    named[name] = value
+
+
+def _without_part(part: StatePart, named: Mapping[str, T]) -> Mapping[str, T]:
+    """The same under names that do not repeat the part, where each keeps a name of its own."""
+    shorter = {name.removeprefix(f"{part}."): value for name, value in named.items()}
+    return shorter if len(shorter) == len(named) else named
 
 
 def _part_of(path: tuple[str, ...], value: object) -> StatePart:

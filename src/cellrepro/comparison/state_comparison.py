@@ -60,12 +60,11 @@ class StateComparison:
         """The parts that differ, in their order."""
         in_values = {pair.part for pair in self.values}
         in_tensors = {part for part, of_part in self.tensors.items() if not of_part.equal}
-        parts: list[StatePart | Literal["generators"]] = [
-            part for part in PARTS if part in in_values | in_tensors
-        ]
         seeds = [pair.seeds for pair in self.generators]
-        if any(a != b for a, b in seeds) and "seed" not in parts:
-            parts.append("seed")
+        in_generators = {"seed"} if any(a != b for a, b in seeds) else set()
+        parts: list[StatePart | Literal["generators"]] = [
+            part for part in PARTS if part in in_values | in_tensors | in_generators
+        ]
         if self.only_a or self.only_b or not all(pair.equal for pair in self.generators):
             parts.append("generators")
         return tuple(parts)

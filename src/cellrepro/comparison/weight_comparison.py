@@ -243,9 +243,6 @@ def _compared(name: str, a: Tensor, b: Tensor, sums: Sequence[Sums]) -> TensorCo
     )
 
 
-# -- one network as the other in a shorter type of numbers ----------------------------------
-
-
 def _type_name(dtype: str) -> str:
     """A type of numbers as PyTorch calls it: ``float16``."""
     kind = dtype.rstrip("0123456789")

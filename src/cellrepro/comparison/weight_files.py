@@ -106,7 +106,7 @@ def compare_files(
         if part == _TENSORS:
             reason = _why_tensors_differ(same_parameters, are_checkpoints)
         else:
-            reason = _why(part, *pieces[0])
+            reason = _why(part, *next(sides for sides in pieces if any(_n_differing(*sides))))
         differing.append(DifferingPart(part, n_a, n_b, reason))
     return FileComparison(sizes, tuple(differing))
 
@@ -195,17 +195,27 @@ def _cut_archive(cutter: _Cutter, path: Path) -> None:
 
 
 def _why(part: str, a: _Bytes, b: _Bytes) -> str:
-    """Why a part differs that holds no tensors, from the first of its pieces in both files."""
+    """Why a part differs that holds no tensors, from the first of its pieces that differ."""
     if part in _REASONS:
         return _REASONS[part]
     bytes_a = a.tobytes()
     bytes_b = b.tobytes()
     if part == _NAMES:
-        archives = (repr(name.decode().partition("/")[0]) for name in (bytes_a, bytes_b))
-        return f"torch.save puts the name of its file first, {' and '.join(archives)}"
+        return _why_names_differ(bytes_a.decode(errors="replace"), bytes_b.decode(errors="replace"))
     if part == "data.pkl":
         return _why_pickles_differ(_words_in(bytes_a), _words_in(bytes_b))
     return f"{bytes_a.decode(errors='replace')!r} and {bytes_b.decode(errors='replace')!r}"
+
+
+def _why_names_differ(name_a: str, name_b: str) -> str:
+    """Why the names of two entries differ; an empty one where a file has no more entries."""
+    archive_a, _, entry_a = name_a.partition("/")
+    archive_b, _, entry_b = name_b.partition("/")
+    if archive_a != archive_b and name_a and name_b:
+        return f"torch.save puts the name of its file first, {archive_a!r} and {archive_b!r}"
+    if name_a and name_b:
+        return f"other entries, {entry_a!r} and {entry_b!r} first"
+    return f"entries that only one of them has, {entry_a or entry_b!r} first"
 
 
 def _words_in(pickle: bytes) -> list[str]:

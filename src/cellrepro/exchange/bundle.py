@@ -147,17 +147,20 @@ def read_bundle(path: str | Path) -> Bundle:
         If it is not there, a line is no JSON or a damaged statement, or none is of cellrepro.
     """
     file = Path(path)
+    return parse_bundle(_text_of(file), where=str(file))
+
+
+def _text_of(file: Path) -> bytes:
     expected = f"a passport, NAME{BUNDLE_ENDING}"
     try:
         if file.stat().st_size > MOST_BYTES_OF_FILE:
             raise _too_large(str(file))
         with file.open("rb") as stream:
-            text = stream.read(MOST_BYTES_OF_FILE + 1)  # it may grow meanwhile, or be a pipe
+            return stream.read(MOST_BYTES_OF_FILE + 1)  # it may grow meanwhile, or be a pipe
     except FileNotFoundError as error:
         raise no_such_file(file, expected=expected) from error
     except OSError as error:
         raise BadInput(f"{file} cannot be read ({error}); expected {expected}") from error
-    return parse_bundle(text, where=str(file))
 
 
 def parse_bundle(text: bytes, *, where: str) -> Bundle:
@@ -223,6 +226,31 @@ def bundle_of(
 def bundle_text(attestations: Iterable[Attestation]) -> str:
     """The content of a bundle's file, without the last line feed."""
     return "\n".join(attestation.line() for attestation in _merged(attestations))
+
+
+def grown_bundle(file: Path, attestations: Iterable[Attestation]) -> bytes:
+    """The content of a bundle's file with attestations added, refused if nobody would read it.
+
+    The lines that it has stay as they are, also those of other programs. What it already says is
+    not added; a new signature of a statement is a line of its own. The file need not exist.
+    """
+    text = _text_of(file) if file.exists() else b""
+    before = parse_bundle(text, where=str(file)).attestations if file.exists() else ()
+    known = {attestation.digest: attestation for attestation in before}
+    added = []
+    for attestation in _merged(attestations):
+        other = known.get(attestation.digest)
+        both = attestation if other is None else other.together_with(attestation)
+        if other is None or both.signatures - other.signatures:
+            added.append(attestation)
+            known[attestation.digest] = both
+    if not added:
+        return text
+    if text and not text.endswith(b"\n"):
+        text += b"\n"
+    grown = text + b"".join(attestation.line().encode() + b"\n" for attestation in added)
+    parse_bundle(grown, where=f"{file}, with what comes to it,")
+    return grown
 
 
 def _merged(attestations: Iterable[Attestation]) -> Iterable[Attestation]:

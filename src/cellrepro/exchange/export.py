@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.digests.digests import file_digest
+from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.contents import MOST_CRATE_BYTES, MOST_PASSPORT_BYTES
 from cellrepro.exchange.archive.entry_names import CRATE_FILE, EXPORT_ENDING, PASSPORTS_FILE
@@ -289,4 +289,4 @@ class _Gathering:
         if path is None:
             with suppress(BadInput):
                 path = started_from(repeat, self._store).path
-        return None if path is None or zipfile.is_zipfile(path) else path
+        return None if path is None or is_saved_by_torch(path) else path

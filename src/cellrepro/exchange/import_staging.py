@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ class ImportStaging:
     def repeat_folder(self, index: int, repeat: ReceivedRepeat) -> Path:
         """Stage a repeat, and check each of its files by its format."""
         staged = self.built(f"repeat-{index}", repeat.digests)
-        with self._refusing_as(f"runs/{repeat.name}"):
+        with self._refusing_as(staged, f"runs/{repeat.name}"):
             for record in repeat.manifest.masks.values():
                 file_checks.check_masks(staged / record.file, record)
             for name in repeat.digests:
@@ -116,7 +117,7 @@ class ImportStaging:
         staged = {}
         for digits, files in self.contents.kept_images.items():
             folder = self.built(f"kept-{digits}", files)
-            with self._refusing_as(f"data/{digits}"):
+            with self._refusing_as(folder, f"data/{digits}"):
                 for path in sorted(folder.glob("*.tif")):
                     file_checks.check_image(path)
             staged[f"data/{digits}"] = folder
@@ -135,20 +136,19 @@ class ImportStaging:
         for digest in self.contents.networks:
             name = f"{digest}.safetensors"
             path = self.built(NETWORKS, {name: digest}) / name
-            with self._refusing_as(NETWORKS):
+            with self._refusing_as(path.parent, NETWORKS):
                 file_checks.check_network(path)
             staged[f"{NETWORKS}/{name}"] = path
         return staged
 
     @contextmanager
-    def _refusing_as(self, prefix: str) -> Iterator[None]:
-        """Name a bad file by its path in the archive instead of the staging folder."""
+    def _refusing_as(self, folder: Path, prefix: str) -> Iterator[None]:
+        """Name a bad file of a staged folder by its path in the archive."""
         try:
             yield
         except BadInput as error:
-            message = str(error)
-            for folder in self.area.iterdir():
-                message = message.replace(str(folder), prefix)
+            # With the separator, since repeat-1 begins the name of repeat-10, too.
+            message = str(error).replace(f"{folder}{os.sep}", f"{prefix}/")
             raise self.archive.refusal(message) from error
 
 

@@ -12,7 +12,7 @@ from cellrepro.errors import BadInput, Damaged
 from cellrepro.exchange.archive.contents import ReceivedRepeat, read_contents
 from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.import_staging import ImportStaging
-from cellrepro.exchange.kept_passports import keep_attestations
+from cellrepro.exchange.kept_passports import keep_attestations, refuse_to_keep_too_much
 from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
 from cellrepro.store.store import Store
@@ -163,6 +163,7 @@ def _moved_into_store(staging: ImportStaging) -> Imported:
     networks = staging.networks()
     images = staging.kept_images()
     folders = staging.image_folders()
+    refuse_to_keep_too_much(store, staged_repeats, contents.passports)
     with store.writing():
         for parts in (networks, images, folders):
             _place(parts, store)

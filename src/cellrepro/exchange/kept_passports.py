@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cellrepro.errors import BadInput
-from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, bundle_of, bundle_text, read_bundle
+from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, bundle_of, grown_bundle, read_bundle
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.signed.signer import Signer
@@ -18,7 +18,7 @@ from cellrepro.store import locks
 from cellrepro.store.store import Store
 from cellrepro.store.store_paths import inside
 from cellrepro.store.stored_run import MANIFEST, Repeat, Run
-from cellrepro.store.whole_files import write_whole
+from cellrepro.store.whole_files import whole_file
 
 PASSPORTS_FOLDER = "passports"
 """Folder of a store with kept passports."""
@@ -62,18 +62,30 @@ def keep_attestations(store: Store, name: str, attestations: Iterable[Attestatio
     path = kept_path(store, name)
     claim = store.root / ".claims" / f"{PASSPORTS_FOLDER}-{name.replace('/', '-')}"
     with store.writing(), locks.locked(claim, wait=True):
-        kept = kept_bundle(store, name).attestations
-        bundle = bundle_of([*kept, *attestations], where=str(path))
-        text = bundle_text(bundle.attestations)
-        if not kept or text != bundle_text(kept):
+        grown = _grown(store, name, attestations)
+        if grown != (path.read_bytes() if path.exists() else b""):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, text, replace=True)
+            with whole_file(path, replace=True) as scratch:
+                scratch.write_bytes(grown)
     return path
 
 
+def _grown(store: Store, name: str, attestations: Iterable[Attestation]) -> bytes:
+    kept_bundle(store, name)  # refuses passports of another repeat
+    return grown_bundle(kept_path(store, name), attestations)
+
+
+def refuse_to_keep_too_much(store: Store, names: Iterable[str], bundle: Bundle) -> None:
+    """Refuse passports and receipts that the kept ones of these repeats leave no place for."""
+    for name in names:
+        _grown(store, name, bundle.attestations_of(name))
+
+
 def keep_passports(store: Store, bundle: Bundle) -> None:
-    """Keep all passports of a bundle with their receipts."""
-    for name in dict.fromkeys(passport.name for passport in bundle.passports):
+    """Keep all passports of a bundle with their receipts, or none."""
+    names = list(dict.fromkeys(passport.name for passport in bundle.passports))
+    refuse_to_keep_too_much(store, names, bundle)
+    for name in names:
         keep_attestations(store, name, bundle.attestations_of(name))
 
 

@@ -24,7 +24,7 @@ from cellrepro.exchange.json_records import (
     read_record,
     why_not_read,
 )
-from cellrepro.exchange.signed.envelope import Envelope, signed
+from cellrepro.exchange.signed.envelope import Envelope, Signature, signed
 from cellrepro.exchange.signed.signer import Signer
 from cellrepro.exchange.strict_json import read_json
 
@@ -105,6 +105,11 @@ class Attestation:
     def digest(self) -> str:
         """SHA-256 of the payload, by which a receipt identifies its passport."""
         return hashlib.sha256(self.payload).hexdigest()
+
+    @property
+    def signatures(self) -> frozenset[Signature]:
+        """Its signatures, of which an unsigned one has none."""
+        return frozenset(() if self.envelope is None else self.envelope.signatures)
 
     def line(self) -> str:
         """Its line in a bundle, without the line feed: the envelope, or the bare statement."""

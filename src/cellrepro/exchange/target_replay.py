@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
-from cellrepro.exchange.bundle import bundle_of, bundle_text, read_bundle
+from cellrepro.exchange.bundle import grown_bundle
 from cellrepro.exchange.importing import import_runs
 from cellrepro.exchange.kept_passports import current_of, keep_attestations
 from cellrepro.exchange.passport import Passport
@@ -26,7 +26,7 @@ from cellrepro.run.repeats import RepeatMaking
 from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.store.whole_files import write_whole
+from cellrepro.store.whole_files import whole_file
 from cellrepro.words import amount, some
 
 
@@ -127,9 +127,9 @@ def _add_receipt(replayed: Replay, file: Path, *, signer: Signer | None, store: 
     statement = receipt_statement(replayed.receipt(), replayed.passport)
     both = (replayed.passport.attestation, Attestation.of(statement, signer=signer))
     with locked(beside_of_user(file), wait=True):
-        before = read_bundle(file).attestations if file.exists() else ()
-        bundle = bundle_of([*before, *both], where=str(file))
-        write_whole(file, bundle_text(bundle.attestations), replace=True)
+        grown = grown_bundle(file, both)
+        with whole_file(file, replace=True) as scratch:
+            scratch.write_bytes(grown)
     keep_attestations(store, replayed.original, both)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 from distributed import Client
+from distributed import TimeoutError as DaskTimeout  # up to Python 3.10 not the builtin
 
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.arrival import SlurmQueue, Started
@@ -30,7 +31,7 @@ def pool_of_scheduler(grid: Grid, address: str) -> Iterator[DaskPool]:
     with grid.store.staging() as area:
         try:
             client = Client(address, timeout=_CONNECT_SECONDS)
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, DaskTimeout, ValueError, TypeError) as error:
             raise BadInput(
                 f"no Dask scheduler answers at {address!r} ({error}); expected its address, "
                 "tcp://HOST:PORT, as `dask scheduler` prints it"

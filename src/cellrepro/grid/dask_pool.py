@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed import Client
+from distributed import TimeoutError as DaskTimeout  # up to Python 3.10 not the builtin
 
 from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.arrival import JobQueue, wait_for_workers
@@ -138,7 +139,7 @@ class DaskPool:
                 time.sleep(_LOOK_SECONDS)
         except BaseException:
             board.children.end()
-            with suppress(OSError, TimeoutError, ValueError):  # the scheduler may be lost
+            with suppress(OSError, DaskTimeout, ValueError):  # the scheduler may be lost
                 self._client.cancel(list(at_workers.values()), force=True)
                 self._client.run(end_jobs, self._topic, on_error="ignore")
             raise
@@ -169,7 +170,7 @@ class DaskPool:
         """Remove the plugin from the workers."""
         if self._client.status != "running":
             return
-        with suppress(OSError, TimeoutError, ValueError):  # the scheduler may be lost
+        with suppress(OSError, DaskTimeout, ValueError):  # the scheduler may be lost
             self._client.unregister_worker_plugin(self._topic)
 
 

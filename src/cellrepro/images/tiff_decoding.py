@@ -2,8 +2,9 @@
 
 tifffile believes what a description says of planes, fills what is missing with zeros, and decodes
 JPEG at whatever size its own header says. So pages and descriptions are checked first. A file of
-one of the many other kinds that tifffile knows is decoded in a process with limits: this file, run
-as ``python tiff_decoding.py NAME MEMORY SECONDS ANSWER`` with the TIFF on its standard input.
+one of the many other kinds that tifffile knows, or one that may take much more than its pixels, is
+decoded in a process with limits: this file, run by `within_limits.arrays_of` with the file's name,
+whether a large image may be mapped, and the TIFF on its standard input.
 """
 
 from __future__ import annotations

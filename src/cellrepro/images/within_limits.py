@@ -122,8 +122,12 @@ def answer_with(make: Callable[[], Arrays]) -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CPU, (limits.seconds, limits.seconds))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limits.answer, limits.answer))
+        for kind, limit in (
+            (resource.RLIMIT_CPU, limits.seconds),
+            (resource.RLIMIT_FSIZE, limits.answer),
+        ):
+            within = _within_hard_limit(kind, limit)
+            resource.setrlimit(kind, (within, within))
     code = _FAILED
     try:
         for name, array in make().items():
@@ -158,4 +162,14 @@ def hold_memory(n_bytes: int) -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):  # Windows; macOS refuses
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (n_bytes, resource.RLIM_INFINITY))
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)  # stays, as more may be needed later
+        within = _within_hard_limit(resource.RLIMIT_AS, n_bytes)
+        resource.setrlimit(resource.RLIMIT_AS, (within, hard))
+
+
+def _within_hard_limit(kind: int, limit: int) -> int:
+    """The limit, or the hard one of this process where that is lower, as only root raises it."""
+    import resource
+
+    _, hard = resource.getrlimit(kind)
+    return limit if hard == resource.RLIM_INFINITY else min(limit, hard)

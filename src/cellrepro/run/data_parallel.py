@@ -12,8 +12,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -196,10 +196,9 @@ def _met(meet: Callable[[], Groups], others: Mapping[int, Future[None]]) -> Grou
             meeting.set_exception(error)
 
     threading.Thread(target=wait_for_all, daemon=True).start()
-    while True:
-        with suppress(TimeoutError):
-            return meeting.result(timeout=_SECONDS_BETWEEN_LOOKS)
+    while not wait([meeting], timeout=_SECONDS_BETWEEN_LOOKS).done:
         for rank, future in others.items():
             if future.done():
                 future.result()  # raises why it ended before it began
                 raise RunError("failed", f"rank {rank} ended before the ranks had met")
+    return meeting.result()

@@ -12,8 +12,8 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, as_completed
-from contextlib import contextmanager, suppress
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -38,6 +38,7 @@ SECONDS_VARIABLE = "CELLREPRO_RANK_SECONDS"
 """Seconds that the first rank waits for the others in a step; by default `_SECONDS`."""
 
 _SECONDS = 1800.0
+_SECONDS_TO_END = 3.0
 _BUCKET = 8_000_000  # parameters whose gradients are exchanged at once: 32 MB a rank
 
 T = TypeVar("T")
@@ -239,8 +240,8 @@ class RankTeam:
         try:
             yield
         except RuntimeError as error:
-            with suppress(TimeoutError):  # the future of a dead rank ends soon
-                next(as_completed(self.others.values(), timeout=3), None)
+            # The future of a dead rank ends soon.
+            wait(self.others.values(), timeout=_SECONDS_TO_END, return_when=FIRST_COMPLETED)
             for rank, future in self.others.items():
                 reason = future.exception() if future.done() else None
                 if reason is None:

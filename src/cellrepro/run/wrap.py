@@ -38,9 +38,8 @@ def wrap(
         Folder of images as for `cellrepro.segment`.
     *command : str
         The program and its words, or one line as for a shell; in a terminal what stands after
-        ``--``. ``{image}`` stands for the path of
-        an image, ``{masks}`` for that of the label image it writes: a TIFF, or as ``{masks.png}``
-        or ``{masks.npy}`` says.
+        ``--``. ``{image}`` stands for the path of an image, ``{masks}`` for that of the label image
+        it writes: a TIFF, or as ``{masks.png}`` or ``{masks.npy}`` says.
     mode : {"fast", "off"}
         ``fast`` hands the seed over, as ``CELLREPRO_SEED`` and ``PYTHONHASHSEED``.
     seed : int, optional

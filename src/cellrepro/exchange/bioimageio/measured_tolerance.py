@@ -67,7 +67,7 @@ class Place:
 
     @derived
     def distinct_outputs(self) -> int:
-        """Leave out outputs that have the bits of an earlier one."""
+        """Outputs, without those that have the bits of an earlier one."""
         return len({array_digest(measured.output) for measured in self.outputs})
 
 

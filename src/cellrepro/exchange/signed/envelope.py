@@ -70,6 +70,12 @@ class Envelope:
     def with_signatures(self, signatures: Iterable[Signature]) -> Envelope:
         """The same payload with further signatures, sorted and without duplicates."""
         every = {*self.signatures, *signatures}
+        if len(every) > _MOST_SIGNATURES:
+            raise BadInput(
+                f"a statement would have {len(every)} signatures, those that are known of it and "
+                f"those that come to them; expected {_MOST_SIGNATURES} at most: leave out "
+                "those that nobody needs"
+            )
         return Envelope(self.payload, self.payload_type, tuple(sorted(every)))
 
 
