@@ -95,7 +95,7 @@ def json_text(value: object) -> str:
     content = plain(value)
     try:
         text = to_json(content, indent=1).decode()
-    except PydanticSerializationError:  # of a file whose name is no UTF-8
+    except PydanticSerializationError:  # a file name that is no UTF-8, or 255 levels
         text = json.dumps(content, indent=1, allow_nan=False)
     return _NOT_PRINTED.sub(lambda letter: json.dumps(letter[0])[1:-1], text) + "\n"
 

@@ -124,24 +124,25 @@ def test_the_precision_is_one_that_a_network_can_have(two_calls, precision, expe
         assert read.value("precision") == expected
 
 
-@pytest.mark.parametrize("dtype", ["uint12", "object", "(99999,)f8", "S99999", "u1,u1", 7, None])
-def test_a_record_with_an_unknown_type_of_pixels_is_refused(two_calls, dtype):
-    path = two_calls / "a_masks.json"
+def with_type_of_pixels(folder, dtype):
+    """The masks of a record that says so of their image."""
+    path = folder / "a_masks.json"
     fields = json.loads(path.read_text(encoding="utf-8"))
     fields["image"]["dtype"] = dtype
     path.write_text(json.dumps(fields), encoding="utf-8")
-    masks = tifffile.imread(two_calls / "a_masks.tif")
+    return tifffile.imread(folder / "a_masks.tif")
+
+
+@pytest.mark.parametrize("dtype", ["uint12", "object", "(99999,)f8", "S99999", "u1,u1", 7, None])
+def test_a_record_with_an_unknown_type_of_pixels_is_refused(two_calls, dtype):
+    masks = with_type_of_pixels(two_calls, dtype)
     with pytest.raises(BadInput, match=r"a_masks\.json: TypeError.* in a record of a script"):
         label_image_record(two_calls / "a_masks.tif", masks)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint8", ">u2", "float16", "complex64"])
 def test_every_type_of_numbers_is_read(two_calls, dtype):
-    path = two_calls / "a_masks.json"
-    fields = json.loads(path.read_text(encoding="utf-8"))
-    fields["image"]["dtype"] = dtype
-    path.write_text(json.dumps(fields), encoding="utf-8")
-    masks = tifffile.imread(two_calls / "a_masks.tif")
+    masks = with_type_of_pixels(two_calls, dtype)
     assert label_image_record(two_calls / "a_masks.tif", masks).value("image.dtype") == dtype
 
 

@@ -150,8 +150,20 @@ def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
     free_b[table.columns[pairs]] = False
     changes = [
         *(change.placed(table) for change in cut_changes),
-        *_lost(table, np.flatnonzero(free_a)),
-        *_gained(table, np.flatnonzero(free_b)),
+        *_lost_or_gained(
+            ObjectKind.LOST,
+            table.first_a[free_a],
+            table.labels_a[free_a],
+            table.centroids_a[free_a],
+            table.areas_a[free_a],
+        ),
+        *_lost_or_gained(
+            ObjectKind.GAINED,
+            table.first_b[free_b],
+            table.labels_b[free_b],
+            table.centroids_b[free_b],
+            table.areas_b[free_b],
+        ),
         *_counterparts(table, pairs),
     ]
     # Nothing but position settles the order. A gained object can begin at the pixel of another's
@@ -228,48 +240,29 @@ def _cuts(planes: _Positions) -> tuple[tuple[int, int], ...]:
     return tuple((z, z + 1) for z in ends)
 
 
-def _lost(table: Overlap, objects: _Positions) -> Iterator[_PlacedChange]:
-    for first, label, at, area in zip(
-        table.first_a[objects].tolist(),
-        table.labels_a[objects].tolist(),
-        table.centroids_a[objects].tolist(),
-        table.areas_a[objects].tolist(),
-        strict=True,
-    ):
+def _lost_or_gained(
+    kind: ObjectKind,
+    first_pixels: _Positions,
+    labels: _Positions,
+    centroids: NDArray[np.float64],
+    areas: _Positions,
+) -> Iterator[_PlacedChange]:
+    """Objects that one side alone has, by their columns of an `Overlap`."""
+    is_lost = kind == ObjectKind.LOST
+    columns = (first_pixels.tolist(), labels.tolist(), centroids.tolist(), areas.tolist())
+    for first_pixel, label, centroid, area in zip(*columns, strict=True):
         change = ObjectChange(
-            kind=ObjectKind.LOST,
-            labels_a=(label,),
-            labels_b=(),
+            kind=kind,
+            labels_a=(label,) if is_lost else (),
+            labels_b=() if is_lost else (label,),
             iou=0.0,
-            position=tuple(at),
-            position_b=None,
-            area_a=area,
-            area_b=0,
+            position=tuple(centroid),
+            position_b=None if is_lost else tuple(centroid),
+            area_a=area if is_lost else 0,
+            area_b=0 if is_lost else area,
             displacement=math.nan,
         )
-        yield _PlacedChange(first, change)
-
-
-def _gained(table: Overlap, objects: _Positions) -> Iterator[_PlacedChange]:
-    for first, label, at, area in zip(
-        table.first_b[objects].tolist(),
-        table.labels_b[objects].tolist(),
-        table.centroids_b[objects].tolist(),
-        table.areas_b[objects].tolist(),
-        strict=True,
-    ):
-        change = ObjectChange(
-            kind=ObjectKind.GAINED,
-            labels_a=(),
-            labels_b=(label,),
-            iou=0.0,
-            position=tuple(at),
-            position_b=tuple(at),
-            area_a=0,
-            area_b=area,
-            displacement=math.nan,
-        )
-        yield _PlacedChange(first, change)
+        yield _PlacedChange(first_pixel, change)
 
 
 # -- splits and merges -------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 import numpy as np
 
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images import within_limits
 from cellrepro.images.image_axes import Decoded
 from cellrepro.images.mapped import is_large, refuse_full_disk
@@ -67,14 +67,10 @@ def read_zarr(folder: Path, *, may_map: bool = False) -> Decoded:
     try:
         words = (str(folder), "may map" if may_map else "")
         arrays = within_limits.arrays_of(__file__, *words, limits=limits)
-    except within_limits.NotHere as error:
-        raise NotPossibleHere(str(error)) from error
     except within_limits.Failed as error:
         raise BadInput(
             f"{folder}: cannot be read as Zarr ({error}); copy it again from its source"
         ) from error
-    except within_limits.Refused as error:
-        raise BadInput(str(error)) from error
     return Decoded(arrays["pixels"], str(arrays["axes"]))
 
 
@@ -83,12 +79,7 @@ def read_zarr(folder: Path, *, may_map: bool = False) -> Decoded:
 
 def main() -> within_limits.Arrays:
     """The pixels in the folder that the command line names, and what their axes are."""
-    try:
-        decoded = _read_whole(Path(sys.argv[1]), may_map=sys.argv[2] != "")
-    except NotPossibleHere as error:
-        raise within_limits.NotHere(str(error)) from error
-    except CellreproError as error:
-        raise within_limits.Refused(str(error)) from error
+    decoded = _read_whole(Path(sys.argv[1]), may_map=sys.argv[2] != "")
     return {"pixels": decoded.pixels, "axes": np.array(decoded.axes)}
 
 

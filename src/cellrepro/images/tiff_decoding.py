@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import tifffile
 
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.errors import BadInput
 from cellrepro.images import within_limits
 from cellrepro.images.codecs import no_cmyk, refuse_compression
 from cellrepro.images.image_axes import Decoded
@@ -58,12 +58,8 @@ def decode_tiff(file: Path, data: Content, *, may_map: bool = False) -> Decoded:
     try:
         words = (str(file), "may map" if may_map else "")
         arrays = within_limits.arrays_of(__file__, *words, limits=limits, content=data)
-    except within_limits.NotHere as error:
-        raise NotPossibleHere(str(error)) from error
     except within_limits.Failed as error:
         raise damaged(file, f"cannot be decoded as TIFF ({error})") from error
-    except within_limits.Refused as error:
-        raise BadInput(str(error)) from error
     return Decoded(arrays["pixels"], str(arrays["axes"]), bool(arrays["alpha"]))
 
 
@@ -167,14 +163,9 @@ def _only_series(file: Path, tiff: tifffile.TiffFile, pages: TiffPages) -> tifff
 def main() -> within_limits.Arrays:
     """The pixels of a TIFF on standard input, and what their axes are."""
     file = Path(sys.argv[1])  # for messages
-    try:
-        data = sys.stdin.buffer.read()
-        may_map = sys.argv[2] != ""
-        decoded = decode_whole(file, data, within_limits_already=True, may_map=may_map)
-    except NotPossibleHere as error:
-        raise within_limits.NotHere(str(error)) from error
-    except CellreproError as error:
-        raise within_limits.Refused(str(error)) from error
+    may_map = sys.argv[2] != ""
+    data = sys.stdin.buffer.read()
+    decoded = decode_whole(file, data, within_limits_already=True, may_map=may_map)
     return {
         "pixels": decoded.pixels,
         "axes": np.array(decoded.axes),

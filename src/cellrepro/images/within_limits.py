@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
 from cellrepro.images.mapped import Content, is_large
 from cellrepro.own_scripts import script_command
 
@@ -32,16 +33,8 @@ _LEAST_SECONDS = 20
 _SECONDS_PER_BYTE = 1e-7
 
 
-class Refused(Exception):
-    """The file holds something else than was expected, or takes more than its limits."""
-
-
-class Failed(Refused):
+class Failed(Exception):
     """Reading it took more than its limits, or ended in an error that the script does not know."""
-
-
-class NotHere(Exception):
-    """The file may be good, and this machine cannot read it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,10 @@ class Limits:
 def arrays_of(
     script: str, *arguments: str, limits: Limits, content: Content = b""
 ) -> dict[str, np.ndarray]:
-    """Run a script that ends with `answer_with`, with content on its standard input."""
+    """Run a script that ends with `answer_with`, with content on its standard input.
+
+    What the script refuses, as `NotPossibleHere` or another error of the lab, is refused here.
+    """
     numbers = map(str, (limits.memory, limits.seconds, limits.answer))
     no_end = f"reading it did not end within {limits.seconds} s, or crashed"
     with (
@@ -90,9 +86,9 @@ def arrays_of(
         errors.seek(0)
         reason = errors.read(2**20).decode(errors="replace").rpartition("\n")[2]
         if ended.returncode == _NOT_HERE:
-            raise NotHere(reason)
+            raise NotPossibleHere(reason)
         if ended.returncode == _REFUSED:
-            raise Refused(reason)
+            raise BadInput(reason)
         if ended.returncode == _FAILED:
             raise Failed(reason)
         files = sorted(Path(answer).glob("*.npy"))
@@ -109,15 +105,10 @@ def _loaded(file: Path) -> np.ndarray:
 # -- in that process -------------------------------------------------------------------------------
 
 
-def limits_given() -> Limits:
-    """Read the limits on the command line of this process."""
-    return Limits(*map(int, sys.argv[-3:]))
-
-
 def answer_with(make: Callable[[], Arrays]) -> None:
     """Set this process's limits, and write a function's arrays, or end with its reason."""
     scratch = Path(sys.argv[-4])
-    limits = limits_given()
+    limits = Limits(*map(int, sys.argv[-3:]))
     hold_memory(limits.memory)
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
@@ -135,10 +126,10 @@ def answer_with(make: Callable[[], Arrays]) -> None:
         return
     except MemoryError:
         reason = f"it asks for more memory than the {limits.memory // 2**20} MiB of its size"
-    except NotHere as error:
+    except NotPossibleHere as error:
         code = _NOT_HERE
         reason = str(error)
-    except Refused as error:
+    except CellreproError as error:
         code = _REFUSED
         reason = str(error)
     except Exception as error:  # damaged files end in nearly any
