@@ -5,8 +5,9 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 
-from cellrepro.results import Result, derived, in_json
+from cellrepro.results import Result, derived, in_json, json_text
 
 
 @dataclass(frozen=True)
@@ -54,3 +55,19 @@ def test_json_has_fields_then_what_follows_from_them():
         ("sentence", "2 cells"),
     ]
     assert (found.as_text(), found.exit_code) == ("2 cells\n", 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["é 😀 \u2028", "\x1b[2J\x07\x7f\x9b", "name that is no UTF-8: \udcff"]
+)
+def test_json_is_ascii_and_moves_no_cursor(text):
+    written = json_text({text: [text, 2**70]})
+    assert not set(written) - set(map(chr, range(32, 127))) - {"\n"}
+    assert json.loads(written) == {text: [text, 2**70]}
+
+
+def test_json_of_any_depth():
+    deep: list = []
+    for _ in range(300):
+        deep = [deep]
+    assert json.loads(json_text(deep)) == deep

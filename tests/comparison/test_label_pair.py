@@ -150,6 +150,14 @@ def test_damaged_numbers_are_named_and_cells_that_do_not_touch_are_no_merge(
         assert expected in " ".join(label_notes(b, a, back))
 
 
+def test_inverted_numbers_of_which_the_largest_is_the_same():
+    """Whether numbers follow a rule is not asked where the largest one and the background stay."""
+    a = np.where(CELLS <= 255, CELLS, 0).astype(np.uint8)
+    b = 255 - a
+    assert a.max() == b.max()
+    assert "B = 255 - A" in " ".join(label_notes(a, b, compare_masks(a, b)))
+
+
 @pytest.mark.parametrize(
     "change",
     [

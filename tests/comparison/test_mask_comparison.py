@@ -109,6 +109,14 @@ def test_images_read_in_several_blocks(monkeypatch, shape):
     np.testing.assert_array_equal(categories(a, b), expected_map)
 
 
+def test_only_the_last_block_is_renumbered(monkeypatch):
+    monkeypatch.setattr("cellrepro.images.image_blocks._PIXELS", 25)
+    a = np.repeat(np.arange(1, 5), 10).reshape(8, 5)
+    b = np.where(a == 4, 9, a)
+    assert compare_masks(a, a.copy()).verdict == "identical"
+    assert compare_masks(a, b).verdict == "same-objects"
+
+
 @pytest.mark.parametrize(
     ("masks", "message"),
     [

@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+from pathlib import Path
 
 import imagecodecs
 import numpy as np
@@ -386,3 +387,16 @@ def test_images_that_one_side_lacks_are_not_within_spread(seeds):
     store = seeds(0, 1, 2)
     fewer = {name: masks for name, masks in SLIGHTLY.items() if name != "img_3"}
     assert compare(*on_one_thread(store, fewer), store=store.root).verdict == "different"
+
+
+def test_a_terminal_shows_the_first_cells_and_counts_the_others(masks):
+    """With the image of each, though the first ones all lie in one image."""
+    many = np.kron(np.arange(36).reshape(6, 6), np.ones((4, 4), np.uint16)).astype(np.uint16)
+    for image in ("one", "two"):
+        masks(f"A/{image}_masks.tif", many)
+        path = masks(f"B/{image}_masks.tif", np.where(many > 15, 0, many).astype(np.uint16))
+    folder = Path(path).parent.parent
+    lines = compare(folder / "A", folder / "B").as_text().splitlines()
+    shown = [line for line in lines if " lost " in line]
+    assert (len(shown), {line.split()[0] for line in shown}) == (12, {"one"})
+    assert "    and 28 more; --json names them all" in lines

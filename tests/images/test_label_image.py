@@ -14,7 +14,7 @@ from cellrepro.errors import BadInput
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.label_image import LARGEST_LABEL, label_image
 from cellrepro.images.nuclei_drawing import draw_nuclei
-from cellrepro.images.pictures import doubt, pieces_of, refuse_picture
+from cellrepro.images.pictures import _fullest_part, doubt, pieces_of, refuse_picture
 from cellrepro.images.synthetic_sets import IMAGES
 
 REAL_SETS = Path(__file__).parents[3] / "shared" / "data"
@@ -114,6 +114,18 @@ def test_a_picture_is_refused_and_the_message_says_what_to_give(case):
 @pytest.mark.parametrize("case", LABEL_IMAGES)
 def test_a_label_image_is_none(case):
     refuse_picture("x:", LABEL_IMAGES[case])
+
+
+def test_a_picture_somewhere_in_a_large_image(monkeypatch):
+    """Of a large one every so many rows and columns tell where its fullest part is."""
+    monkeypatch.setattr("cellrepro.images.pictures._MOST_PLACES", 100)
+    image = np.zeros((1500, 1700), np.uint8)
+    image[-512:, 900:1412] = np.random.default_rng(0).integers(1, 200, (512, 512))
+    (rows, columns) = _fullest_part(image)
+    assert abs(rows.start - (1500 - 512)) < 15
+    assert abs(columns.start - 900) < 17
+    with pytest.raises(BadInput, match="a picture, no label image"):
+        refuse_picture("x:", image)
 
 
 @pytest.mark.parametrize("set_name", ["nuclei", "cells"])
