@@ -362,3 +362,19 @@ def test_two_tensors_that_a_wrapper_would_name_alike_are_both_compared(tmp_path)
         torch.save(wrapped, tmp_path / f"{name}.pth")
     found = compare_weights(tmp_path / "a.pth", tmp_path / "b.pth")
     assert (found.n_tensors, found.n_differing) == (2, 3)
+
+
+def test_threads_change_no_bit_of_a_similarity(tmp_path, monkeypatch):
+    """Pieces are added in their order, whichever is ready first."""
+    draws = np.random.default_rng(0)
+    paths = [
+        saved(tmp_path / name, w=draws.standard_normal(5000).astype(np.float32)) for name in "abc"
+    ]
+    monkeypatch.setattr("cellrepro.comparison.weight_similarity._BLOCK", 100)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    expected = similarity(paths)
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    found = similarity(paths)
+    assert len({*found.l2.ravel().tolist()}) == 4
+    np.testing.assert_array_equal(found.l2, expected.l2, strict=True)
+    np.testing.assert_array_equal(found.cosine, expected.cosine, strict=True)
