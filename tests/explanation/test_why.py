@@ -1,7 +1,5 @@
 """Why two results differ, as it is said first: the likely cause, the found one, and none."""
 
-import json
-
 import numpy as np
 import pytest
 import tifffile
@@ -91,9 +89,7 @@ def test_what_both_record_comes_before_what_one_records(gui, compared):
     a = gui("a", A, diameter=42.4, cellprob_threshold=0.0, flow_threshold=0.4)
     b = gui("b", B, diameter=30.0, cellprob_threshold=-2.0, flow_threshold=0.4)
     line, cause = compared(a, b)
-    assert line == (
-        "likely: diameter; A records 42.4, B 30 (what else may be: cellprob_threshold)"
-    )
+    assert line == ("likely: diameter; A records 42.4, B 30 (what else may be: cellprob_threshold)")
     assert (cause["a"], cause["b"], cause["confirmed"]) == (42.4, 30.0, False)
 
 
@@ -118,6 +114,23 @@ def test_two_programs_that_saved_files_are_no_cause(script, compared):
 
 def test_usual_values_of_one_side_are_no_cause(gui, script, compared):
     assert compared(gui("a", A), script("b", B)) == ("why: nothing that is recorded tells", None)
+
+
+def test_of_two_folders_the_image_that_differs_most_tells(gui, tmp_path, invoke):
+    for folder, diameter, masks in (("gui", 42.4, A), ("script", 30.0, B)):
+        (tmp_path / folder).mkdir()
+        for name, labels in (("same", A), ("other", masks)):
+            path = gui(f"{folder}/{name}", labels, diameter=diameter)
+            assert path.is_file()
+    answer = invoke("compare", tmp_path / "gui", tmp_path / "script")
+    assert answer.out.splitlines()[1] == "  likely: diameter; A records 42.4, B 30"
+    assert "other_seg.npy" in answer.out.splitlines()[2]
+
+
+def test_a_long_value_is_cut(gui, compared):
+    line, _ = compared(gui("a", A, model_path="x" * 5000), gui("b", B))
+    assert line.startswith("likely: model; A records xxxx")
+    assert len(line) < 200
 
 
 def test_equal_masks_have_no_cause(gui, invoke):

@@ -12,7 +12,13 @@ from cellrepro.errors import BadInput
 from cellrepro.explanation.cellpose_call import IMAGE, NETWORK, shell_line
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.mask_file_record import RecordedMasks, recorded_masks
-from cellrepro.explanation.mask_files import MASK_ENDINGS, MaskReaders, image_name, newer_seg_notes
+from cellrepro.explanation.mask_files import (
+    MASK_ENDINGS,
+    MaskReaders,
+    image_name,
+    mask_files,
+    newer_seg_notes,
+)
 from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
 from cellrepro.explanation.recorded_settings import RecordedSettings
 from cellrepro.explanation.references import file_or_run, kind_in_words, masks_of, reference_kind
@@ -29,6 +35,7 @@ from cellrepro.images.image_file import read_labels
 from cellrepro.spec import defaults
 
 if TYPE_CHECKING:
+    from cellrepro.explanation.why import Why
     from cellrepro.store.store import Store
 
 
@@ -67,7 +74,10 @@ def compare(
             if reference_kind(path) == "folder"
             for note in newer_seg_notes(path)
         ]
-        return replace(comparison, notes=(*comparison.notes, *newer))
+        why = None
+        if kinds == {"folder"}:
+            why = _why_of_worst(path_a, path_b, comparison, image=image)
+        return replace(comparison, notes=(*comparison.notes, *newer), why=why)
     if kinds <= {"weights", "run"}:
         from cellrepro.explanation.compare_weights import compare_weights_files
 
@@ -120,6 +130,18 @@ def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Compari
             find_out="" if len(result.shape) > 2 else _command_with_network(a, b, image),
         ),
     )
+
+
+def _why_of_worst(
+    a: Path, b: Path, comparison: Comparison, *, image: str | Path | None
+) -> Why | None:
+    """Say of two folders why the image that is given differs, else the one that does most."""
+    n_unmatched = {name: each.n_unmatched for name, each in comparison.masks.items()}
+    name = "" if image is None else image_name(Path(image).stem)
+    if name not in n_unmatched:
+        name = max(n_unmatched, key=lambda each: n_unmatched[each])
+    file_a, file_b = (mask_files(folder)[name] for folder in (a, b))
+    return _compare_two_files(file_a, file_b, image=image).why
 
 
 def _effect_of_edits(a: RecordedMasks, b: RecordedMasks) -> EffectOfHand:

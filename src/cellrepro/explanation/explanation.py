@@ -124,9 +124,12 @@ class Explanation(Result):
     def remains(self) -> str:
         """Say what share of the cells no cause explains."""
         where = "" if self.window is None else f" in {self.window.in_words}"
-        rest = f"{share_text(self.unexplained)} of the cells{where}"
+        n_pixels = 0 if self.replayed is None else self.replayed.left.n_differing
+        rest = f"{share_text(self.unexplained)} of the cells"
+        if not self.unexplained:
+            rest = f"nothing but {amount(n_pixels, 'pixel')} of B" if n_pixels else "nothing"
         cut_short = "; the search was cut short" if self.interrupted else ""
-        return f"unexplained: {rest if self.unexplained else f'nothing{where}'}{cut_short}"
+        return f"unexplained: {rest}{where}{cut_short}"
 
     @derived
     def reproduced(self) -> dict[Literal["a", "b"], Fit]:

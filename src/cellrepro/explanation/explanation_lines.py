@@ -215,11 +215,10 @@ def _found_by_trying(explanation: Explanation, name: str) -> str:
 
 def _remainder_line(explanation: Explanation, replayed: Replayed) -> str:
     """Say how much no change explains, and what may be behind it."""
-    n_left, n_pixels = replayed.left
     if not explanation.unexplained:
-        rest = f", but for {amount(n_pixels, 'pixel')} of B" if n_pixels else ""
-        return f"unexplained: nothing{rest}"
+        return explanation.remains
     compared = "with these changes" if replayed.causes else "as it was made again"
+    n_left = replayed.left.n_unmatched
     text = (
         f"unexplained: {n_left} of {amount(replayed.n_cells, 'cell')} (those of B, and of A "
         f"{compared})"

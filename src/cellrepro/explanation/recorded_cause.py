@@ -22,7 +22,7 @@ from cellrepro.explanation.recorded_settings import (
     GenerationNumber,
     tell_settings,
 )
-from cellrepro.explanation.settings_of_both import SettingOfBoth
+from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing
 from cellrepro.explanation.why import Cause, Why
 
 _WEIGHTS_IN_MEMORY = "weights_in_memory"
@@ -165,14 +165,13 @@ def _is_one_network(name: str, by_name: Mapping[str, SettingOfBoth]) -> bool:
 
     One network can have two names; weights in memory decide, then the digest of their file.
     """
-    surer = _NETWORK[_NETWORK.index(name) + 1 :]
-    known = [by_name[each] for each in surer if each in by_name]
-    if any(setting.is_recorded_by_both for setting in known):
-        return not any(setting.differs for setting in known if setting.is_recorded_by_both)
-    if name != MODEL:
-        return any(
-            setting.differs for setting in (by_name.get(MODEL),) if setting is not None
-        )  # then that is named
+    at = _NETWORK.index(name)
+    surer = [by_name[each] for each in _NETWORK[at + 1 :] if each in by_name]
+    known = [setting for setting in surer if setting.is_recorded_by_both]
+    if known:
+        return not any(setting.differs for setting in known)
+    if name != MODEL:  # what differs before it is named
+        return any(each in by_name and by_name[each].differs for each in _NETWORK[:at])
     setting = by_name[MODEL]
     names = {PureWindowsPath(str(value)).name for value in (setting.a, setting.b)}
     return len(names) == 1
@@ -209,21 +208,16 @@ def _recorded_by_one(evidence: FileEvidence) -> Iterator[Cause]:
             setting = by_name.get(name)
             if setting is None or setting.is_recorded_by_both or not setting.is_recorded:
                 continue
-            if name not in _OF_BOTH_ALONE and not _value_is_usual(setting, evidence):
+            if name not in _OF_BOTH_ALONE and not _value_is_usual(setting):
                 yield Cause(name, setting.a, setting.b)
     if evidence.by_hand.notes:
         yield Cause(EDITS, *evidence.n_edits, words=evidence.by_hand.notes[0])
 
 
-def _value_is_usual(setting: SettingOfBoth, evidence: FileEvidence) -> bool:
-    """Whether the only value that is recorded is the usual one."""
-    from cellrepro.explanation.settings_of_both import is_missing
-
-    side = 1 if is_missing(setting.a) else 0
-    value = (setting.a, setting.b)[side]
-    if setting.name == RESTORE:
-        return not value
-    return _is_usual(setting.name, value, evidence.generations[side])
+def _value_is_usual(setting: SettingOfBoth) -> bool:
+    """Whether the only value that is recorded is the usual one, in whichever Cellpose."""
+    value = setting.b if is_missing(setting.a) else setting.a
+    return not value if setting.name == RESTORE else _is_usual(setting.name, value, None)
 
 
 # -- of two runs -----------------------------------------------------------------------------
@@ -258,7 +252,7 @@ def why_of_runs(
     """Say what probably makes two runs differ: a field of the spec, else of the environment."""
     fields = {name: values for name, values in spec.items() if not _is_label(name, spec)}
     ranked = sorted(fields, key=_rank_in_spec)
-    causes = [Cause(name, *fields[name]) for name in ranked]
+    causes = [Cause(name.removeprefix(_OF_SETTINGS), *fields[name]) for name in ranked]
     if not causes:
         of_machine = [name for name in environment if _rank_among(name, _ENVIRONMENT) >= 0]
         of_machine.sort(key=lambda name: _rank_among(name, _ENVIRONMENT))

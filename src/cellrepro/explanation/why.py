@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from cellrepro.explanation.setting_meanings import digests_in_words
 from cellrepro.explanation.settings_of_both import is_missing, setting_text
-from cellrepro.words import joined
+from cellrepro.words import cut, joined
+
+_MOST_LETTERS = 60  # of a value
 
 FILES_ALONE = "From what the files record alone; nothing was segmented."
 """How a likely cause is known."""
@@ -43,7 +45,7 @@ class Cause:
             return self.words
         if digests_in_words(self.name):
             return f"A and B record {digests_in_words(self.name)}"
-        a, b = setting_text(self.a), setting_text(self.b)
+        a, b = (cut(setting_text(value), _MOST_LETTERS) for value in (self.a, self.b))
         if self.confirmed:
             return f"{a} in A, {b} in B"
         if is_missing(self.a):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -134,6 +135,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         tiles=_tiles(changes, pair),
         n_changed=len(changes),
         every_change=_table_of_changes(changes),
+        cells=_cells_by_number(changes[:MOST_ROWS]),
         scores=_scores(pair.comparison),
         images=_table_of_images(pair.by_image),
         part=_explorer(view, pair),
@@ -214,7 +216,7 @@ def _why_box(why: Why, explanation: Explanation | None) -> WhyBox:
         kind="found" if why.is_found else "likely",
         title="Cause found" if why.is_found else "Likely cause",
         causes=(why.cause, *(why.others if why.is_found else ())),
-        meaning=as_sentence(setting_meaning(why.cause.name.removeprefix("settings."))),
+        meaning=as_sentence(setting_meaning(why.cause.name)),
         facts=tuple(facts),
         label=label,
         commands=tuple(commands),
@@ -287,6 +289,12 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table | None:
     ]
     kinds = {"IoU": "{:.2f}", "pixels in A": "count", "pixels in B": "count"}
     return table(rows, kinds | dict.fromkeys(("plane", "y", "x"), "{:.0f}"))
+
+
+def _cells_by_number(changes: Sequence[ObjectChange]) -> str:
+    """Give the numbers by which the explorer knows changed cells, as JSON."""
+    cells = [{"labels_a": each.labels_a, "labels_b": each.labels_b} for each in changes]
+    return json.dumps(cells, separators=(",", ":"))
 
 
 def _scores(comparison: MaskComparison) -> list[ScoreRow]:

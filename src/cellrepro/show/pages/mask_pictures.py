@@ -89,7 +89,9 @@ def beside_made_again(image: np.ndarray | None, b: np.ndarray, made: np.ndarray)
         panel(with_outlines(pair.background, {"b": masks}), heading, f"Outlines of {heading}.")
         for heading, masks in (("B", b), ("B made again", made))
     ]
-    heading = "What still differs" if pair.comparison.n_differing else "What still differs: nothing"
+    n_pixels = pair.comparison.n_differing
+    left = amount(n_pixels, "pixel") if n_pixels else "nothing"
+    heading = f"What still differs: {left}"
     return Figure((*outlines, replace(pair.differences(), heading=heading)))
 
 
