@@ -37,7 +37,13 @@ _NOTEBOOKS = (*_NETWORK, "papermill", "nbformat", "ipykernel")
 
 COMMANDS: Mapping[str, Mapping[str, Command]] = {
     "Two files": {
-        "compare": Command("show.pages.compare:compare", "Are two results the same, cell by cell?"),
+        "compare": Command(
+            "show.pages.compare:compare",
+            "Are two results the same, cell by cell, and if not, why?",
+            needs=_NETWORK,
+            needs_only_with="model",
+            about_this_cellpose=True,
+        ),
         "explore": Command(
             "show.pages.explorer_page:explore_files", "Look at two masks in the browser."
         ),

@@ -136,6 +136,15 @@ def joined(parts: Sequence[str]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
+def as_sentence(text: str) -> str:
+    """A text as a sentence of its own; an empty one stays empty.
+
+    >>> as_sentence("two different networks"), as_sentence("")
+    ('Two different networks.', '')
+    """
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
 def some(names: Sequence[str], n_shown: int = 5) -> str:
     """The first names, and how many more there are.
 

@@ -93,6 +93,8 @@ def test_what_nobody_recorded_is_found(made, explained, planted):
     of = asked.get("of", "grey")
     usual, other = made(f"usual {of}", of=of), made(planted, **asked)
     found = explained(usual, other, of=of)
+    first = found["causes"][0]
+    assert found["cause"] == {key: first[key] for key in ("name", "a", "b")} | {"confirmed": True}
     assert sorted(cause["name"] for cause in found["causes"]) == causes
     assert found["unexplained"] == 0
 
@@ -117,6 +119,25 @@ def test_a_script_is_made_again_with_the_network_and_the_pixels_that_it_recorded
     assert [cause["name"] for cause in found["causes"]] == ["flow_threshold"]
     assert (found["unexplained"], found["reproduced"]["b"]["pixels_left"]) == (0, 0)
     assert any("is the one that eval received" in remark for remark in found["a"]["remarks"])
+
+
+def test_compare_with_a_network_puts_the_cause_first(made, small_store, invoke, tmp_path):
+    """The same search as that of `explain`, with B made again on the page."""
+    usual, other = made("usual grey"), made("flow_threshold", flow_threshold=0.8)
+    html = tmp_path / "page.html"
+    given = options(model=small_store.weights, image=made.image("grey"), html=html)
+    answer = invoke("compare", usual, other, *given)
+    _, second, third, *lines = answer.out.splitlines()
+    assert second == "  found: flow_threshold; 0.4 in A, 0.8 in B; unexplained: nothing"
+    assert third.startswith("  masks: ")
+    again = next(line for line in lines if line.startswith("  B again: cellrepro segment "))
+    page = html.read_text(encoding="utf-8")
+    top = page[page.index('id="why"') : page.index('id="picture"')]
+    assert "flow_threshold: 0.4 in A, 0.8 in B" in top
+    assert "Unexplained: nothing." in top
+    assert "What still differs: nothing" in top
+    assert "--set flow_threshold=0.8" in top
+    assert "--set flow_threshold=0.8" in again
 
 
 @pytest.mark.slow

@@ -79,17 +79,22 @@ def words_of(html):
 
 
 def test_settings_that_differ_are_said_first(files, invoke):
-    """In the terminal, in JSON, and in the headline of the page."""
+    """In the terminal, in JSON, and at the top of the page."""
     html = files / "page.html"
     sides = (files / "gui_seg.npy", files / "script_seg.npy")
     answer = invoke("compare", *sides, "--image", files / "cells.tif", "--html", html)
     assert answer.code == 1
-    first, second, third, *_ = answer.out.splitlines()
+    first, second, third, fourth, *_ = answer.out.splitlines()
     assert first == "different: masks"
-    assert second == "  setting diameter: 42.4 and 30.0"
-    assert third.startswith("  masks: ")
+    assert second == "  likely: diameter; A records 42.4, B 30"
+    assert third.startswith("    to find out: cellrepro compare ")
+    assert fourth.startswith("  masks: ")
     text = words_of(html)
-    assert "Made with different settings: diameter 42.4 in A, 30 in B." in text
+    top = text[: text.index("Where the two differ")]
+    assert "The two hold different cells." in top
+    assert "Likely cause diameter: A records 42.4, B 30 The image is scaled by 30 / diameter" in top
+    assert "nothing was segmented" in top
+    assert "--model MODEL" in top
     assert "5 cells in A, 4 in B; 1 shifted or reshaped, 2 lost and 1 split, 1 kept" in text
     found = invoke("compare", *sides, "--json").json
     assert found["settings"][0] == {"name": "diameter", "a": 42.4, "b": 30.0}
@@ -107,8 +112,8 @@ def test_checksums_are_said_in_words(files, invoke):
     answer = invoke(
         "compare", files / "monday_masks.tif", files / "friday_masks.tif", "--html", html
     )
-    assert "  setting image.digest: aaaaaaaaaaaa… and bbbbbbbbbbbb…" in answer.out
-    assert "Made with different settings: different pixels." in words_of(html)
+    assert "  likely: image.digest; A and B record different pixels\n" in answer.out
+    assert "Likely cause image.digest: A and B record different pixels" in words_of(html)
     assert 64 * "a" not in words_of(html)
 
 
@@ -142,6 +147,10 @@ def test_the_page_is_whole_in_a_browser(files, browser):
         tiles = page.locator(".tiles .tile-kind").all_inner_texts()
         assert tiles == ["1→n split", "− lost", "− lost", "≈ shifted or reshaped"]
         assert page.locator("#changes tbody tr").count() == 4
+        page.locator(".tiles li").nth(2).locator("a").click()
+        assert "cell 3, 36 px" in page.locator(".cre-story").inner_text()
+        page.locator("#changes tbody tr").first.locator("td").last.click()
+        assert "one cell of A is 2 cells of B" in page.locator(".cre-story").inner_text()
         for width in (1400, 700, 390):
             page.set_viewport_size({"width": width, "height": 900})
             # The canvas follows the size of the page a frame later.

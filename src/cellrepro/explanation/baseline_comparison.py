@@ -156,7 +156,7 @@ def _compare_image(
         result = compare_masks(expected, actual)
     except BadInput as error:
         return replace(image, problem=f"the masks of {name} cannot be compared: {error}")
-    notes = tuple(label_notes(expected, actual, result, a="the baseline", b="the masks"))
+    notes = label_notes(expected, actual, result, a="the baseline", b="the masks").sentences
     problem = ""
     if not result.same_numbering:
         problem = f"one number is not one cell in the baseline and in the masks of {name}"

@@ -64,6 +64,8 @@ class Replayed:
     """Between B, and A with these changes."""
     n_cells: int
     """Of these two results."""
+    made: np.ndarray = field(repr=False)
+    """A with these changes, which is B where they explain it, (Y, X)."""
     cut_short: bool = False
     """Whether the user ended the search, so that each side has the best fit until then."""
 
@@ -113,6 +115,7 @@ class CauseSearch:
             causes=tuple(causes),
             left=smallest.gap,
             n_cells=n_cells_in(final) + n_cells_in(self._masks_b),
+            made=final,
         )
 
     def _smallest_set(self) -> _ChangeSet:

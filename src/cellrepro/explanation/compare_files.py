@@ -9,31 +9,52 @@ from typing import TYPE_CHECKING
 from cellrepro.comparison.mask_totals import verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
+from cellrepro.explanation.cellpose_call import IMAGE, NETWORK, shell_line
+from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.mask_file_record import RecordedMasks, recorded_masks
-from cellrepro.explanation.mask_files import MASK_ENDINGS, MaskReaders, image_name, newer_seg_notes
+from cellrepro.explanation.mask_files import (
+    MASK_ENDINGS,
+    MaskReaders,
+    image_name,
+    mask_files,
+    newer_seg_notes,
+)
+from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
 from cellrepro.explanation.recorded_settings import RecordedSettings
 from cellrepro.explanation.references import file_or_run, kind_in_words, masks_of, reference_kind
 from cellrepro.explanation.settings_of_both import recorded_side_by_side
 from cellrepro.explanation.two_results import (
+    ComparedMasks,
     Comparison,
     compare_by_image,
     masks_differ,
     stitching_notes,
+    stitching_text,
 )
 from cellrepro.images.image_file import read_labels
 from cellrepro.spec import defaults
 
 if TYPE_CHECKING:
+    from cellrepro.explanation.why import Why
     from cellrepro.store.store import Store
 
 
-def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE) -> Comparison:
-    """Compare two files, folders or runs that both have masks, or both have weights."""
+def compare(
+    a: str | Path,
+    b: str | Path,
+    *,
+    image: str | Path | None = None,
+    store: str | Path = defaults.STORE,
+) -> Comparison:
+    """Compare two files, folders or runs that both have masks, or both have weights.
+
+    ``image`` is the one that the command names which finds out why they differ.
+    """
     path_a = file_or_run(a, name="a")
     path_b = file_or_run(b, name="b")
     kinds = {reference_kind(path_a), reference_kind(path_b)}
     if kinds == {"masks"}:  # two files need NumPy alone, and wait for no library of a store
-        return _compare_two_files(path_a, path_b)
+        return _compare_two_files(path_a, path_b, image=image)
     from cellrepro.store.store import Store
 
     opened_store = Store(store)
@@ -46,14 +67,17 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
         masks_b = masks_of(str(b), opened_store)
         if len(masks_a) == len(masks_b) == 1 and kinds != {"folder"}:  # whatever they are called
             masks_b = dict(zip(masks_a, masks_b.values(), strict=True))
-        comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
+        _, comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
         newer = [
             f"{side}: {note}"
             for side, path in (("A", path_a), ("B", path_b))
             if reference_kind(path) == "folder"
             for note in newer_seg_notes(path)
         ]
-        return replace(comparison, notes=(*comparison.notes, *newer))
+        why = None
+        if kinds == {"folder"}:
+            why = _why_of_worst(path_a, path_b, comparison, image=image)
+        return replace(comparison, notes=(*comparison.notes, *newer), why=why)
     if kinds <= {"weights", "run"}:
         from cellrepro.explanation.compare_weights import compare_weights_files
 
@@ -70,14 +94,27 @@ def _with_any_record(file: Path) -> RecordedMasks:
         return RecordedMasks(read_labels(file), RecordedSettings(remarks=(remark,)))
 
 
-def _compare_two_files(a: Path, b: Path) -> Comparison:
+def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Comparison:
     """Compare two mask files, and what is recorded of how they were made."""
     file_a = _with_any_record(a)
     file_b = _with_any_record(b)
     name = image_name(a.stem)
     masks_a: MaskReaders = {name: lambda: file_a.masks}
     masks_b: MaskReaders = {name: lambda: file_b.masks}
-    comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
+    compared, comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
+    settings = recorded_side_by_side(file_a.record.plain, file_b.record.plain)
+    by_hand = _effect_of_edits(file_a, file_b)
+    (result,) = compared.by_image.values()
+    evidence = FileEvidence(
+        verdict=comparison.verdict,
+        settings=settings,
+        generations=(file_a.record.generation, file_b.record.generation),
+        by_hand=by_hand,
+        n_edits=(len(file_a.edits), len(file_b.edits)),
+        number_rule=next(iter(compared.number_rules), ""),
+        stitching=stitching_text(result),
+        is_empty=not (result.n_objects_a and result.n_objects_b),
+    )
     remarks = [
         f"{letter}: {remark}"
         for letter, file in (("A", file_a), ("B", file_b))
@@ -85,32 +122,52 @@ def _compare_two_files(a: Path, b: Path) -> Comparison:
     ]
     return replace(
         comparison,
-        settings=recorded_side_by_side(file_a.record.plain, file_b.record.plain),
-        notes=(*comparison.notes, *_notes_on_edits(file_a, file_b), *remarks),
+        settings=settings,
+        notes=(*comparison.notes, *by_hand.notes, *remarks),
+        why=why_from_files(
+            evidence,
+            # Stacks are not segmented again.
+            find_out="" if len(result.shape) > 2 else _command_with_network(a, b, image),
+        ),
     )
 
 
-def _notes_on_edits(a: RecordedMasks, b: RecordedMasks) -> tuple[str, ...]:
-    """Say which cells only one of two files has since they were drawn or removed by hand."""
-    if not (a.edits or b.edits):
-        return ()
-    from cellrepro.explanation.hand_edits import EditedSide, effect_of_hand
+def _why_of_worst(
+    a: Path, b: Path, comparison: Comparison, *, image: str | Path | None
+) -> Why | None:
+    """Say of two folders why the image that is given differs, else the one that does most."""
+    n_unmatched = {name: each.n_unmatched for name, each in comparison.masks.items()}
+    name = "" if image is None else image_name(Path(image).stem)
+    if name not in n_unmatched:
+        name = max(n_unmatched, key=lambda each: n_unmatched[each])
+    file_a, file_b = (mask_files(folder)[name] for folder in (a, b))
+    return _compare_two_files(file_a, file_b, image=image).why
 
-    return effect_of_hand(
-        EditedSide("A", a.masks, a.edits), EditedSide("B", b.masks, b.edits)
-    ).notes
+
+def _effect_of_edits(a: RecordedMasks, b: RecordedMasks) -> EffectOfHand:
+    """Find the cells that only one of two files has since they were drawn or removed by hand."""
+    return effect_of_hand(EditedSide("A", a.masks, a.edits), EditedSide("B", b.masks, b.edits))
 
 
-def _compare_mask_files(a: MaskReaders, b: MaskReaders, *, who: str) -> Comparison:
+def _command_with_network(a: Path, b: Path, image: str | Path | None) -> str:
+    """Write the command line that finds the cause of a difference with a network."""
+    options = ["--image", str(image or IMAGE), "--model", NETWORK]
+    return shell_line(["cellrepro", "compare", str(a), str(b), *options])
+
+
+def _compare_mask_files(
+    a: MaskReaders, b: MaskReaders, *, who: str
+) -> tuple[ComparedMasks, Comparison]:
     compared = compare_by_image(a, b, who=who)
     masks = compared.by_image
     verdict = verdict_over(masks.values()) if a.keys() == b.keys() else Verdict.DIFFERENT
-    return Comparison(
+    comparison = Comparison(
         verdict=verdict,
         differs=("masks",) if masks_differ(verdict) else (),
         masks=masks,
         notes=(*compared.notes, *stitching_notes(masks)),
     )
+    return compared, comparison
 
 
 def _weights_of(reference: str | Path, store: Store) -> Path:

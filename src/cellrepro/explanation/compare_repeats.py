@@ -14,6 +14,7 @@ from cellrepro.comparison.spread_axes import RANKS_DIFFER
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
 from cellrepro.explanation.compare_weights import not_finite_notes
+from cellrepro.explanation.recorded_cause import why_of_runs
 from cellrepro.explanation.two_results import (
     ComparedMasks,
     Comparison,
@@ -23,6 +24,7 @@ from cellrepro.explanation.two_results import (
     masks_differ,
     stitching_notes,
 )
+from cellrepro.explanation.why import Why
 from cellrepro.nested_values import flattened
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.manifest import Manifest
@@ -89,6 +91,15 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         comparison,
         differs=tuple(_differing_parts(comparison, a, b)),
         notes=(*compared.notes, *_notes(comparison, spread_notes, a, b)),
+        why=None if verdict in (Verdict.IDENTICAL, Verdict.VACUOUS) else _why(comparison, a, b),
+    )
+
+
+def _why(comparison: Comparison, a: Repeat, b: Repeat) -> Why:
+    return why_of_runs(
+        comparison.spec,
+        comparison.environment,
+        find_out=f"cellrepro diverge {a.name} {b.name}",
     )
 
 

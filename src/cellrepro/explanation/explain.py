@@ -178,6 +178,7 @@ def explain(
         window=window,
         notes=(*shown.notes, *([note] if note else []), *by_hand.notes),
         by_hand=by_hand,
+        from_record=sides.why_from_files(shown),
         interrupted=interrupted or (made_again is not None and made_again.cut_short),
     )
 
@@ -263,6 +264,7 @@ def _from_files(
         from_files=True,
         notes=(*(() if shown is None else shown.notes), *by_hand.notes),
         by_hand=by_hand,
+        from_record=sides.why_from_files(shown),
     )
 
 
@@ -282,4 +284,5 @@ def _of_stacks(sides: SidePair, image: str | Path) -> Explanation:
         settings=sides.settings,
         commands=sides.recorded_commands(image=str(image)),
         not_replayed=_STACKS_NOT_REPLAYED,
+        from_record=sides.why_from_files(shown),
     )

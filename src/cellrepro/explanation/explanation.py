@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cellrepro.comparison.mask_comparison import MaskComparison
@@ -13,10 +13,11 @@ from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.conditions import IMAGE_CROP
 from cellrepro.explanation.crops import Part
 from cellrepro.explanation.explanation_lines import explanation_lines
-from cellrepro.explanation.fit import Fit, Reproduced
+from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
 from cellrepro.explanation.hand_edits import EffectOfHand
 from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.sides import Side
+from cellrepro.explanation.why import Cause, Why
 from cellrepro.model.window import Window
 from cellrepro.results import Result, Row, derived
 from cellrepro.words import amount, joined, share_text, verb_of
@@ -55,6 +56,8 @@ class Explanation(Result):
     """Cells that only one of the two has because of what was done by hand."""
     interrupted: bool = False
     """Whether the user ended the search, so that the causes are those found until then."""
+    from_record: Why | None = field(default=None, repr=False)
+    """The cause as far as files alone tell."""
 
     @derived
     def verdict(self) -> Verdict:
@@ -83,6 +86,50 @@ class Explanation(Result):
         if self.replayed is not None:
             return self.replayed.causes
         return () if self.part is None else (_crop_as_cause(self.part),)
+
+    @derived
+    def cause(self) -> Cause | None:
+        """The first of the causes, or the likely one where nothing was replayed; null where nothing
+        tells."""
+        return None if self.why is None else self.why.cause
+
+    @property
+    def why(self) -> Why | None:
+        """Why the two differ, as it is said first; None where they do not."""
+        if self.vacuous or not self.differs:
+            return None
+        if self.replayed is not None:
+            return self._why_replayed(self.replayed)
+        if self.part is not None and self.result is not None and not self.result.n_differing:
+            return Why(_only_cut(self.part))
+        return self.from_record
+
+    def _why_replayed(self, replayed: Replayed) -> Why:
+        """Take causes as found where both sides, or a good part of them, were made again."""
+        doubted = [letter for letter, fit in replayed.fits if fit.network_doubt]
+        another = [letter for letter, fit in replayed.fits if fit.network_doubt == PROBABLY_ANOTHER]
+        if replayed.causes and all(fit.came_to_something for _, fit in replayed.fits):
+            found = [Cause(each.name, each.a, each.b, confirmed=True) for each in replayed.causes]
+            return Why(found[0], tuple(found[1:]), remains=self.remains)
+        doubt = ""
+        if doubted:
+            verb = verb_of(len(another or doubted), "was", "were")
+            doubt = f": {joined(another or doubted)} {verb} probably made with a different network"
+        if self.from_record is not None and self.from_record.cause is not None:
+            remains = f"segmenting again did not confirm it{doubt}; {self.remains}"
+            return replace(self.from_record, remains=remains)
+        return Why(None, nothing_tells=f"no cause was found{doubt}", remains=self.remains)
+
+    @property
+    def remains(self) -> str:
+        """Say what share of the cells no cause explains."""
+        where = "" if self.window is None else f" in {self.window.in_words}"
+        n_pixels = 0 if self.replayed is None else self.replayed.left.n_differing
+        rest = f"{share_text(self.unexplained)} of the cells"
+        if not self.unexplained:
+            rest = f"nothing but {amount(n_pixels, 'pixel')} of B" if n_pixels else "nothing"
+        cut_short = "; the search was cut short" if self.interrupted else ""
+        return f"unexplained: {rest}{where}{cut_short}"
 
     @derived
     def reproduced(self) -> dict[Literal["a", "b"], Fit]:
@@ -129,7 +176,7 @@ class Explanation(Result):
         return max(shares)
 
     def sentence(self) -> str:
-        """Say how many cells differ, what causes that, and what share remains unexplained."""
+        """Say the cause and what it leaves unexplained, then how many cells differ."""
         if self.vacuous:
             return "vacuous: a side has no cell, so that nothing is explained"
         if self.result is None:
@@ -141,20 +188,12 @@ class Explanation(Result):
                 "the two outline the same objects, but one number is not one object on both sides"
             )
         n_cells = self.result.n_objects_a + self.result.n_objects_b
+        first = "" if self.why is None else f"{self.why.sentence}; "
         differ = (
-            f"{self.result.n_unmatched} of {amount(n_cells, 'cell')} of both sides "
+            f"{first}{self.result.n_unmatched} of {amount(n_cells, 'cell')} of both sides "
             f"{verb_of(self.result.n_unmatched, 'has', 'have')} no counterpart in the other"
         )
-        if self.by_hand.explains_all:
-            return f"{differ}; all of them were drawn or removed by hand"
-        if self.from_files:
-            return f"{differ}; {self._recorded()}"
-        causes = [cause.name for cause in self.causes]
-        caused_by = f"caused by {joined(causes)}" if causes else "no cause was found"
-        where = "" if self.window is None else f" in {self.window.in_words}"
-        remains = f"{share_text(self.unexplained)} of the cells{where} unexplained"
-        cut_short = "; the search was cut short" if self.interrupted else ""
-        return f"{differ}; {caused_by}; {remains}{cut_short}"
+        return f"{differ}; {self._recorded()}" if self.from_files else differ
 
     @property
     def sides(self) -> list[tuple[str, Side]]:
@@ -183,6 +222,13 @@ class Explanation(Result):
     def lines(self) -> list[str]:
         """Say what differs, what each side records, what caused it, how to make each again."""
         return list(explanation_lines(self))
+
+
+def _only_cut(part: Part) -> Cause:
+    """The crop as all that makes two results differ."""
+    crop = _crop_as_cause(part)
+    words = f"{part.of.upper()} is cut out of the other's masks, and nothing else differs"
+    return Cause(crop.name, crop.a, crop.b, confirmed=True, words=words)
 
 
 def _crop_as_cause(part: Part) -> Change:

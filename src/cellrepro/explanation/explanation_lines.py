@@ -23,8 +23,10 @@ _MOST_UNKNOWN = 6
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """Say what differs, what each side records, what caused it, how to make each again."""
+    """Say the cause, what differs, what each side records, how to make each again."""
     result = explanation.result
+    if explanation.why is not None:
+        yield explanation.why.sentence
     for letter, side in explanation.sides:
         written_by = f", written by {side.record.written_by}" if side.record.written_by else ""
         yield f"{letter}: {side.name} ({side.kind}{written_by})"
@@ -46,6 +48,12 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         return
     if result is not None and result.n_differing:
         yield from _recorded_lines(explanation)
+    yield from replay_lines(explanation)
+
+
+def replay_lines(explanation: Explanation) -> Iterator[str]:
+    """Say what segmenting again has shown, and how to make each side again."""
+    if explanation.result is not None and explanation.result.n_differing:
         yield from cause_lines(explanation)
     if explanation.vacuous:
         yield from vacuous_lines(explanation)
@@ -207,11 +215,10 @@ def _found_by_trying(explanation: Explanation, name: str) -> str:
 
 def _remainder_line(explanation: Explanation, replayed: Replayed) -> str:
     """Say how much no change explains, and what may be behind it."""
-    n_left, n_pixels = replayed.left
     if not explanation.unexplained:
-        rest = f", but for {amount(n_pixels, 'pixel')} of B" if n_pixels else ""
-        return f"unexplained: nothing{rest}"
+        return explanation.remains
     compared = "with these changes" if replayed.causes else "as it was made again"
+    n_left = replayed.left.n_unmatched
     text = (
         f"unexplained: {n_left} of {amount(replayed.n_cells, 'cell')} (those of B, and of A "
         f"{compared})"

@@ -26,6 +26,7 @@ class Reproduced(StrEnum):
 
 
 NetworkDoubt = Literal["", "probably another", "not searched"]
+PROBABLY_ANOTHER: NetworkDoubt = "probably another"
 
 
 @dataclass(frozen=True)

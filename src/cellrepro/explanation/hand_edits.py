@@ -127,7 +127,7 @@ class EditedSide:
     edits: tuple[HandEdit, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class EffectOfHand:
     """What edits by hand explain of the difference between two results."""
 

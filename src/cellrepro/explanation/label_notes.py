@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cellrepro.comparison.number_changes import number_change
 from cellrepro.comparison.number_remarks import (
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from cellrepro.images.integer_images import Integers
 
 
+class LabelNotes(NamedTuple):
+    """What a reader has to know of two label images, without the name of the image."""
+
+    sentences: tuple[str, ...]
+    number_rule: str
+    """How the numbers of one follow from those of the other, which is one of the sentences; empty
+    where they do not."""
+
+
 def label_notes(
     labels_a: Integers,
     labels_b: Integers,
@@ -32,29 +41,28 @@ def label_notes(
     *,
     a: str = "A",
     b: str = "B",
-) -> Iterator[str]:
-    """Say how two label images were read, and what was done to their numbers.
-
-    A sentence each, without the name of the image.
-    """
+) -> LabelNotes:
+    """Say how two label images were read, and what was done to their numbers."""
     side_a = _Side(a, labels_a, result.n_objects_a, result.n_shared_a)
     side_b = _Side(b, labels_b, result.n_objects_b, result.n_shared_b)
+    rule = _number_change(side_a, side_b) if _may_follow_a_rule(labels_a, labels_b, result) else ""
+    return LabelNotes(tuple(_sentences(side_a, side_b, result, rule)), rule)
+
+
+def _sentences(a: _Side, b: _Side, result: MaskComparison, rule: str) -> Iterator[str]:
     if result.by_plane:
-        yield _reading_note(result, a, b)
-    change = (
-        _number_change(side_a, side_b) if _may_follow_a_rule(labels_a, labels_b, result) else None
-    )
-    if change is not None:
-        yield change
-    for side in (side_a, side_b):
+        yield _reading_note(result, a.name, b.name)
+    if rule:
+        yield rule
+    for side in (a, b):
         if side.n_shared:
             verb = "names" if side.n_shared == 1 else "name"
             yield (
                 f"{amount(side.n_shared, 'number')} of {side.name} {verb} several cells each that "
                 "do not touch; they are counted as the cells that they are on the other side"
             )
-    if change is None:
-        yield from _remarks_on_both(side_a, side_b, by_plane=result.by_plane)
+    if not rule:
+        yield from _remarks_on_both(a, b, by_plane=result.by_plane)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +92,7 @@ def _may_follow_a_rule(labels_a: Integers, labels_b: Integers, result: MaskCompa
     return not keeps_background or labels_a.max(initial=0) != labels_b.max(initial=0)
 
 
-def _number_change(a: _Side, b: _Side) -> str | None:
+def _number_change(a: _Side, b: _Side) -> str:
     """Say by which rule the numbers of one side follow from those of the other, if by any."""
     pairs = label_pairs(a.labels, b.labels)
     for before, after, both in ((a, b, pairs), (b, a, pairs.exchanged())):
@@ -96,7 +104,7 @@ def _number_change(a: _Side, b: _Side) -> str | None:
         )
         if rule is not None:
             return rule.text(before.name, after.name)
-    return None
+    return ""
 
 
 def _remarks_on_both(a: _Side, b: _Side, *, by_plane: bool) -> Iterator[str]:

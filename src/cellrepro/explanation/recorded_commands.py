@@ -80,12 +80,12 @@ def _spelt_settings(record: RecordedSettings) -> dict[str, object]:
     settings = {
         name: value
         for name, value in record.known.items()
-        if name in _ALWAYS_SAID or (name in usual and not _is_usual(name, value, usual[name]))
+        if name in _ALWAYS_SAID or (name in usual and not is_usual(name, value, usual[name]))
     }
     return settings if "diameter" in settings else {"diameter": "DIAMETER", **settings}
 
 
-def _is_usual(name: str, value: object, usual: object) -> bool:
+def is_usual(name: str, value: object, usual: object) -> bool:
     """Whether a value is the default, however Cellpose writes that."""
     if name == _PERCENTILE:
         return value in (None, _USUAL_PERCENTILE, list(_USUAL_PERCENTILE))

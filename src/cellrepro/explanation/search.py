@@ -12,7 +12,7 @@ import numpy as np
 from cellrepro.comparison.object_matching import overlap
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.explanation.conditions import IMAGE_CROP, Condition, Crop, changed_names, without
-from cellrepro.explanation.fit import Fit, NetworkDoubt, ValueTried
+from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, NetworkDoubt, ValueTried
 from cellrepro.explanation.image_readings import can_be_read
 from cellrepro.explanation.search_values import (
     COARSE,
@@ -92,7 +92,7 @@ class Search:
             return self._as_fit(start, start, empty_with=self._emptying(start))
         best = start if start.exact else self._with_one_more(start)
         if self.doubts_network() and not self._as_fit(best, start).came_to_something:
-            return self._as_fit(best, start, network_doubt="probably another")
+            return self._as_fit(best, start, network_doubt=PROBABLY_ANOTHER)
         if not best.exact:
             best = self._with_more(best, start)
         return self._as_fit(best, start)

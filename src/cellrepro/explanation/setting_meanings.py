@@ -51,6 +51,7 @@ _DIGESTS: Mapping[str, str] = {
     "image.digest": "different pixels",
     "model_digest": "different files of weights",
     "weights_in_memory": "different weights",
+    "data_digest": "different images",
 }
 """What two different digests mean."""
 
@@ -58,6 +59,11 @@ _DIGESTS: Mapping[str, str] = {
 def setting_meaning(name: str) -> str:
     """Say what a setting does; empty for one whose name says it."""
     return _MEANINGS.get(name, "")
+
+
+def digests_in_words(name: str) -> str:
+    """Say what two different digests of this name mean; empty for what is no digest."""
+    return _DIGESTS.get(name, "")
 
 
 def difference_text(name: str, a: object, b: object) -> str:
@@ -68,6 +74,4 @@ def difference_text(name: str, a: object, b: object) -> str:
     >>> difference_text("image.digest", 64 * "0", 64 * "1")
     'different pixels'
     """
-    if name in _DIGESTS:
-        return _DIGESTS[name]
-    return f"{name} {setting_text(a)} in A, {setting_text(b)} in B"
+    return digests_in_words(name) or f"{name} {setting_text(a)} in A, {setting_text(b)} in B"

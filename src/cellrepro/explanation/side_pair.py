@@ -10,15 +10,19 @@ from typing import NamedTuple
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.crops import Part, in_common, part_shown, with_crop
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.label_notes import label_notes
+from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
 from cellrepro.explanation.recorded_commands import recorded_commands
 from cellrepro.explanation.run_record import run_commands
 from cellrepro.explanation.settings_of_both import SettingOfBoth, side_by_side
 from cellrepro.explanation.sides import Side, read_side
+from cellrepro.explanation.two_results import stitching_text
+from cellrepro.explanation.why import Why
 from cellrepro.images.size_factor import factor_text, size_factor
 from cellrepro.store.store import Store
 
@@ -28,6 +32,8 @@ class MasksInCommon(NamedTuple):
 
     result: MaskComparison
     notes: tuple[str, ...]
+    number_rule: str
+    """How the numbers of one follow from those of the other; empty where they do not."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +100,27 @@ class SidePair:
         masks_a = in_common(self.a, self.b)
         masks_b = in_common(self.b, self.a)
         result = compare_masks(masks_a, masks_b)
-        return MasksInCommon(result, tuple(label_notes(masks_a, masks_b, result)))
+        return MasksInCommon(result, *label_notes(masks_a, masks_b, result))
 
     def by_hand(self) -> EffectOfHand:
         """Find the cells that differ because of what was done by hand."""
         return effect_of_hand(
             EditedSide("A", self.a.masks, self.a.edits), EditedSide("B", self.b.masks, self.b.edits)
         )
+
+    def why_from_files(self, shown: MasksInCommon | None) -> Why | None:
+        """Say what probably makes the two differ, which were compared unless sizes forbid it."""
+        evidence = FileEvidence(
+            verdict=Verdict.DIFFERENT if shown is None else shown.result.verdict,
+            settings=self.settings,
+            generations=(self.a.record.generation, self.b.record.generation),
+            by_hand=self.by_hand(),
+            n_edits=(len(self.a.edits), len(self.b.edits)),
+            number_rule="" if shown is None else shown.number_rule,
+            stitching="" if shown is None else stitching_text(shown.result),
+            is_empty=not (self.a.n_cells and self.b.n_cells),
+        )
+        return why_from_files(evidence, find_out="")
 
     def recorded_commands(self, *, image: str | None) -> dict[str, Commands | None]:
         """Write how to make each again, as far as its files record that."""

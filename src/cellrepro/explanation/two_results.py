@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from cellrepro.comparison.state_comparison import StateComparison
     from cellrepro.comparison.weight_comparison import WeightsComparison
     from cellrepro.comparison.weight_files import FileComparison
+    from cellrepro.explanation.explanation import Explanation
     from cellrepro.explanation.mask_files import MaskReaders
     from cellrepro.explanation.settings_of_both import SettingOfBoth
+    from cellrepro.explanation.why import Cause, Why
 
 
 _MOST_NAMES = 4  # of tensors
@@ -88,6 +90,10 @@ class Comparison(Result):
     what seeds do."""
     html: Path | None = None
     """The page, where one was asked for."""
+    why: Why | None = field(default=None, repr=False)
+    """What makes the two differ; None where they do not, or nobody looked: in folders, weights."""
+    explanation: Explanation | None = None
+    """The answer of `explain`, where a network was given."""
 
     @property
     def exit_code(self) -> int:
@@ -100,6 +106,11 @@ class Comparison(Result):
         """Numbers of objects; in ``changes``, for each, `ObjectChange` with its ``image``."""
         changes = [cell.change.of_image(cell.image) for cell in cells_of(self.masks)]
         return {**self.n_objects, "changes": changes}
+
+    @derived
+    def cause(self) -> Cause | None:
+        """What makes the two differ; null where nothing tells, or they do not differ."""
+        return None if self.why is None else self.why.cause
 
     @property
     def differing_settings(self) -> tuple[SettingOfBoth, ...]:
@@ -129,7 +140,9 @@ class Comparison(Result):
         if self.differs:
             head += f"; the two differ in {joined(self.differs)}"
         parts = [head]
-        if self.differing_settings:
+        if self.why is not None:
+            parts.append(self.why.sentence)
+        if self.differing_settings and self.cause is None:
             named = [
                 f"{each.name} {short_digest(str(each.a))} and {short_digest(str(each.b))}"
                 for each in self.differing_settings
@@ -156,9 +169,15 @@ class Comparison(Result):
         return list(self._lines())
 
     def _lines(self) -> Iterator[str]:
+        from cellrepro.explanation.explanation_lines import replay_lines
+
         differs = f": {', '.join(self.differs)}" if self.differs else ""
         yield f"{self.verdict}{differs}"
+        if self.why is not None:
+            yield from (f"  {line}" for line in self.why.lines())
         for setting in self.differing_settings:
+            if self.cause is not None and setting.name == self.cause.name:
+                continue  # said above
             a = short_digest(value_text(setting.a))
             b = short_digest(value_text(setting.b))
             yield f"  setting {setting.name}: {a} and {b}"
@@ -180,6 +199,8 @@ class Comparison(Result):
         for title, pairs in (("spec", self.spec), ("environment", self.environment)):
             for name, (a, b) in pairs.items():
                 yield f"  {title} {name}: {a!r} and {b!r}"
+        if self.explanation is not None:
+            yield from (f"  {line}" for line in replay_lines(self.explanation))
         for note in self.notes:
             yield f"  note: {note}"
         if self.html is not None:
@@ -214,6 +235,8 @@ class ComparedMasks:
     by_image: Mapping[str, MaskComparison]
     notes: tuple[str, ...]
     """What only one side has, and what may be no label image."""
+    number_rules: tuple[str, ...] = ()
+    """How numbers of one side follow from those of the other, where they do."""
 
 
 def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMasks:
@@ -228,6 +251,7 @@ def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMas
         )
     by_image: dict[str, MaskComparison] = {}
     notes: list[str] = []
+    number_rules: list[str] = []
     for side, only in (("A", a.keys() - b.keys()), ("B", b.keys() - a.keys())):
         if only:
             notes.append(f"only {side} has masks of {', '.join(sorted(only))}")
@@ -240,9 +264,11 @@ def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMas
         except BadInput as error:
             raise BadInput(f"image {name}: {error}") from error
         by_image[name] = result
-        notes += (f"{name}: {note}" for note in label_notes(labels_a, labels_b, result))
+        of_labels = label_notes(labels_a, labels_b, result)
+        notes += (f"{name}: {note}" for note in of_labels.sentences)
+        number_rules.append(of_labels.number_rule)
     notes += _empty_notes(by_image)
-    return ComparedMasks(by_image, tuple(notes))
+    return ComparedMasks(by_image, tuple(notes), tuple(filter(None, number_rules)))
 
 
 def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:
@@ -279,13 +305,20 @@ def _empty_notes(by_image: Mapping[str, MaskComparison]) -> Iterator[str]:
 def stitching_notes(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
     """Say of stacks between which planes cells of one side are cut on the other."""
     for name, result in masks.items():
-        cut = [change for change in result.objects if change.cut_between]
-        if cut:
-            planes = some(sorted({change.cuts for change in cut}))
-            yield (
-                f"{name}: planes were stitched otherwise: {amount(len(cut), 'cell')} whole on one "
-                f"side, in parts on the other, cut between {planes}"
-            )
+        if stitching_text(result):
+            yield f"{name}: {stitching_text(result)}"
+
+
+def stitching_text(result: MaskComparison) -> str:
+    """Say between which planes cells of one side are cut on the other; empty where none are."""
+    cut = [change for change in result.objects if change.cut_between]
+    if not cut:
+        return ""
+    planes = some(sorted({change.cuts for change in cut}))
+    return (
+        f"planes were stitched otherwise: {amount(len(cut), 'cell')} whole on one side, in parts "
+        f"on the other, cut between {planes}"
+    )
 
 
 def masks_differ(verdict: Verdict) -> bool:

@@ -16,6 +16,8 @@ from cellrepro.show.pages.parts import Panel, panel
 from cellrepro.words import grouped, joined, place_text
 
 _SIDE = 264  # of a tile, pixels
+_FRAME = 8  # from a cell to the corners around it, pixels of the tile
+_CORNER = 14  # length of their lines, pixels of the tile
 _MARGIN = 6  # around the cell that is not dimmed, pixels of the tile
 _LEAST_SIDE = 24  # of the part that it shows, pixels of the image
 _ROUND_A_CELL = 2.6  # how much wider than the cell that part is
@@ -76,6 +78,7 @@ def cell_tiles(
         pixels = with_outlines(background(z)[rows, columns], labels, side=_SIDE)
         own = np.isin(labels["a"], change.labels_a) | np.isin(labels["b"], change.labels_b)
         _dim_around(pixels, own)
+        _mark_corners(pixels, own)
         facts = _facts(change)
         alt = f"{change.kind.in_words}: {'; '.join(facts)}"
         tiles.append(CellTile(change.kind.sign, change.kind, facts, panel(pixels, "", alt)))
@@ -88,6 +91,33 @@ def _dim_around(pixels: np.ndarray, own: np.ndarray) -> None:
 
     is_near = ndimage.binary_dilation(enlarged(own, pixels.shape[:2]), iterations=_MARGIN)
     pixels[~is_near] = np.rint(pixels[~is_near] * DIMMED)
+
+
+def _mark_corners(pixels: np.ndarray, own: np.ndarray) -> None:
+    """Draw the corners of a frame around a cell, in place; black below white, to be seen on all."""
+    seen = enlarged(own, pixels.shape[:2])
+    if not seen.any():
+        return  # a stack's cell whose middle plane does not show it
+    corners = []
+    for axis in (1, 0):
+        inside = np.flatnonzero(seen.any(axis=axis))
+        last = pixels.shape[1 - axis] - 1
+        corners.append((max(0, inside[0] - _FRAME), min(last, inside[-1] + _FRAME)))
+    for colour, widened in ((0, 1), (255, 0)):
+        for y, into_y in zip(corners[0], (1, -1), strict=True):
+            for x, into_x in zip(corners[1], (1, -1), strict=True):
+                _line(pixels, (y, y), (x, x + into_x * _CORNER), widened, colour)
+                _line(pixels, (y, y + into_y * _CORNER), (x, x), widened, colour)
+
+
+def _line(
+    pixels: np.ndarray, rows: tuple[int, int], columns: tuple[int, int], widened: int, colour: int
+) -> None:
+    """Draw a line of two pixels along rows or columns, widened on every side."""
+    spans = [
+        slice(max(0, min(ends) - widened), max(ends) + 2 + widened) for ends in (rows, columns)
+    ]
+    pixels[spans[0], spans[1]] = colour
 
 
 def _window(change: ObjectChange, shape: tuple[int, ...], *, is_stack: bool) -> tuple[slice, slice]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cellrepro.comparison.mask_totals import verdict_over
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation import compare_files
 from cellrepro.explanation.mask_files import MaskReaders, image_name
@@ -32,6 +34,8 @@ def compare(
     /,
     *,
     image: FileName | None = None,
+    model: str | None = None,
+    minutes: float = defaults.SEARCH_MINUTES,
     html: FileName | None = None,
     overwrite: bool = False,
     store: FileName = defaults.STORE,
@@ -48,11 +52,17 @@ def compare(
     image : str or Path, optional
         The image of the masks: TIFF, PNG or JPEG. It is checked that the masks have its size, and
         the page shows them on it. Of folders of masks it also says which image the page shows.
+    model : str, optional
+        The network that made both, as for `cellrepro.segment`: the image is segmented again, one
+        change at a time, until it is found why the two differ, as `cellrepro.explain` does, which
+        has more options. Without it the cause is the likely one of what the files record.
+    minutes : float
+        After which that search ends, half of them for each side.
     html : str or Path, optional
-        A file that ends in ``.html``: a page with the settings that differ, both masks on the
-        image, the cells that differ most, the list of all changed cells, and the scores. It is one
-        file, which asks no server for anything. Of several images it shows the one on which most
-        cells differ.
+        A file that ends in ``.html``: a page with the cause, the settings that differ, both masks
+        on the image, the cells that differ most, the list of all changed cells, and the scores. It
+        is one file, which asks no server for anything. Of several images it shows the one on which
+        most cells differ.
     overwrite : bool
         Whether a file that is there becomes the page.
     store : str or Path
@@ -69,7 +79,7 @@ def compare(
     BadInput
         If one of them does not exist or cannot be read, if they are not of one kind, or if their
         masks have no image in common; if the image is not of the size of the masks, or the page
-        is there already or cannot be written.
+        is there already or cannot be written; with ``model`` also where `cellrepro.explain` raises.
 
     Notes
     -----
@@ -87,9 +97,20 @@ def compare(
     Write a page with the picture, as one file to send
 
     ``cellrepro compare a_masks.tif b_masks.tif --image cells.tif --html page.html``
+
+    Segment again: which setting made the difference?
+
+    ``cellrepro compare a_masks.tif b_masks.tif --image cells.tif --model cpsam``
     """
     if html is None:
         refuse_idle(("overwrite",), "without --html")
+    if model is None:
+        refuse_idle(("minutes",), "without --model, as nothing is segmented")
+    elif image is None:
+        raise BadInput(
+            f"model is {model!r} and there is no image: nothing is segmented without one; give "
+            "--image with the file that both are of, or leave --model out"
+        )
     if image is None and html is None:
         return compare_files.compare(a, b, store=store)
     # Drawing takes a second to import, which a comparison without a page need not wait for.
@@ -98,17 +119,31 @@ def compare(
     from cellrepro.store.store import Store
 
     target = None if html is None else page_target(html, overwrite=overwrite)
-    comparison = compare_files.compare(a, b, store=store)
+    comparison = compare_files.compare(a, b, image=image, store=store)
     if not comparison.masks:
         raise BadInput(
             f"{a} and {b} are {kind_in_words(Path(a))} and {kind_in_words(Path(b))} "
             "without masks, so there is no picture of them; leave --image and --html out"
         )
     pair = _shown_pair(a, b, comparison, image=image, store=Store(store))
+    if model is not None and image is not None and _differ_in_masks(comparison):
+        from cellrepro.explanation.explain import explain
+
+        explanation = explain(
+            str(a), str(b), image=image, model=model, minutes=minutes, store=store
+        )
+        why = explanation.why or comparison.why
+        comparison = replace(comparison, explanation=explanation, why=why)
     if target is None or html is None:
         return comparison
+    pair = replace(pair, why=comparison.why, explanation=comparison.explanation)
     write_comparison_page(target, pair)
     return replace(comparison, html=Path(html))
+
+
+def _differ_in_masks(comparison: Comparison) -> bool:
+    """Whether they outline different objects, which alone is explained by segmenting again."""
+    return verdict_over(comparison.masks.values()) == Verdict.DIFFERENT
 
 
 def _shown_pair(

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange, ObjectKind
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.explanation.recorded_settings import NOT_OF_CELLS, tell_settings
-from cellrepro.explanation.setting_meanings import difference_text, setting_meaning
+from cellrepro.explanation.recorded_settings import tell_settings
+from cellrepro.explanation.setting_meanings import setting_meaning
 from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_text
+from cellrepro.explanation.why import FILES_ALONE, Cause, Why
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
-from cellrepro.show.pages.mask_pictures import compared_masks, place_columns
+from cellrepro.show.pages.mask_pictures import beside_made_again, compared_masks, place_columns
 from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
 from cellrepro.show.pages.parts import MOST_ROWS, Figure, Table, table
 from cellrepro.show.tables.masks import SHOWN, score_of
-from cellrepro.words import amount, joined
+from cellrepro.words import amount, as_sentence, joined
+
+if TYPE_CHECKING:
+    from cellrepro.explanation.explanation import Explanation
 
 _MOST_TILES = 12
-_MOST_NAMED = 3  # settings in the headline
 _MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is too large for a page
 _EXPLORER_HEIGHT = 560  # CSS pixels
 
@@ -59,6 +64,10 @@ class ShownPair:
     """The comparisons of all images, among which this is one."""
     are_runs: bool = False
     """Whether both are stored runs, not files."""
+    why: Why | None = None
+    """What makes the two differ; None where they do not, or nobody looked."""
+    explanation: Explanation | None = None
+    """What segmenting again has shown, where a network was given."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,23 @@ class ScoreRow:
     meaning: str
 
 
+@dataclass(frozen=True)
+class WhyBox:
+    """The box at the top of the page: why the two differ."""
+
+    kind: Literal["found", "likely", "unknown"]
+    title: str
+    causes: tuple[Cause, ...]
+    """Empty where nothing tells."""
+    meaning: str
+    """What the setting does; empty where its name says it."""
+    facts: tuple[str, ...]
+    """How it is known, what else may be the cause, what remains."""
+    label: str
+    """What the commands do; empty where there are none."""
+    commands: tuple[str, ...]
+
+
 def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     """Write the page."""
     changes = changed_cells(pair.comparison)
@@ -99,7 +125,9 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     page = rendered(
         "comparison.html.j2",
         pair=pair,
-        headline=_headline(pair),
+        headline=_HEADLINES.get(pair.comparison.verdict, "The two hold different cells."),
+        why=None if pair.why is None else _why_box(pair.why, pair.explanation),
+        made_again=_made_again(pair),
         differing=[row for row in rows if row.differs],
         rows=rows,
         tells_settings=pair.are_runs or tell_settings(setting.name for setting in pair.settings),
@@ -107,6 +135,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         tiles=_tiles(changes, pair),
         n_changed=len(changes),
         every_change=_table_of_changes(changes),
+        cells=_cells_by_number(changes[:MOST_ROWS]),
         scores=_scores(pair.comparison),
         images=_table_of_images(pair.by_image),
         part=_explorer(view, pair),
@@ -125,6 +154,14 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
 # -- sentences -------------------------------------------------------------------------------
 
 
+_HEADLINES = {
+    Verdict.IDENTICAL: "The two hold the same cells, pixel for pixel and number for number.",
+    Verdict.SAME_OBJECTS: "The two hold the same cells with different numbers.",
+    Verdict.VACUOUS: "Neither of the two holds a cell, so nothing was compared.",
+}
+"""What the page says first, by the verdict; of all others that the cells differ."""
+
+
 def cells_text(comparison: MaskComparison) -> str:
     """Say how many cells both sides have, and what became of them."""
     n_cells = f"{amount(comparison.n_objects_a, 'cell')} in A, {comparison.n_objects_b} in B"
@@ -136,27 +173,6 @@ def cells_text(comparison: MaskComparison) -> str:
     if not counts:
         return f"{n_cells}; every cell of one is in the other"
     return f"{n_cells}; {joined(counts)}, {comparison.kinds[ObjectKind.KEPT]} kept"
-
-
-def _headline(pair: ShownPair) -> str:
-    """Say which settings differ; else whether cells do."""
-    differing = [
-        setting for setting in pair.settings if setting.differs and setting.name not in NOT_OF_CELLS
-    ]
-    if differing:
-        named = [
-            difference_text(setting.name, setting.a, setting.b)
-            for setting in differing[:_MOST_NAMED]
-        ]
-        n_more = len(differing) - len(named)
-        more = [f"{n_more} more"] if n_more else []
-        return f"Made with different settings: {'; '.join([*named, *more])}."
-    sentences = {
-        Verdict.IDENTICAL: "The two hold the same cells, pixel for pixel and number for number.",
-        Verdict.SAME_OBJECTS: "The two hold the same cells with different numbers.",
-        Verdict.VACUOUS: "Neither of the two holds a cell, so nothing was compared.",
-    }
-    return sentences.get(pair.comparison.verdict, "The two hold different cells.")
 
 
 def _setting_row(setting: SettingOfBoth) -> SettingRow:
@@ -175,6 +191,48 @@ def _setting_value(value: object) -> SettingValue:
     return SettingValue(text, is_recorded=not is_missing(value))
 
 
+# -- why -------------------------------------------------------------------------------------
+
+
+def _why_box(why: Why, explanation: Explanation | None) -> WhyBox:
+    facts = [*_why_facts(why, explanation)]
+    label = "To find out" if why.find_out else ""
+    commands = [why.find_out] if why.find_out else []
+    made_b = None if explanation is None else explanation.commands["b"]
+    if why.is_found and made_b is not None:
+        label = "This makes B again"
+        commands = made_b.texts()
+    if why.cause is None:
+        return WhyBox(
+            kind="unknown",
+            title="Why they differ is not known",
+            causes=(),
+            meaning="",
+            facts=(as_sentence(why.nothing_tells), *facts),
+            label=label,
+            commands=tuple(commands),
+        )
+    return WhyBox(
+        kind="found" if why.is_found else "likely",
+        title="Cause found" if why.is_found else "Likely cause",
+        causes=(why.cause, *(why.others if why.is_found else ())),
+        meaning=as_sentence(setting_meaning(why.cause.name)),
+        facts=tuple(facts),
+        label=label,
+        commands=tuple(commands),
+    )
+
+
+def _why_facts(why: Why, explanation: Explanation | None) -> Iterator[str]:
+    """Say how the cause is known, what else may be one, and what it leaves unexplained."""
+    if explanation is None and why.cause is not None and not why.is_found:
+        yield FILES_ALONE
+    if why.others and not why.is_found:
+        yield f"What else may be the cause: {joined([other.name for other in why.others])}."
+    if why.remains:
+        yield as_sentence(why.remains)
+
+
 # -- pictures --------------------------------------------------------------------------------
 
 
@@ -189,6 +247,16 @@ def _figure(pair: ShownPair) -> Figure:
         comparison=pair.comparison,
         closer=False,
     ).figure
+
+
+def _made_again(pair: ShownPair) -> Figure | None:
+    """Draw B beside what the cause makes of A; None where no cause was found."""
+    if pair.why is None or not pair.why.is_found or pair.explanation is None:
+        return None
+    replayed = pair.explanation.replayed
+    if replayed is None or replayed.made.shape != pair.b.shape:
+        return None
+    return beside_made_again(pair.image, pair.b, replayed.made)
 
 
 def _tiles(changes: Sequence[ObjectChange], pair: ShownPair) -> tuple[CellTile, ...]:
@@ -221,6 +289,12 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table | None:
     ]
     kinds = {"IoU": "{:.2f}", "pixels in A": "count", "pixels in B": "count"}
     return table(rows, kinds | dict.fromkeys(("plane", "y", "x"), "{:.0f}"))
+
+
+def _cells_by_number(changes: Sequence[ObjectChange]) -> str:
+    """Give the numbers by which the explorer knows changed cells, as JSON."""
+    cells = [{"labels_a": each.labels_a, "labels_b": each.labels_b} for each in changes]
+    return json.dumps(cells, separators=(",", ":"))
 
 
 def _scores(comparison: MaskComparison) -> list[ScoreRow]:

@@ -6,7 +6,7 @@ On a page they stand side by side, or below each other on a phone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -82,6 +82,19 @@ def compared_masks(
     return ComparedMasks(comparison, Figure(tuple(pair.panels(closer=closer)), data))
 
 
+def beside_made_again(image: np.ndarray | None, b: np.ndarray, made: np.ndarray) -> Figure:
+    """Draw B, (Y, X), beside what was made in its place, and what still differs."""
+    pair = _DrawnPair(image, made, b, compare_masks(made, b), "")
+    outlines = [
+        panel(with_outlines(pair.background, {"b": masks}), heading, f"Outlines of {heading}.")
+        for heading, masks in (("B", b), ("B made again", made))
+    ]
+    n_pixels = pair.comparison.n_differing
+    left = amount(n_pixels, "pixel") if n_pixels else "nothing"
+    heading = f"What still differs: {left}"
+    return Figure((*outlines, replace(pair.differences(), heading=heading)))
+
+
 def _changed(comparison: MaskComparison) -> list[ObjectChange]:
     """Give the cells that are not kept, the largest first."""
     changed = [change for change in comparison.objects if change.kind != ObjectKind.KEPT]
@@ -142,7 +155,7 @@ class _DrawnPair:
             heading = f"Image: {channels}" if channels else "Image"
             yield panel(with_outlines(self.background, {}), heading, "The image alone.")
         yield self._outlines()
-        yield self._differences()
+        yield self.differences()
         window = _window(self.category_map >= 2) if closer else None
         if window is not None:
             yield self._closer(window)
@@ -157,7 +170,7 @@ class _DrawnPair:
         picture = with_outlines(self.background, {"a": self.a, "b": self.b})
         return panel(picture, "Outlines of both", alt)
 
-    def _differences(self) -> Panel:
+    def differences(self) -> Panel:
         """Draw what differs, with a sign or a dot at every cell that is not kept."""
         comparison = self.comparison
         picture = category_picture(self.background, self.category_map)[0]

@@ -63,6 +63,11 @@ function bytesOf(base64) {
 }
 
 const model = new PageModel(JSON.parse(document.getElementById("explorer-data").textContent));
+// What else stands on the page chooses a cell by an event with its numbers in A and B.
+addEventListener("cellrepro:cell", ({ detail }) => {
+  model.set("selected", detail);
+  model.fire("change:selected");
+});
 const widget = makeWidget();
 widget.initialize({ model });
 widget.render({ model, el: document.getElementById("explorer") });

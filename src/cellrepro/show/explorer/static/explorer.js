@@ -70,6 +70,8 @@ class Explorer {
       }
       this.showLoading();
     };
+    this.onSelected = () => this.showSelected();
+    this.model.on("change:selected", this.onSelected);
     this.model.on("change:scene", this.onScene);
     this.model.on("change:answered", this.onAnswer);
     this.model.on("change:problem", this.onProblem);
@@ -82,6 +84,7 @@ class Explorer {
     this.drawing.close();
     clearTimeout(this.blinkTimer);
     clearTimeout(this.patience);
+    this.model.off("change:selected", this.onSelected);
     this.model.off("change:scene", this.onScene);
     this.model.off("change:answered", this.onAnswer);
     this.model.off("change:problem", this.onProblem);
@@ -365,6 +368,13 @@ class Explorer {
     const scale = this.fitted * zoom;
     this.moveView(zoom, width / 2 - (x + 0.5) * scale, height / 2 - (y + 0.5) * scale);
     if (z !== this.scene.z) this.request({ z });
+  }
+
+  // Go to the cell that the page around the explorer, or the kernel, has chosen.
+  showSelected() {
+    const { labels_a: ofA = [], labels_b: ofB = [] } = this.model.get("selected") ?? {};
+    const row = this.rowOf?.a.get(ofA[0]) ?? this.rowOf?.b.get(ofB[0]);
+    if (row !== undefined && row !== this.chosen) this.goToChange(row);
   }
 
   nextChange(by) {

@@ -1,0 +1,287 @@
+"""The likely cause of a difference, from files alone: what they record, and what the masks show.
+
+Nothing is segmented, so that a cause is only called likely, unless the masks themselves prove it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PureWindowsPath
+
+from cellrepro.comparison.verdicts import Verdict
+from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
+from cellrepro.explanation.hand_edits import EffectOfHand
+from cellrepro.explanation.recorded_settings import (
+    DEVICE,
+    IMAGE_DIGEST,
+    IMAGE_DTYPE,
+    IMAGE_SHAPE,
+    MODEL_DIGEST,
+    RESTORE,
+    GenerationNumber,
+    tell_settings,
+)
+from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing
+from cellrepro.explanation.why import Cause, Why
+
+_WEIGHTS_IN_MEMORY = "weights_in_memory"
+_NETWORK = (MODEL, MODEL_DIGEST, _WEIGHTS_IN_MEMORY)
+_STRONGEST_FIRST = (
+    *_NETWORK,
+    "diameter",
+    "channels",
+    "normalize.normalize",
+    "normalize.lowhigh",
+    "normalize.percentile",
+    RESTORE,
+    "normalize.invert",
+    "normalize.tile_norm_blocksize",
+    "normalize.sharpen",
+    "normalize.smooth_radius",
+    IMAGE_DIGEST,
+    IMAGE_SHAPE,
+    "image.axes",
+    IMAGE_DTYPE,
+    "do_3D",
+    "stitch_threshold",
+    "anisotropy",
+    "cellprob_threshold",
+    "flow_threshold",
+    "min_size",
+    "niter",
+    "resample",
+    "max_size_fraction",
+    "channel_axis",
+    "z_axis",
+    "augment",
+    "bsize",
+    "tile_overlap",
+    VERSION,
+    "normalize.norm3D",
+    "flow3D_smooth",
+    "normalize.tile_norm_smooth3D",
+    PRECISION,
+    DEVICE,
+    "batch_size",
+)
+"""What can change cells, by how many it usually changes; what is not in it is no cause."""
+_OF_BOTH_ALONE = frozenset(
+    {*_NETWORK, VERSION, PRECISION, DEVICE, IMAGE_DIGEST, IMAGE_SHAPE, IMAGE_DTYPE, "image.axes"}
+)
+"""What says nothing where one side alone records it: the other may have had the same."""
+
+EDITS = "edits by hand"
+NUMBERS = "numbers"
+STITCHING = "stitching"
+
+
+@dataclass(frozen=True)
+class FileEvidence:
+    """What two files tell of why they differ."""
+
+    verdict: Verdict
+    """Of their masks."""
+    settings: tuple[SettingOfBoth, ...] = ()
+    generations: tuple[GenerationNumber | None, GenerationNumber | None] = (None, None)
+    """Of the Cellpose that wrote each."""
+    by_hand: EffectOfHand = field(default_factory=EffectOfHand)
+    n_edits: tuple[int, int] = (0, 0)
+    """Cells that were drawn or removed by hand in each."""
+    number_rule: str = ""
+    """How the numbers of one side follow from those of the other; empty where they do not."""
+    stitching: str = ""
+    """Where planes were stitched otherwise; empty where they were not."""
+    is_empty: bool = False
+    """Whether one side has no cell."""
+
+    @property
+    def tells_settings(self) -> bool:
+        """Whether at least one side records a setting."""
+        return tell_settings(setting.name for setting in self.settings)
+
+
+def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
+    """Say what probably makes two results differ; None where they do not.
+
+    First what the masks prove, then what both record with two values, then what the masks show,
+    then what one side alone records and is not usual.
+    """
+    if evidence.verdict in (Verdict.IDENTICAL, Verdict.VACUOUS):
+        return None
+    proven = _proven(evidence)
+    if proven is not None:
+        return Why(proven)
+    likely = [
+        *_recorded_by_both(evidence),
+        *_shown_by_masks(evidence),
+        *_recorded_by_one(evidence),
+    ]
+    if not likely:
+        return Why(None, find_out=find_out)
+    return Why(likely[0], tuple(likely[1:]), find_out=find_out)
+
+
+def _proven(evidence: FileEvidence) -> Cause | None:
+    if evidence.by_hand.explains_all:
+        return Cause(
+            EDITS,
+            *evidence.n_edits,
+            confirmed=True,
+            words="but for cells drawn or removed by hand, the two are the same in every pixel",
+        )
+    if evidence.verdict == Verdict.SAME_OBJECTS:
+        words = evidence.number_rule or "the same outlines, with different numbers"
+        return Cause(NUMBERS, confirmed=True, words=words)
+    return None
+
+
+def _recorded_by_both(evidence: FileEvidence) -> Iterator[Cause]:
+    a, b = evidence.generations
+    is_of_two_generations = a is not None and b is not None and (a == "4") != (b == "4")
+    if is_of_two_generations:
+        words = f"A is of Cellpose {a}, B of Cellpose {b}, which have different networks"
+        yield Cause(VERSION, a, b, words=words)
+    by_name = {setting.name: setting for setting in evidence.settings}
+    for name in _STRONGEST_FIRST:
+        setting = by_name.get(name)
+        if setting is None or not setting.differs or not _has_effect(setting, evidence):
+            continue
+        is_said = (name == VERSION and is_of_two_generations) or (
+            name in _NETWORK and _is_one_network(name, by_name)
+        )
+        if not is_said:
+            yield Cause(name, setting.a, setting.b)
+
+
+def _has_effect(setting: SettingOfBoth, evidence: FileEvidence) -> bool:
+    """Whether two values are more than two ways to write Cellpose's usual one."""
+    a, b = evidence.generations
+    return not (_is_usual(setting.name, setting.a, a) and _is_usual(setting.name, setting.b, b))
+
+
+def _is_one_network(name: str, by_name: Mapping[str, SettingOfBoth]) -> bool:
+    """Whether a name or file of a network says nothing beside what stands for its weights.
+
+    One network can have two names; weights in memory decide, then the digest of their file.
+    """
+    at = _NETWORK.index(name)
+    surer = [by_name[each] for each in _NETWORK[at + 1 :] if each in by_name]
+    known = [setting for setting in surer if setting.is_recorded_by_both]
+    if known:
+        return not any(setting.differs for setting in known)
+    if name != MODEL:  # what differs before it is named
+        return any(each in by_name and by_name[each].differs for each in _NETWORK[:at])
+    setting = by_name[MODEL]
+    names = {PureWindowsPath(str(value)).name for value in (setting.a, setting.b)}
+    return len(names) == 1
+
+
+def _is_usual(name: str, value: object, generation: GenerationNumber | None) -> bool:
+    """Whether a value is Cellpose's usual one, however that is written."""
+    from cellrepro.explanation.recorded_commands import is_usual
+    from cellrepro.spec.segmentation_settings import Settings
+
+    if name == "diameter":  # none is 30 in Cellpose 4, and looked for in those before it
+        return value is None or (value == 30 and generation in (None, "4"))
+    if name == "channels":
+        return value in (None, [0, 0], (0, 0))
+    usual = Settings().by_name()
+    return name in usual and is_usual(name, value, usual[name])
+
+
+def _shown_by_masks(evidence: FileEvidence) -> Iterator[Cause]:
+    if evidence.number_rule:
+        yield Cause(NUMBERS, words=evidence.number_rule)
+    if evidence.stitching:
+        yield Cause(STITCHING, words=evidence.stitching)
+
+
+def _recorded_by_one(evidence: FileEvidence) -> Iterator[Cause]:
+    """Values that are not usual, of which the other side records nothing.
+
+    A side without a cell is left out: what is usual finds some.
+    """
+    by_name = {setting.name: setting for setting in evidence.settings}
+    if not evidence.is_empty and evidence.tells_settings:
+        for name in _STRONGEST_FIRST:
+            setting = by_name.get(name)
+            if setting is None or setting.is_recorded_by_both or not setting.is_recorded:
+                continue
+            if name not in _OF_BOTH_ALONE and not _value_is_usual(setting):
+                yield Cause(name, setting.a, setting.b)
+    if evidence.by_hand.notes:
+        yield Cause(EDITS, *evidence.n_edits, words=evidence.by_hand.notes[0])
+
+
+def _value_is_usual(setting: SettingOfBoth) -> bool:
+    """Whether the only value that is recorded is the usual one, in whichever Cellpose."""
+    value = setting.b if is_missing(setting.a) else setting.a
+    return not value if setting.name == RESTORE else _is_usual(setting.name, value, None)
+
+
+# -- of two runs -----------------------------------------------------------------------------
+
+_OF_SETTINGS = "settings."
+_OF_SPEC = ("task", "program", "data_digest", "model", "model_digest", "epochs", _OF_SETTINGS)
+"""Fields of a spec that change most; then come all others, and `_LAST_OF_SPEC`."""
+_LAST_OF_SPEC = ("seed", "data_seed", "mode", "profile", "profile_settings", "loose", "ranks")
+_NAMES_FOR_PEOPLE = ("data", "settings", "key_from", "ledger")
+_ENVIRONMENT = (
+    "machine.device",
+    "device",
+    "numeric_class",
+    "cpu_capability",
+    "versions.torch",
+    "versions.cellpose",
+    "versions.",
+    "threads",
+    "switches.",
+    "variables.",
+    "numeric_libraries",
+    "machine.",
+)
+
+
+def why_of_runs(
+    spec: Mapping[str, tuple[object, object]],
+    environment: Mapping[str, tuple[object, object]],
+    *,
+    find_out: str,
+) -> Why:
+    """Say what probably makes two runs differ: a field of the spec, else of the environment."""
+    fields = {name: values for name, values in spec.items() if not _is_label(name, spec)}
+    ranked = sorted(fields, key=_rank_in_spec)
+    causes = [Cause(name.removeprefix(_OF_SETTINGS), *fields[name]) for name in ranked]
+    if not causes:
+        of_machine = [name for name in environment if _rank_among(name, _ENVIRONMENT) >= 0]
+        of_machine.sort(key=lambda name: _rank_among(name, _ENVIRONMENT))
+        causes = [Cause(name, *environment[name]) for name in of_machine]
+    if not causes:
+        same = "both were asked for the same, in the same environment"
+        return Why(None, nothing_tells=same, find_out=find_out)
+    return Why(causes[0], tuple(causes[1:]), find_out=find_out)
+
+
+def _is_label(name: str, spec: Mapping[str, object]) -> bool:
+    """Whether a field is a name, or follows from another one that differs."""
+    follows = {"profile_settings": "profile", "model_digest": "model"}.get(name)
+    return name in _NAMES_FOR_PEOPLE or follows in spec
+
+
+def _rank_in_spec(name: str) -> tuple[int, int]:
+    """Rank among the fields of a spec, and among the settings of a segmentation."""
+    setting = name.removeprefix(_OF_SETTINGS)
+    among_settings = _STRONGEST_FIRST.index(setting) if setting in _STRONGEST_FIRST else 0
+    first = _rank_among(name, _OF_SPEC)
+    if first >= 0:
+        return first, among_settings
+    return len(_OF_SPEC) + 1 + _rank_among(name, _LAST_OF_SPEC), 0
+
+
+def _rank_among(name: str, ranks: Sequence[str]) -> int:
+    """The place of a name, or of a beginning that ends in a dot; -1 where it has none."""
+    for rank, each in enumerate(ranks):
+        if name == each or (each.endswith(".") and name.startswith(each)):
+            return rank
+    return -1

@@ -1,0 +1,108 @@
+"""Why two results differ, as it is said first: the cause, how sure that is, what finds it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from cellrepro.explanation.setting_meanings import digests_in_words
+from cellrepro.explanation.settings_of_both import is_missing, setting_text
+from cellrepro.words import cut, joined
+
+_MOST_LETTERS = 60  # of a value
+
+FILES_ALONE = "From what the files record alone; nothing was segmented."
+"""How a likely cause is known."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What makes two results differ."""
+
+    name: str
+    """The setting or field under its own name, or what else it is: ``numbers``, ``edits by hand``,
+    ``stitching``, ``image.crop``."""
+    a: object = None
+    """Its value in A; ``?`` where no file records it, null for what has no value."""
+    b: object = None
+    """Its value in B."""
+    confirmed: bool = False
+    """Whether it was shown to make the difference: by segmenting again, or, of numbers, edits by
+    hand and crops, by the masks themselves; else it is the likely one of what is recorded."""
+    words: str = field(default="", repr=False)
+    """What is said of it in place of two values."""
+
+    @property
+    def values_text(self) -> str:
+        """Say what each side has of it.
+
+        >>> Cause("diameter", 42.4, "?").values_text
+        'A records 42.4, B nothing'
+        >>> Cause("diameter", 42.4, None, confirmed=True).values_text
+        '42.4 in A, none in B'
+        """
+        if self.words:
+            return self.words
+        if digests_in_words(self.name):
+            return f"A and B record {digests_in_words(self.name)}"
+        a, b = (cut(setting_text(value), _MOST_LETTERS) for value in (self.a, self.b))
+        if self.confirmed:
+            return f"{a} in A, {b} in B"
+        if is_missing(self.a):
+            return f"A records nothing, B {b}"
+        return f"A records {a}, B {'nothing' if is_missing(self.b) else b}"
+
+    def __str__(self) -> str:
+        return f"{self.name}; {self.values_text}"
+
+
+@dataclass(frozen=True)
+class Why:
+    """The cause of a difference, as far as it is known, and what finds out more."""
+
+    cause: Cause | None
+    """None where nothing tells."""
+    others: tuple[Cause, ...] = ()
+    """Found ones beside it, or what else may be one, the most likely first."""
+    nothing_tells: str = "nothing that is recorded tells"
+    """What is said where there is no cause."""
+    remains: str = ""
+    """What it leaves unexplained; empty where nothing was segmented again."""
+    find_out: str = ""
+    """The command that finds the cause; empty where none does."""
+
+    @property
+    def is_found(self) -> bool:
+        """Whether the cause was shown to make the difference."""
+        return self.cause is not None and self.cause.confirmed
+
+    @property
+    def sentence(self) -> str:
+        """Say the cause in a line.
+
+        >>> Why(Cause("diameter", 42.4, "?")).sentence
+        'likely: diameter; A records 42.4, B nothing'
+        >>> Why(None).sentence
+        'why: nothing that is recorded tells'
+        """
+        return "; ".join([self._head(), *([self.remains] if self.remains else [])])
+
+    def _head(self) -> str:
+        if self.cause is None:
+            return f"why: {self.nothing_tells}"
+        if self.is_found:
+            return f"found: {'; '.join(map(str, [self.cause, *self.others]))}"
+        return f"likely: {self.cause}{self.others_text}"
+
+    @property
+    def others_text(self) -> str:
+        """Name what else may be the cause, in brackets; empty where nothing else may."""
+        if self.is_found or not self.others:
+            return ""
+        return f" (what else may be: {joined([other.name for other in self.others])})"
+
+    def lines(self) -> Iterator[str]:
+        """Say the cause, and the command that finds it out."""
+        yield self.sentence
+        if self.find_out:
+            yield f"  to find out: {self.find_out}"

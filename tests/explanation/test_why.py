@@ -1,0 +1,233 @@
+"""Why two results differ, as it is said first: the likely cause, the found one, and none."""
+
+import numpy as np
+import pytest
+import tifffile
+
+from cellrepro.comparison.verdicts import Verdict
+from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
+from cellrepro.explanation.settings_of_both import SettingOfBoth
+from cellrepro.store.store import Store
+from stores import add_run, squares, three
+
+A = np.zeros((60, 60), np.uint16)
+A[4:20, 4:20] = 1
+A[30:50, 8:40] = 2
+B = A.copy()
+B[30:50, 24:40] = 3
+USUAL = {
+    "diameter": None,
+    "flow_threshold": 0.4,
+    "cellprob_threshold": 0.0,
+    "normalize_params": {"normalize": True, "percentile": [1.0, 99.0]},
+    "restore": None,
+    "ratio": 1.0,
+}
+
+
+@pytest.fixture
+def gui(tmp_path):
+    """Write a file as Cellpose's GUI does; returns its path."""
+
+    def write(name, masks, **fields):
+        content = {
+            "masks": masks,
+            "outlines": np.zeros_like(masks),
+            "filename": f"{name}.tif",
+            "ismanual": np.zeros(int(masks.max()), bool),
+            "manual_changes": [],
+            "model_path": "/home/me/.cellpose/models/cpsam",
+        }
+        path = tmp_path / f"{name}_seg.npy"
+        np.save(path, content | USUAL | fields, allow_pickle=True)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Write masks as a script does, which records nothing of how they were made."""
+
+    def write(name, masks, **tags):
+        path = tmp_path / f"{name}_masks.tif"
+        tifffile.imwrite(path, masks, **tags)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def compared(invoke):
+    """Compare two files; returns the second line and the cause."""
+
+    def ask(a, b):
+        line = invoke("compare", a, b).out.splitlines()[1].strip()
+        return line, invoke("compare", a, b, "--json").json["cause"]
+
+    return ask
+
+
+# -- from files ------------------------------------------------------------------------------
+
+
+def test_a_value_that_one_side_records_and_is_not_usual_is_likely(gui, script, compared, invoke):
+    sides = gui("a", A, diameter=42.4), script("b", B)
+    line, cause = compared(*sides)
+    assert line == "likely: diameter; A records 42.4, B nothing"
+    assert cause == {"name": "diameter", "a": 42.4, "b": "?", "confirmed": False}
+    assert compared(*sides[::-1])[0] == "likely: diameter; A records nothing, B 42.4"
+    lines = invoke("compare", *sides).out.splitlines()
+    assert lines[2].startswith("    to find out: cellrepro compare ")
+    assert lines[2].endswith(" --image IMAGE --model MODEL")
+    explained = invoke("explain", *sides)
+    assert explained.out.splitlines()[0] == line
+    assert invoke("explain", *sides, "--json").json["cause"] == cause
+
+
+def test_what_both_record_comes_before_what_one_records(gui, compared):
+    a = gui("a", A, diameter=42.4, cellprob_threshold=0.0, flow_threshold=0.4)
+    b = gui("b", B, diameter=30.0, cellprob_threshold=-2.0, flow_threshold=0.4)
+    line, cause = compared(a, b)
+    assert line == ("likely: diameter; A records 42.4, B 30 (what else may be: cellprob_threshold)")
+    assert (cause["a"], cause["b"], cause["confirmed"]) == (42.4, 30.0, False)
+
+
+NO_CAUSE = {
+    "another file name": {"filename": "elsewhere.tif"},
+    "another path of one network": {"model_path": "C:\\models\\cpsam"},
+    "Cellpose's usual diameter, written": {"diameter": 30.0},
+    "its usual percentiles, not written": {"normalize_params": {"normalize": True}},
+}
+
+
+@pytest.mark.parametrize("fields", NO_CAUSE.values(), ids=NO_CAUSE)
+def test_what_changes_no_cell_is_no_cause(gui, compared, fields):
+    line, cause = compared(gui("a", A), gui("b", B, **fields))
+    assert (line, cause) == ("why: nothing that is recorded tells", None)
+
+
+def test_two_programs_that_saved_files_are_no_cause(script, compared):
+    sides = script("a", A, software="Fiji"), script("b", B, description="masks of Tuesday")
+    assert compared(*sides) == ("why: nothing that is recorded tells", None)
+
+
+def test_usual_values_of_one_side_are_no_cause(gui, script, compared):
+    assert compared(gui("a", A), script("b", B)) == ("why: nothing that is recorded tells", None)
+
+
+def test_of_two_folders_the_image_that_differs_most_tells(gui, tmp_path, invoke):
+    for folder, diameter, masks in (("gui", 42.4, A), ("script", 30.0, B)):
+        (tmp_path / folder).mkdir()
+        for name, labels in (("same", A), ("other", masks)):
+            path = gui(f"{folder}/{name}", labels, diameter=diameter)
+            assert path.is_file()
+    answer = invoke("compare", tmp_path / "gui", tmp_path / "script")
+    assert answer.out.splitlines()[1] == "  likely: diameter; A records 42.4, B 30"
+    assert "other_seg.npy" in answer.out.splitlines()[2]
+
+
+def test_a_long_value_is_cut(gui, compared):
+    line, _ = compared(gui("a", A, model_path="x" * 5000), gui("b", B))
+    assert line.startswith("likely: model; A records xxxx")
+    assert len(line) < 200
+
+
+def test_equal_masks_have_no_cause(gui, invoke):
+    sides = gui("a", A, diameter=42.4), gui("b", A, diameter=30.0)
+    assert invoke("compare", *sides, "--json").json["cause"] is None
+    assert "likely" not in invoke("compare", *sides).out
+
+
+def test_a_diameter_of_one_side_does_not_explain_that_the_other_has_no_cell(gui, script, compared):
+    assert compared(gui("a", A, diameter=42.4), script("b", 0 * A))[1] is None
+
+
+def test_what_the_masks_prove_is_found(gui, script, compared):
+    """Renumbered, wrapped at 8 bits, edited by hand: in spite of a diameter that differs."""
+    assert compared(gui("a", A, diameter=42.4), script("b", np.where(A, 3 - A, 0)))[0] == (
+        "found: numbers; the same outlines, with different numbers"
+    )
+    fewer = np.where(A == 2, 0, A)
+    edit = ["09/22/2023, 10:03:00", "removed mask", [*np.nonzero(A == 2)]]
+    line, cause = compared(gui("c", fewer, manual_changes=[edit], diameter=42.4), script("d", A))
+    assert line.startswith("found: edits by hand; but for cells drawn or removed by hand")
+    assert cause == {"name": "edits by hand", "a": 1, "b": 0, "confirmed": True}
+    many = np.zeros((120, 120), np.uint16)
+    many[::3, ::3] = np.arange(1, 1601).reshape(40, 40)
+    line, cause = compared(script("e", many), script("f", many.astype(np.uint8)))
+    assert (cause["name"], "modulo 256" in line) == ("numbers", True)
+
+
+def evidence(*settings, **fields):
+    return FileEvidence(
+        Verdict.DIFFERENT, tuple(SettingOfBoth(*setting) for setting in settings), **fields
+    )
+
+
+RANKED = {
+    "one network under two names": (
+        evidence(("model", "x", "y"), ("weights_in_memory", "0" * 64, "0" * 64)), None,
+    ),
+    "two networks under one name": (
+        evidence(("model", "x", "x"), ("model_digest", "0" * 64, "1" * 64)), "model_digest",
+    ),
+    "two networks by name": (
+        evidence(("diameter", 20, 30), ("model", "x", "y"), ("model_digest", "0", "1")), "model",
+    ),
+    "two generations": (
+        evidence(("diameter", 20.0, 30.0), generations=("3", "4")), "cellpose",
+    ),
+    "30 is not none before Cellpose 4": (
+        evidence(("diameter", None, 30.0), generations=("3", "3")), "diameter",
+    ),
+    "a device": (evidence(("device", "cuda", "cpu"), ("numpy", "1", "2")), "device"),
+    "a device of one side": (evidence(("device", "cuda", "?"), ("model", "x", "?")), None),
+    "stitched otherwise": (
+        evidence(("diameter", 20.0, "?"), stitching="planes were stitched"), "stitching",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("told", "name"), RANKED.values(), ids=RANKED)
+def test_what_changes_most_is_named_first(told, name):
+    cause = why_from_files(told, find_out="").cause
+    assert (None if cause is None else cause.name) == name
+
+
+# -- of runs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("seed", 1), ("profile", "cpu-1thread"), ("mode", "fast")]
+)
+def test_of_two_runs_the_field_that_differs_is_named(tmp_path, invoke, name, value):
+    store = Store(tmp_path)
+    usual = {"mode": "strict", "seed": 0}
+    a = add_run(store, [(1, three())], **usual).key
+    b = add_run(store, [(2, three(squares(second=False)))], **usual | {name: value}).key
+    answer = invoke("compare", f"{a}/0", f"{b}/0", "--store", tmp_path, "--json")
+    assert answer.json["cause"]["name"] == name
+    assert not answer.json["cause"]["confirmed"]
+    said = invoke("compare", f"{a}/0", f"{b}/0", "--store", tmp_path).out
+    assert said.splitlines()[1].startswith(f"  likely: {name}; A records ")
+
+
+def test_of_repeats_of_one_run_nothing_recorded_tells(tmp_path, invoke):
+    key = add_run(Store(tmp_path), [(1, three()), (2, three(squares(second=False)))]).key
+    answer = invoke("compare", key, key, "--store", tmp_path)
+    assert "  why: both were asked for the same, in the same environment" in answer.out
+    assert "to find out: cellrepro diverge " in answer.out
+
+
+# -- with a network --------------------------------------------------------------------------
+
+
+def test_a_network_without_an_image_is_refused(gui, script, invoke):
+    sides = gui("a", A), script("b", B)
+    refused = invoke("compare", *sides, "--model", "cpsam")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--image" in refused.err
+    idle = invoke("compare", *sides, "--minutes", "3")
+    assert idle.code == 2
+    assert "--minutes would do nothing without --model" in idle.err
