@@ -10,7 +10,14 @@ from cellrepro.comparison.mask_totals import verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.mask_file_record import RecordedMasks, recorded_masks
-from cellrepro.explanation.mask_files import MASK_ENDINGS, MaskReaders, image_name, newer_seg_notes
+from cellrepro.explanation.mask_files import (
+    MASK_ENDINGS,
+    MaskReaders,
+    image_name,
+    newer_seg_notes,
+    paired,
+    readers,
+)
 from cellrepro.explanation.recorded_settings import RecordedSettings
 from cellrepro.explanation.references import file_or_run, kind_in_words, masks_of, reference_kind
 from cellrepro.explanation.settings_of_both import recorded_side_by_side
@@ -20,20 +27,36 @@ from cellrepro.explanation.two_results import (
     masks_differ,
     stitching_notes,
 )
-from cellrepro.images.image_file import read_labels
+from cellrepro.images.image_file import read_image, read_labels
+from cellrepro.images.outline_files import is_outline_file
 from cellrepro.spec import defaults
 
 if TYPE_CHECKING:
     from cellrepro.store.store import Store
 
 
-def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE) -> Comparison:
-    """Compare two files, folders or runs that both have masks, or both have weights."""
+def compare(
+    a: str | Path,
+    b: str | Path,
+    *,
+    pairs: str | None = None,
+    image: str | Path | None = None,
+    store: str | Path = defaults.STORE,
+) -> Comparison:
+    """Compare two files, folders or runs that both have masks, or both have weights.
+
+    ``pairs`` says which files of two folders belong together; ``image`` has the size of outlines.
+    """
     path_a = file_or_run(a, name="a")
     path_b = file_or_run(b, name="b")
     kinds = {reference_kind(path_a), reference_kind(path_b)}
+    if pairs is not None and kinds != {"folder"}:
+        raise BadInput(
+            f"pairs is {pairs!r}, which says what of two folders belongs together; {a} and {b} are "
+            f"{kind_in_words(path_a)} and {kind_in_words(path_b)}: leave it out"
+        )
     if kinds == {"masks"}:  # two files need NumPy alone, and wait for no library of a store
-        return _compare_two_files(path_a, path_b)
+        return _compare_two_files(path_a, path_b, shape=shape_for_outlines(a, b, image))
     from cellrepro.store.store import Store
 
     opened_store = Store(store)
@@ -42,15 +65,12 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
 
         return compare_repeats(*opened_store.find_two(str(a), str(b)), store=opened_store)
     if "weights" not in kinds:
-        masks_a = masks_of(str(a), opened_store)
-        masks_b = masks_of(str(b), opened_store)
-        if len(masks_a) == len(masks_b) == 1 and kinds != {"folder"}:  # whatever they are called
-            masks_b = dict(zip(masks_a, masks_b.values(), strict=True))
+        masks_a, masks_b = masks_of_both(a, b, opened_store, pairs=pairs)
         comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
         newer = [
             f"{side}: {note}"
             for side, path in (("A", path_a), ("B", path_b))
-            if reference_kind(path) == "folder"
+            if reference_kind(path) == "folder" and pairs is None
             for note in newer_seg_notes(path)
         ]
         return replace(comparison, notes=(*comparison.notes, *newer))
@@ -59,6 +79,30 @@ def compare(a: str | Path, b: str | Path, *, store: str | Path = defaults.STORE)
 
         return compare_weights_files(_weights_of(a, opened_store), _weights_of(b, opened_store))
     raise _not_comparable(path_a, path_b)
+
+
+def masks_of_both(
+    a: str | Path, b: str | Path, store: Store, *, pairs: str | None = None
+) -> tuple[MaskReaders, MaskReaders]:
+    """Find the masks of two sides, with the same names for the same images."""
+    if pairs is not None:
+        files_a, files_b = paired(Path(a), Path(b), pairs)
+        return readers(files_a), readers(files_b)
+    masks_a = masks_of(str(a), store)
+    masks_b = masks_of(str(b), store)
+    are_folders = reference_kind(Path(a)) == reference_kind(Path(b)) == "folder"
+    if len(masks_a) == len(masks_b) == 1 and not are_folders:  # whatever they are called
+        masks_b = dict(zip(masks_a, masks_b.values(), strict=True))
+    return masks_a, masks_b
+
+
+def shape_for_outlines(
+    a: str | Path, b: str | Path, image: str | Path | None
+) -> tuple[int, ...] | None:
+    """The size of an image, where two files hold outlines, which have none."""
+    if image is None or not (is_outline_file(Path(a)) and is_outline_file(Path(b))):
+        return None
+    return read_image(image).shape[:2]
 
 
 def _with_any_record(file: Path) -> RecordedMasks:
@@ -70,14 +114,14 @@ def _with_any_record(file: Path) -> RecordedMasks:
         return RecordedMasks(read_labels(file), RecordedSettings(remarks=(remark,)))
 
 
-def _compare_two_files(a: Path, b: Path) -> Comparison:
+def _compare_two_files(a: Path, b: Path, *, shape: tuple[int, ...] | None = None) -> Comparison:
     """Compare two mask files, and what is recorded of how they were made."""
     file_a = _with_any_record(a)
     file_b = _with_any_record(b)
     name = image_name(a.stem)
-    masks_a: MaskReaders = {name: lambda: file_a.masks}
-    masks_b: MaskReaders = {name: lambda: file_b.masks}
-    comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
+    masks_a: MaskReaders = {name: file_a.reader}
+    masks_b: MaskReaders = {name: file_b.reader}
+    comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}", shape=shape)
     remarks = [
         f"{letter}: {remark}"
         for letter, file in (("A", file_a), ("B", file_b))
@@ -101,8 +145,10 @@ def _notes_on_edits(a: RecordedMasks, b: RecordedMasks) -> tuple[str, ...]:
     ).notes
 
 
-def _compare_mask_files(a: MaskReaders, b: MaskReaders, *, who: str) -> Comparison:
-    compared = compare_by_image(a, b, who=who)
+def _compare_mask_files(
+    a: MaskReaders, b: MaskReaders, *, who: str, shape: tuple[int, ...] | None = None
+) -> Comparison:
+    compared = compare_by_image(a, b, who=who, shape=shape)
     masks = compared.by_image
     verdict = verdict_over(masks.values()) if a.keys() == b.keys() else Verdict.DIFFERENT
     return Comparison(
@@ -126,6 +172,6 @@ def _weights_of(reference: str | Path, store: Store) -> Path:
 def _not_comparable(a: Path, b: Path) -> BadInput:
     return BadInput(
         f"{a} and {b} are not of one kind: {kind_in_words(a)} and {kind_in_words(b)}; expected two "
-        f"mask files ({', '.join(MASK_ENDINGS)}), folders of masks, baselines, KEY/REPEAT of the "
-        "store, or weights files"
+        f"mask files ({', '.join(MASK_ENDINGS)}, ROIs, outlines, GeoJSON), folders of masks, "
+        "baselines, KEY/REPEAT of the store, or weights files"
     )

@@ -42,10 +42,9 @@ class SidePair:
         cls, a: str, b: str, *, image: str | None, store: Store, with_network: bool = True
     ) -> SidePair:
         """Read both; ``image`` is the name that their image has in a stored run."""
-        return cls(
-            read_side(a, image=image, store=store, with_network=with_network),
-            read_side(b, image=image, store=store, with_network=with_network),
-        )
+        side_a = read_side(a, image=image, store=store, with_network=with_network)
+        side_b = read_side(b, image=image, store=store, with_network=with_network)
+        return cls(side_a.drawn_like(side_b), side_b.drawn_like(side_a))
 
     def with_logs(self, log_a: str | Path | None, log_b: str | Path | None) -> SidePair:
         """Add what the logs of Cellpose record of each."""

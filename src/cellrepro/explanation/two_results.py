@@ -13,6 +13,7 @@ from cellrepro.comparison.mask_totals import MaskTotals, totals_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.label_notes import label_notes, no_cell_note
+from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.images.size_factor import factor_text
 from cellrepro.results import MOST_LINES, Result, Row, derived, table_lines
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from cellrepro.comparison.state_comparison import StateComparison
     from cellrepro.comparison.weight_comparison import WeightsComparison
     from cellrepro.comparison.weight_files import FileComparison
-    from cellrepro.explanation.mask_files import MaskReaders
     from cellrepro.explanation.settings_of_both import SettingOfBoth
+    from cellrepro.images.outlines import Shape
 
 
 _MOST_NAMES = 4  # of tensors
@@ -216,8 +217,13 @@ class ComparedMasks:
     """What only one side has, and what may be no label image."""
 
 
-def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMasks:
-    """Compare the masks of equal names, one image at a time."""
+def compare_by_image(
+    a: MaskReaders, b: MaskReaders, *, who: str, shape: Shape | None = None
+) -> ComparedMasks:
+    """Compare the masks of equal names, one image at a time.
+
+    ``shape`` is that of an image in which outlines are drawn where both sides are such.
+    """
     in_both = [name for name in a if name in b]
     if not in_both:
         names = f"{some(list(a)) or 'none'} and {some(list(b)) or 'none'}"
@@ -233,13 +239,13 @@ def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMas
             notes.append(f"only {side} has masks of {', '.join(sorted(only))}")
     for name in in_both:
         try:
-            labels_a = a[name]()
-            labels_b = b[name]()
+            labels_a, labels_b, drawn = read_both(a[name], b[name], shape=shape)
             _refuse_other_size(labels_a.shape, labels_b.shape)
             result = compare_masks(labels_a, labels_b)
         except BadInput as error:
             raise BadInput(f"image {name}: {error}") from error
         by_image[name] = result
+        notes += (f"{name}: {note}" for note in drawn)
         notes += (f"{name}: {note}" for note in label_notes(labels_a, labels_b, result))
     notes += _empty_notes(by_image)
     return ComparedMasks(by_image, tuple(notes))

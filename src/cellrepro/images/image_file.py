@@ -15,6 +15,7 @@ from cellrepro.images.label_image import LARGEST_LABEL, label_image
 from cellrepro.images.label_pieces import pieces_by_label
 from cellrepro.images.mapped import Content
 from cellrepro.images.ome_zarr import is_zarr, read_zarr
+from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.images.pictures import refuse_picture
 from cellrepro.words import some, with_verb
 
@@ -43,9 +44,13 @@ def read_masks(path: str | os.PathLike[str]) -> np.ndarray:
     return check_masks(Path(path), read_bytes(Path(path))).pixels
 
 
-def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read a label image to compare, also a stack."""
+def read_labels(
+    path: str | os.PathLike[str], *, shape: tuple[int, ...] | None = None
+) -> np.ndarray:
+    """Read a label image to compare, also a stack; outlines are drawn in an image of a shape."""
     file = Path(path)
+    if is_outline_file(file):
+        return read_outlines(file).drawn(shape).labels
     if file.name.endswith(SEG_ENDING):
         from cellrepro.images.seg_file import read_seg
 
