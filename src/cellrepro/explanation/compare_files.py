@@ -156,6 +156,7 @@ def _compare_mask_files(
         differs=("masks",) if masks_differ(verdict) else (),
         masks=masks,
         notes=(*compared.notes, *stitching_notes(masks)),
+        systematic=compared.systematic,
     )
 
 

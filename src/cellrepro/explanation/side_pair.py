@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
+from cellrepro.comparison.systematic_change import systematic_change
 from cellrepro.errors import BadInput
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.crops import Part, in_common, part_shown, with_crop
@@ -93,7 +94,9 @@ class SidePair:
         masks_a = in_common(self.a, self.b)
         masks_b = in_common(self.b, self.a)
         result = compare_masks(masks_a, masks_b)
-        return MasksInCommon(result, tuple(label_notes(masks_a, masks_b, result)))
+        change = systematic_change(masks_a, masks_b, result)
+        systematic = () if change is None else (change.text("A", "B"),)
+        return MasksInCommon(result, (*systematic, *label_notes(masks_a, masks_b, result)))
 
     def by_hand(self) -> EffectOfHand:
         """Find the cells that differ because of what was done by hand."""

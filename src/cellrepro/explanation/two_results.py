@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from cellrepro.comparison.changed_cells import cell_rows, cells_of, not_kept
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import MaskTotals, totals_over
+from cellrepro.comparison.systematic_change import SystematicChange, systematic_change
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.label_notes import label_notes, no_cell_note
@@ -87,6 +88,8 @@ class Comparison(Result):
     notes: tuple[str, ...] = ()
     """What a reader has to know, a sentence each: what was not compared, and how it stands beside
     what seeds do."""
+    systematic: Mapping[str, SystematicChange] = field(default_factory=dict)
+    """By image, the one change of all cells by which B follows from A: a pixel smaller, shifted."""
     html: Path | None = None
     """The page, where one was asked for."""
 
@@ -140,6 +143,7 @@ class Comparison(Result):
             parts.append(f"weights: {self.weights.sentence()}")
         if self.state is not None:
             parts += self.state.sentences()
+        parts += self._systematic_sentences()
         if self.masks:
             parts.append(f"masks: {self.totals.sentence().rstrip('.')}")
         return "; ".join(parts)
@@ -169,9 +173,15 @@ class Comparison(Result):
             yield from (f"  {sentence}" for sentence in self.state.sentences())
         if self.files is not None:
             yield "  files: " + "\n    ".join(self.files.sentences())
+        systematic = self._systematic_sentences()
+        yield from (f"  {sentence}" for sentence in systematic)
         if self.masks:
             yield f"  masks: {self.totals.sentence()}"
-        changed = not_kept(self.masks)
+        # Cells that follow from one change are not listed one by one.
+        unexplained = {
+            name: result for name, result in self.masks.items() if name not in self.systematic
+        }
+        changed = not_kept(unexplained)
         rows = cell_rows(changed, a="A", b="B", most=MOST_LINES)
         yield from table_lines(rows, indent=4, n_rows=len(changed))
         if self.ap50 is not None and None not in self.ap50:
@@ -182,9 +192,13 @@ class Comparison(Result):
             for name, (a, b) in pairs.items():
                 yield f"  {title} {name}: {a!r} and {b!r}"
         for note in self.notes:
-            yield f"  note: {note}"
+            if note not in systematic:
+                yield f"  note: {note}"
         if self.html is not None:
             yield f"  page: {self.html}"
+
+    def _systematic_sentences(self) -> list[str]:
+        return [f"{name}: {change.text('A', 'B')}" for name, change in self.systematic.items()]
 
     def _settings_by_name(self) -> dict[str, TwoValues]:
         return {each.name: TwoValues(each.a, each.b) for each in self.differing_settings}
@@ -215,6 +229,8 @@ class ComparedMasks:
     by_image: Mapping[str, MaskComparison]
     notes: tuple[str, ...]
     """What only one side has, and what may be no label image."""
+    systematic: Mapping[str, SystematicChange] = field(default_factory=dict)
+    """The one change of all cells of an image, where there is one."""
 
 
 def compare_by_image(
@@ -234,6 +250,7 @@ def compare_by_image(
         )
     by_image: dict[str, MaskComparison] = {}
     notes: list[str] = []
+    systematic: dict[str, SystematicChange] = {}
     for side, only in (("A", a.keys() - b.keys()), ("B", b.keys() - a.keys())):
         if only:
             notes.append(f"only {side} has masks of {', '.join(sorted(only))}")
@@ -246,9 +263,13 @@ def compare_by_image(
             raise BadInput(f"image {name}: {error}") from error
         by_image[name] = result
         notes += (f"{name}: {note}" for note in drawn)
+        change = systematic_change(labels_a, labels_b, result)
+        if change is not None:
+            systematic[name] = change
+            notes.append(f"{name}: {change.text('A', 'B')}")
         notes += (f"{name}: {note}" for note in label_notes(labels_a, labels_b, result))
     notes += _empty_notes(by_image)
-    return ComparedMasks(by_image, tuple(notes))
+    return ComparedMasks(by_image, tuple(notes), systematic)
 
 
 def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:
