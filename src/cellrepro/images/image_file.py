@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +103,13 @@ def _checked_image(file: Path, decoded: Decoded, axes: Axes) -> Checked:
 
 def check_masks(file: Path, data: Content, axes: Axes = FLAT) -> Checked:
     """The labels in the bytes of a file: int32, (Y, X) or, where there may be stacks, (Z, Y, X)."""
-    decoded = decode_labels(file, data)
+    if file.name.endswith(SEG_ENDING):
+        from cellrepro.images.seg_file import seg_in
+
+        seg = seg_in(file, io.BytesIO(data[:]), len(data))
+        decoded = Decoded.of(seg.masks, "ZYX"[-seg.masks.ndim :])
+    else:
+        decoded = decode_labels(file, data)
     labels = _labels(file, decoded, stacks=axes.stacks, largest=_LARGEST_OF_TRUTH)
     masks = np.ascontiguousarray(labels, dtype=np.int32)
     several = [str(one.label) for one in pieces_by_label(masks) if one.n_pieces > 1]
