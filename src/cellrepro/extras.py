@@ -31,6 +31,7 @@ EXTRA_OF: Mapping[str, Extra] = {
     "pandas": "notebook",
     "traitlets": "notebook",
     "imagecodecs": "formats",
+    "roifile": "formats",
     "zarr": "formats",
     "bioimageio": "bioimageio",
     "cryptography": "exchange",

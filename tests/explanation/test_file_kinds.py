@@ -33,14 +33,14 @@ def npz():
 
 NIFTI = struct.pack("<i", 348) + bytes(340) + b"n+1\0"
 FILES = {
-    "a_rois.zip": (archive(**{"1_DOT_roi": b"Iout", "2_DOT_roi": b"Iout"}), "ROIs of ImageJ, 2"),
-    "one.roi": (b"Iout\0\xe3", "a ROI of ImageJ"),
-    "a_cp_outlines.txt": (b"1,2,3,4,5,6\n7,8,9,10,11,12,13,14\n", "outlines of 2 cells"),
-    "a.geojson": (
+    "a_rois.bin": (archive(**{"1_DOT_roi": b"Iout", "2_DOT_roi": b"Iout"}), "ROIs of ImageJ, 2"),
+    "one.bin": (b"Iout\0\xe3", "a ROI of ImageJ"),
+    "outlines.txt": (b"1,2,3,4,5,6\n7,8,9,10,11,12,13,14\n", "outlines of 2 cells"),
+    "geojson.txt": (
         b'{"type": "FeatureCollection", "features": [{}, {}]}',
         "GeoJSON",
     ),
-    "qupath.json": (b'[{"type": "Feature", "geometry": {}}]', "GeoJSON with 1 shape"),
+    "qupath.txt": (b'[{"type": "Feature", "geometry": {}}]', "GeoJSON with 1 shape"),
     "a.mat": (b"MATLAB 5.0 MAT-file, made by hand" + bytes(90), "a MAT file of MATLAB"),
     "unknown.bin": (b"\xc3\x28\0\x01\x02\x03", "not known: it begins with"),
     "labelme.json": (b'{"shapes": [], "imagePath": "a.png"}', "LabelMe"),
@@ -48,7 +48,7 @@ FILES = {
     "ro-crate-metadata.json": (b'{"@context": "x", "@graph": []}', "RO-Crate"),
     "any.json": (b'{"a": 1}', "a record in JSON (a)"),
     "none.json": (b"{}", "a record in JSON (empty)"),
-    "a.npz": (npz(), "1 array of NumPy (masks)"),
+    "npz.bin": (npz(), "1 array of NumPy (masks)"),
     "a.bmp": (b"BM" + bytes(60), "a BMP picture"),
     "a.h5": (b"\x89HDF\r\n\x1a\n" + bytes(60), "an HDF5 file"),
     "a.nii": (NIFTI, "an image in NIfTI"),
@@ -97,13 +97,11 @@ def test_a_file_is_known_by_what_it_holds(tmp_path, invoke, name):
 
 
 def test_compare_says_what_it_was_given(tmp_path, invoke):
-    (tmp_path / "a_rois.zip").write_bytes(FILES["a_rois.zip"][0])
+    (tmp_path / "a_rois.bin").write_bytes(FILES["a_rois.bin"][0])
     np.save(tmp_path / "a_masks.npy", np.eye(9, dtype=np.uint16))
-    answer = invoke("compare", tmp_path / "a_masks.npy", tmp_path / "a_rois.zip")
+    answer = invoke("compare", tmp_path / "a_masks.npy", tmp_path / "a_rois.bin")
     assert answer.code == 2
-    assert (
-        "a_rois.zip is ROIs of ImageJ, 2 of them; cells are compared as label images" in answer.err
-    )
+    assert "a_rois.bin is ROIs of ImageJ, 2 of them; give it the ending .zip" in answer.err
 
 
 def test_folders_and_what_the_lab_writes(tmp_path, invoke):

@@ -259,6 +259,23 @@ def test_masks_of_cellposes_command_line_are_to_be_renamed(folder):
         read_folder(folder)
 
 
+def test_masks_of_the_gui_are_learnt_where_there_are_no_others(folder):
+    """Cellpose takes them, too, with ``--mask_filter _seg.npy``."""
+    masks = read_masks(folder / "train/a_masks.tif")
+    (folder / "train/a_masks.tif").unlink()
+    seg = folder / "train/a_seg.npy"
+    np.save(seg, {"masks": masks.astype(np.uint16), "filename": "a.tif", "ismanual": [True]})
+    found = read_folder(folder)
+    assert np.array_equal(found.train[0].masks, masks)
+    assert found.train[0].masks.dtype == np.int32
+    assert found.files["train/a_seg.npy"] == hashlib.sha256(seg.read_bytes()).hexdigest()
+    assert found.digest == folder_digest(folder)
+    (warning,) = found.warnings
+    assert warning.startswith("masks taken from train/a_seg.npy, which the Cellpose GUI saved")
+    alone = read_folder(folder / "train/a.tif", to_train=False)
+    assert np.array_equal(alone.train[0].masks, masks)
+
+
 def test_a_seg_file_that_was_edited_after_the_masks_is_named(folder):
     beside = folder / "train/a_seg.npy"
     beside.touch()
@@ -414,8 +431,12 @@ def replace(f, make):
     [
         (lambda f: (f / "train/a.tif").unlink(), "{}/train/a_masks.tif: a mask without its image"),
         (
+            lambda f: (f / "train/a_masks.tif").unlink(),
+            "{}/train/a.tif: no mask, .* or a_seg.npy of the Cellpose GUI, beside it.*; add it, or",
+        ),
+        (
             lambda f: (f / "train/a_masks.tif").rename(f / "train/a_seg.npy"),
-            "{}/train/a.tif: no mask.*; add it .*a_seg.npy in the Cellpose GUI",
+            "{}/train/a_seg.npy: refused, .* Nothing of it was executed",
         ),
         (
             lambda f: (f / "train/a_masks.tif").rename(f / "train/A_masks.tif"),

@@ -11,7 +11,7 @@ from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.errors import BadInput
 from cellrepro.explanation.baseline_limits import Limits
 from cellrepro.explanation.label_notes import label_notes
-from cellrepro.explanation.mask_files import MaskReaders
+from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.images.integer_images import Integers
 from cellrepro.results import derived
 from cellrepro.store.baseline_file import BaselineFile
@@ -152,11 +152,12 @@ def _compare_image(
     if read_actual is None:
         return image
     try:
-        actual = read_actual()
+        _, actual, drawn = read_both(lambda: expected, read_actual, b="the masks")
         result = compare_masks(expected, actual)
     except BadInput as error:
         return replace(image, problem=f"the masks of {name} cannot be compared: {error}")
-    notes = label_notes(expected, actual, result, a="the baseline", b="the masks").sentences
+    of_labels = label_notes(expected, actual, result, a="the baseline", b="the masks")
+    notes = (*drawn, *of_labels.sentences)
     problem = ""
     if not result.same_numbering:
         problem = f"one number is not one cell in the baseline and in the masks of {name}"

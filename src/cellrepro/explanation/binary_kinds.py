@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from cellrepro.explanation.file_kinds import AS_LABELS, AS_TIFF, CONVERT, NOT_USED, UNPACK, FileKind
+from cellrepro.explanation.file_kinds import AS_TIFF, CONVERT, NOT_USED, UNPACK, FileKind
 from cellrepro.words import amount, some
 from cellrepro.zip_files import opened_zip
 
@@ -28,7 +28,7 @@ _IMPORT = (
 _SIGNATURES: Sequence[tuple[int, bytes, str, str]] = (
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (ilastik, Keras, Imaris, .h5ad)", CONVERT),
     (0, b"MATLAB ", "a MAT file of MATLAB", CONVERT),
-    (0, b"Iout", "a ROI of ImageJ", AS_LABELS),
+    (0, b"Iout", "a ROI of ImageJ", "give it the ending .roi"),
     (0, b"\x93NUMPY", "an array of NumPy", "give it the ending .npy"),
     (0, b"II*\0", "a TIFF", "give it the ending .tif"),
     (0, b"MM\0*", "a TIFF", "give it the ending .tif"),
@@ -137,12 +137,12 @@ def kind_of_archive(path: Path) -> FileKind | None:
     if "data.pkl" in last or "baseline.json" in last:
         return None
     if rois:
-        return FileKind(f"ROIs of ImageJ, {len(rois)} of them", AS_LABELS)
+        return FileKind(f"ROIs of ImageJ, {len(rois)} of them", "give it the ending .zip")
     if names and all(name.endswith(".npy") for name in lower):
         arrays = some([name.removesuffix(".npy") for name in names], _MOST_NAMES)
         return FileKind(
             f"{amount(len(names), 'array')} of NumPy ({arrays})",
-            'save the labels by themselves, `np.save("labels.npy", archive[NAME])`',
+            "give it the ending .npz",
         )
     by_part: dict[str, FileKind] = {
         "[content_types].xml": FileKind("an Office document", NOT_USED),

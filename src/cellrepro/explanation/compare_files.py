@@ -16,8 +16,9 @@ from cellrepro.explanation.mask_files import (
     MASK_ENDINGS,
     MaskReaders,
     image_name,
-    mask_files,
     newer_seg_notes,
+    paired,
+    readers,
 )
 from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
 from cellrepro.explanation.recorded_settings import RecordedSettings
@@ -31,11 +32,11 @@ from cellrepro.explanation.two_results import (
     stitching_notes,
     stitching_text,
 )
-from cellrepro.images.image_file import read_labels
+from cellrepro.images.image_file import read_image, read_labels
+from cellrepro.images.outline_files import is_outline_file
 from cellrepro.spec import defaults
 
 if TYPE_CHECKING:
-    from cellrepro.explanation.why import Why
     from cellrepro.store.store import Store
 
 
@@ -43,16 +44,23 @@ def compare(
     a: str | Path,
     b: str | Path,
     *,
+    pairs: str | None = None,
     image: str | Path | None = None,
     store: str | Path = defaults.STORE,
 ) -> Comparison:
     """Compare two files, folders or runs that both have masks, or both have weights.
 
-    ``image`` is the one that the command names which finds out why they differ.
+    ``pairs`` says which files of two folders belong together. ``image`` has the size of outlines,
+    and is the one that the command names which finds out why the two differ.
     """
     path_a = file_or_run(a, name="a")
     path_b = file_or_run(b, name="b")
     kinds = {reference_kind(path_a), reference_kind(path_b)}
+    if pairs is not None and kinds != {"folder"}:
+        raise BadInput(
+            f"pairs is {pairs!r}, which says what of two folders belongs together; {a} and {b} are "
+            f"{kind_in_words(path_a)} and {kind_in_words(path_b)}: leave it out"
+        )
     if kinds == {"masks"}:  # two files need NumPy alone, and wait for no library of a store
         return _compare_two_files(path_a, path_b, image=image)
     from cellrepro.store.store import Store
@@ -62,27 +70,39 @@ def compare(
         from cellrepro.explanation.compare_repeats import compare_repeats
 
         return compare_repeats(*opened_store.find_two(str(a), str(b)), store=opened_store)
+    if kinds == {"folder"}:
+        return _compare_folders(path_a, path_b, pairs=pairs, image=image)
     if "weights" not in kinds:
-        masks_a = masks_of(str(a), opened_store)
-        masks_b = masks_of(str(b), opened_store)
-        if len(masks_a) == len(masks_b) == 1 and kinds != {"folder"}:  # whatever they are called
-            masks_b = dict(zip(masks_a, masks_b.values(), strict=True))
-        _, comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
-        newer = [
-            f"{side}: {note}"
-            for side, path in (("A", path_a), ("B", path_b))
-            if reference_kind(path) == "folder"
-            for note in newer_seg_notes(path)
-        ]
-        why = None
-        if kinds == {"folder"}:
-            why = _why_of_worst(path_a, path_b, comparison, image=image)
-        return replace(comparison, notes=(*comparison.notes, *newer), why=why)
+        masks_a, masks_b = masks_of_both(a, b, opened_store)
+        return _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")[1]
     if kinds <= {"weights", "run"}:
         from cellrepro.explanation.compare_weights import compare_weights_files
 
         return compare_weights_files(_weights_of(a, opened_store), _weights_of(b, opened_store))
     raise _not_comparable(path_a, path_b)
+
+
+def masks_of_both(
+    a: str | Path, b: str | Path, store: Store, *, pairs: str | None = None
+) -> tuple[MaskReaders, MaskReaders]:
+    """Find the masks of two sides, with the same names for the same images."""
+    if reference_kind(Path(a)) == reference_kind(Path(b)) == "folder":
+        files_a, files_b = paired(Path(a), Path(b), pairs)
+        return readers(files_a), readers(files_b)
+    masks_a = masks_of(str(a), store)
+    masks_b = masks_of(str(b), store)
+    if len(masks_a) == len(masks_b) == 1:  # whatever they are called
+        masks_b = dict(zip(masks_a, masks_b.values(), strict=True))
+    return masks_a, masks_b
+
+
+def shape_for_outlines(
+    a: str | Path, b: str | Path, image: str | Path | None
+) -> tuple[int, ...] | None:
+    """The size of an image, where two files hold outlines, which have none."""
+    if image is None or not (is_outline_file(Path(a)) and is_outline_file(Path(b))):
+        return None
+    return read_image(image).shape[:2]
 
 
 def _with_any_record(file: Path) -> RecordedMasks:
@@ -99,9 +119,11 @@ def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Compari
     file_a = _with_any_record(a)
     file_b = _with_any_record(b)
     name = image_name(a.stem)
-    masks_a: MaskReaders = {name: lambda: file_a.masks}
-    masks_b: MaskReaders = {name: lambda: file_b.masks}
-    compared, comparison = _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")
+    masks_a: MaskReaders = {name: file_a.reader}
+    masks_b: MaskReaders = {name: file_b.reader}
+    compared, comparison = _compare_mask_files(
+        masks_a, masks_b, who=f"{a} and {b}", shape=shape_for_outlines(a, b, image)
+    )
     settings = recorded_side_by_side(file_a.record.plain, file_b.record.plain)
     by_hand = _effect_of_edits(file_a, file_b)
     (result,) = compared.by_image.values()
@@ -112,6 +134,7 @@ def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Compari
         by_hand=by_hand,
         n_edits=(len(file_a.edits), len(file_b.edits)),
         number_rule=next(iter(compared.number_rules), ""),
+        systematic=next(iter(compared.systematic.values()), None),
         stitching=stitching_text(result),
         is_empty=not (result.n_objects_a and result.n_objects_b),
     )
@@ -132,16 +155,24 @@ def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Compari
     )
 
 
-def _why_of_worst(
-    a: Path, b: Path, comparison: Comparison, *, image: str | Path | None
-) -> Why | None:
-    """Say of two folders why the image that is given differs, else the one that does most."""
+def _compare_folders(
+    a: Path, b: Path, *, pairs: str | None, image: str | Path | None
+) -> Comparison:
+    """Compare the masks of two folders, and what is recorded of those that differ most."""
+    files_a, files_b = paired(a, b, pairs)
+    _, comparison = _compare_mask_files(readers(files_a), readers(files_b), who=f"{a} and {b}")
+    newer = [
+        f"{side}: {note}"
+        for side, folder in (("A", a), ("B", b))
+        if pairs is None
+        for note in newer_seg_notes(folder)
+    ]
     n_unmatched = {name: each.n_unmatched for name, each in comparison.masks.items()}
-    name = "" if image is None else image_name(Path(image).stem)
-    if name not in n_unmatched:
-        name = max(n_unmatched, key=lambda each: n_unmatched[each])
-    file_a, file_b = (mask_files(folder)[name] for folder in (a, b))
-    return _compare_two_files(file_a, file_b, image=image).why
+    worst = "" if image is None else image_name(Path(image).stem)
+    if worst not in n_unmatched:
+        worst = max(n_unmatched, key=lambda name: n_unmatched[name])
+    why = _compare_two_files(files_a[worst], files_b[worst], image=image).why
+    return replace(comparison, notes=(*comparison.notes, *newer), why=why)
 
 
 def _effect_of_edits(a: RecordedMasks, b: RecordedMasks) -> EffectOfHand:
@@ -156,9 +187,9 @@ def _command_with_network(a: Path, b: Path, image: str | Path | None) -> str:
 
 
 def _compare_mask_files(
-    a: MaskReaders, b: MaskReaders, *, who: str
+    a: MaskReaders, b: MaskReaders, *, who: str, shape: tuple[int, ...] | None = None
 ) -> tuple[ComparedMasks, Comparison]:
-    compared = compare_by_image(a, b, who=who)
+    compared = compare_by_image(a, b, who=who, shape=shape)
     masks = compared.by_image
     verdict = verdict_over(masks.values()) if a.keys() == b.keys() else Verdict.DIFFERENT
     comparison = Comparison(
@@ -166,6 +197,7 @@ def _compare_mask_files(
         differs=("masks",) if masks_differ(verdict) else (),
         masks=masks,
         notes=(*compared.notes, *stitching_notes(masks)),
+        systematic=compared.systematic,
     )
     return compared, comparison
 
@@ -183,6 +215,6 @@ def _weights_of(reference: str | Path, store: Store) -> Path:
 def _not_comparable(a: Path, b: Path) -> BadInput:
     return BadInput(
         f"{a} and {b} are not of one kind: {kind_in_words(a)} and {kind_in_words(b)}; expected two "
-        f"mask files ({', '.join(MASK_ENDINGS)}), folders of masks, baselines, KEY/REPEAT of the "
-        "store, or weights files"
+        f"mask files ({', '.join(MASK_ENDINGS)}, ROIs, outlines, GeoJSON), folders of masks, "
+        "baselines, KEY/REPEAT of the store, or weights files"
     )

@@ -23,6 +23,7 @@ from cellrepro.explanation.run_record import run_commands, run_record
 from cellrepro.explanation.weights_description import described_weights
 from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.images.image_file import read_labels
+from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.images.seg_file import SegFile, read_seg
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.pretrained import known_to_cellpose
@@ -52,6 +53,8 @@ def _described(reference: str, path: Path, store: Store) -> Description:
     if is_run_log(path):
         record = log_record(path)
         return Description("run.log", recorded=record, commands=recorded_commands(record))
+    if path.is_file() and is_outline_file(path):
+        return _of_outlines(path)
     if path.suffix.lower() not in MASK_ENDINGS and not checkpoints.is_one(path):
         other = recognised(path)
         if other is not None:
@@ -73,6 +76,25 @@ def _described(reference: str, path: Path, store: Store) -> Description:
 
 def _of_other(kind: FileKind) -> Description:
     return Description("other", details={"what": kind.name, "next": kind.next_step})
+
+
+def _of_outlines(path: Path) -> Description:
+    outlines = read_outlines(path)
+    drawn = outlines.drawn()
+    details: dict[str, Any] = {
+        "n_objects": len(outlines.cells),
+        "reach": f"{' × '.join(map(str, outlines.extent))} pixels from the origin",
+        "points": "outermost pixels of each cell, as Cellpose writes them"
+        if outlines.run_along_pixels
+        else "corners of pixels, as ImageJ and QuPath draw them",
+    }
+    if outlines.categories:
+        details["classes"] = ", ".join(
+            f"{name} {n}" for name, n in sorted(outlines.categories.items())
+        )
+    return Description(
+        "outlines", digest=file_digest(path), details=details, note="; ".join(drawn.notes)
+    )
 
 
 def _of_masks(path: Path) -> Description:

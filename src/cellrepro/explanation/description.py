@@ -14,7 +14,16 @@ from cellrepro.results import Result, Row
 from cellrepro.words import grouped
 
 DescribedKind = Literal[
-    "weights", "tensors", "_seg.npy", "label image", "baseline", "run", "run.log", "name", "other"
+    "weights",
+    "tensors",
+    "_seg.npy",
+    "label image",
+    "outlines",
+    "baseline",
+    "run",
+    "run.log",
+    "name",
+    "other",
 ]
 
 
@@ -24,8 +33,8 @@ class Description(Result):
 
     kind: DescribedKind
     """``weights``, ``tensors`` (a file of tensors without a network), ``label image``,
-    ``_seg.npy``, ``baseline``, ``run``, ``run.log``, ``name`` or ``other``: the details then say
-    ``what`` it is, and the ``next`` step."""
+    ``_seg.npy``, ``outlines`` of cells, ``baseline``, ``run``, ``run.log``, ``name`` or ``other``:
+    the details then say ``what`` it is, and the ``next`` step."""
     generation: str | None = None
     """Generation of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``."""
     dtype: str | None = None

@@ -16,6 +16,7 @@ from cellrepro.comparison.number_remarks import (
     piece_remarks,
 )
 from cellrepro.comparison.object_matching import label_pairs
+from cellrepro.comparison.systematic_change import SystematicChange, systematic_change
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.images.pictures import doubt
 from cellrepro.words import amount, joined
@@ -32,6 +33,8 @@ class LabelNotes(NamedTuple):
     number_rule: str
     """How the numbers of one follow from those of the other, which is one of the sentences; empty
     where they do not."""
+    systematic: SystematicChange | None
+    """The one change of all cells, which is one of the sentences, too."""
 
 
 def label_notes(
@@ -46,7 +49,9 @@ def label_notes(
     side_a = _Side(a, labels_a, result.n_objects_a, result.n_shared_a)
     side_b = _Side(b, labels_b, result.n_objects_b, result.n_shared_b)
     rule = _number_change(side_a, side_b) if _may_follow_a_rule(labels_a, labels_b, result) else ""
-    return LabelNotes(tuple(_sentences(side_a, side_b, result, rule)), rule)
+    change = systematic_change(labels_a, labels_b, result)
+    first = [] if change is None else [change.text(a, b)]
+    return LabelNotes((*first, *_sentences(side_a, side_b, result, rule)), rule, change)
 
 
 def _sentences(a: _Side, b: _Side, result: MaskComparison, rule: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cellrepro.errors import BadInput
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION, refuse_no_precision
-from cellrepro.explanation.mask_files import image_name
+from cellrepro.explanation.mask_files import MaskReader, OutlineReader, image_name
 from cellrepro.explanation.recorded_settings import (
     MODEL_DIGEST,
     SOFTWARE,
@@ -22,10 +22,11 @@ from cellrepro.explanation.recorded_settings import (
 )
 from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.images.image_file import read_labels
+from cellrepro.images.outline_files import is_outline_file, read_outlines
 
 if TYPE_CHECKING:
     from cellrepro.explanation.hand_edits import HandEdit
-    from cellrepro.images.integer_images import Integers
+    from cellrepro.images.outlines import Outlines
     from cellrepro.images.seg_file import SegFile
 
 # What reads a kind of record is imported where a file of that kind lies: most masks have none, and
@@ -42,10 +43,18 @@ _MOST_LETTERS_OF_TAG = 120
 class RecordedMasks:
     """The masks of a file, and what is recorded of how they were made."""
 
-    masks: Integers
+    masks: np.ndarray
     record: RecordedSettings
     edits: tuple[HandEdit, ...] = ()
     """Cells that were drawn or removed by hand."""
+    outlines: Outlines | None = None
+    """From which the masks were drawn."""
+
+    @property
+    def reader(self) -> MaskReader:
+        """Give the masks once more; outlines are drawn anew, in the size that is needed."""
+        outlines = self.outlines
+        return (lambda: self.masks) if outlines is None else OutlineReader(lambda: outlines)
 
 
 def recorded_masks(path: Path) -> RecordedMasks:
@@ -56,11 +65,14 @@ def recorded_masks(path: Path) -> RecordedMasks:
 
         seg = read_seg(path)
         return RecordedMasks(seg.masks, seg_file_record(path, seg), hand_edits(seg))
+    if is_outline_file(path):
+        outlines = read_outlines(path)
+        return RecordedMasks(outlines.drawn().labels, RecordedSettings(), outlines=outlines)
     masks = read_labels(path)
     return RecordedMasks(masks, label_image_record(path, masks))
 
 
-def label_image_record(path: Path, masks: Integers) -> RecordedSettings:
+def label_image_record(path: Path, masks: np.ndarray) -> RecordedSettings:
     """Read the record of a label image; one beside it counts before its own tags."""
     tags = tiff_record(path)
     if any(path.parent.glob("*.json")):
@@ -84,7 +96,7 @@ def seg_file_record(path: Path, seg: SegFile) -> RecordedSettings:
     return own if by_script is None else own.with_more_of(by_script)
 
 
-def _record_of_seg_beside(path: Path, masks: Integers) -> RecordedSettings:
+def _record_of_seg_beside(path: Path, masks: np.ndarray) -> RecordedSettings:
     """Cellpose's own file beside a label image tells of it only where both hold equal labels."""
     beside = path.with_name(f"{image_name(path.stem)}{SEG_ENDING}")
     if beside == path or not beside.is_file():

@@ -1,33 +1,116 @@
-"""Files of masks: the image that each is of, and those of a folder."""
+"""Files of masks: of which image each is, those of a folder, which of two belong together."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import SEG_ENDING
+from cellrepro.images.decoding import ARCHIVE_ENDING, SEG_ENDING
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.ome_zarr import is_zarr
-from cellrepro.words import joined
+from cellrepro.images.outline_files import (
+    OUTLINE_ENDINGS,
+    ROIS_ENDING,
+    is_outline_file,
+    read_outlines,
+)
+from cellrepro.images.outlines import Outlines, Shape, size_note
+from cellrepro.words import joined, some
 
-MASK_ENDINGS = (".tif", ".tiff", ".png", ".npy")
-_SUFFIXES = ("_cp_masks", "_masks", "_mask", "_seg")
+MASK_ENDINGS = (".tif", ".tiff", ".png", ".npy", ARCHIVE_ENDING)
+"""Of files that hold label images; files of outlines are told by `is_outline_file`."""
+_SUFFIXES = (
+    *("_cp_outlines", "_outlines", "_cp_masks", "_masks", "_mask", "_labels", "_label", "_seg"),
+    "_rois",
+)
 """What follows the name of an image in that of its masks: as Cellpose's command line writes them,
 as it reads them (and as `cellrepro segment --masks-into` does), as other programs do, as its GUI
 does. Longest first."""
+_OF_TRACKING = re.compile(r"(?:man_seg|man_track|mask)(\d+)")
+"""Masks of the image t000 in the Cell Tracking Challenge: of annotators, and of programs."""
 _OME = ".ome"  # of NAME_masks.ome.tif
 
-MaskReaders = Mapping[str, Callable[[], np.ndarray]]
+MaskReader = Callable[[], np.ndarray]
+MaskReaders = Mapping[str, MaskReader]
 """Label images by image; each is read when it is needed."""
+
+
+@dataclass(frozen=True, eq=False)
+class OutlineReader:
+    """Draws outlines, which have no size of an image, as a label image."""
+
+    read: Callable[[], Outlines]
+
+    @cached_property
+    def outlines(self) -> Outlines:
+        """What is in the file; it is read once."""
+        return self.read()
+
+    def __call__(self) -> np.ndarray:
+        """Draw them in the smallest image with all of them."""
+        return self.outlines.drawn().labels
+
+
+class MasksOfBoth(NamedTuple):
+    """The label images of two sides."""
+
+    a: np.ndarray
+    b: np.ndarray
+    notes: tuple[str, ...]
+    """What a reader has to know of outlines that were drawn, a clause each."""
+
+
+def read_both(
+    read_a: MaskReader,
+    read_b: MaskReader,
+    *,
+    shape: Shape | None = None,
+    a: str = "A",
+    b: str = "B",
+) -> MasksOfBoth:
+    """Read the masks of two sides; outlines are drawn in the size of the other side."""
+    notes: list[str] = []
+    outlines = [each.outlines for each in (read_a, read_b) if isinstance(each, OutlineReader)]
+    if len(outlines) == 2 and shape is None:
+        extents = [each.extent for each in outlines]
+        shape = tuple(map(max, *extents)) if len({*map(len, extents)}) == 1 else max(extents)
+        notes.append(size_note(shape))
+
+    def drawn(name: str, reader: OutlineReader, shape: Shape | None) -> np.ndarray:
+        result = reader.outlines.drawn(shape)
+        notes.extend(f"{name}: {note}" for note in result.notes)
+        return result.labels
+
+    if isinstance(read_b, OutlineReader):
+        of_a = drawn(a, read_a, shape) if isinstance(read_a, OutlineReader) else read_a()
+        return MasksOfBoth(of_a, drawn(b, read_b, of_a.shape), tuple(notes))
+    of_b = read_b()
+    of_a = drawn(a, read_a, of_b.shape) if isinstance(read_a, OutlineReader) else read_a()
+    return MasksOfBoth(of_a, of_b, tuple(notes))
+
+
+def reader(file: Path) -> MaskReader:
+    """Give a function that reads a mask file."""
+    if is_outline_file(file):
+        return OutlineReader(partial(read_outlines, file))
+    return partial(read_labels, file)
 
 
 def readers(files: Mapping[str, Path]) -> MaskReaders:
     """Give a reader for each mask file, by the same names."""
-    return {name: partial(read_labels, file) for name, file in files.items()}
+    return {name: reader(file) for name, file in files.items()}
+
+
+def is_mask_file(path: Path) -> bool:
+    """Whether a file is named as masks are, or holds outlines."""
+    return path.suffix.lower() in MASK_ENDINGS or is_outline_file(path)
 
 
 def image_name(stem: str) -> str:
@@ -36,6 +119,9 @@ def image_name(stem: str) -> str:
     The one rule by which files, folders, baselines and runs are paired.
     """
     stem = stem.removesuffix(_OME) or stem
+    of_tracking = _OF_TRACKING.fullmatch(stem)
+    if of_tracking:
+        return f"t{of_tracking[1]}"
     ending = next((suffix for suffix in _SUFFIXES if stem.endswith(suffix)), "")
     return stem.removesuffix(ending) or stem
 
@@ -44,13 +130,10 @@ def mask_files(folder: Path) -> dict[str, Path]:
     """Find the masks in a folder, one file for each image, in the order of the files' names.
 
     Where files are named as masks (``NAME_masks``, ``NAME_cp_masks``, ``NAME_seg``) these alone
-    count, since the others are the images; and ``NAME_seg.npy`` counts for an image that has no
-    other masks, since the GUI writes it beside them.
+    count, since the others are the images; and ``NAME_seg.npy``, then outlines, count for an image
+    that has no other masks, since Cellpose writes them beside them.
     """
-    from cellrepro.images.folder_files import is_litter
-
-    visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
-    files = [path for path in visible if path.suffix.lower() in MASK_ENDINGS or is_zarr(path)]
+    files = _candidates(folder)
     named_as_masks = [
         path for path in files if image_name(path.stem) != path.stem.removesuffix(_OME)
     ]
@@ -58,6 +141,15 @@ def mask_files(folder: Path) -> dict[str, Path]:
     for path in named_as_masks or files:
         by_image.setdefault(image_name(path.stem), []).append(path)
     return {name: _only_one(name, paths) for name, paths in by_image.items()}
+
+
+def _candidates(folder: Path) -> list[Path]:
+    """Files of a folder whose names end as those of masks do."""
+    from cellrepro.images.folder_files import is_litter
+
+    visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
+    endings = (*MASK_ENDINGS, *OUTLINE_ENDINGS)
+    return [path for path in visible if path.name.lower().endswith(endings) or is_zarr(path)]
 
 
 def newer_seg_notes(folder: Path) -> Iterator[str]:
@@ -79,8 +171,9 @@ def newer_seg_notes(folder: Path) -> Iterator[str]:
 
 def _only_one(name: str, paths: Sequence[Path]) -> Path:
     """Choose the file with the masks of an image; two label images are refused."""
-    label_images = [path for path in paths if not path.name.endswith(SEG_ENDING)]
-    candidates = label_images or paths
+    with_pixels = [path for path in paths if not path.name.lower().endswith(OUTLINE_ENDINGS)]
+    label_images = [path for path in with_pixels if not path.name.endswith(SEG_ENDING)]
+    candidates = label_images or with_pixels or _without_copies(paths)
     if len(candidates) > 1:
         names = joined([path.name for path in candidates])
         raise BadInput(
@@ -89,3 +182,68 @@ def _only_one(name: str, paths: Sequence[Path]) -> Path:
             "the file itself"
         )
     return candidates[0]
+
+
+def _without_copies(paths: Sequence[Path]) -> Sequence[Path]:
+    """Of outlines that Cellpose writes as ROIs and as text, which are the same, the ROIs."""
+    rois = [path for path in paths if path.name.lower().endswith(ROIS_ENDING)]
+    return rois if len(rois) == 1 else paths
+
+
+# -- two folders whose names do not say what belongs together ------------------------------------
+
+BY_ORDER = "order"
+_PLACE = "{image}"
+
+
+def paired(a: Path, b: Path, pattern: str | None) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Find the masks of two folders that belong together, by image.
+
+    Without a pattern they are those of the same image. ``order`` takes them as they are sorted;
+    ``{image}_label.tif`` says how files are called, and ``man_seg{image}.tif=mask{image}.tif`` how
+    in each folder.
+    """
+    if pattern is None:
+        return mask_files(a), mask_files(b)
+    if pattern == BY_ORDER:
+        return _paired_by_order(a, b)
+    of_a, equals, of_b = pattern.partition("=")
+    files_a = _named_like(a, of_a, pattern)
+    files_b = _named_like(b, of_b if equals else of_a, pattern)
+    return files_a, files_b
+
+
+def _paired_by_order(a: Path, b: Path) -> tuple[dict[str, Path], dict[str, Path]]:
+    from natsort import natsorted
+
+    files_a, files_b = (
+        natsorted(mask_files(folder).items(), key=lambda item: item[1].name) for folder in (a, b)
+    )
+    if len(files_a) != len(files_b):
+        raise BadInput(
+            f"{a} and {b} hold {len(files_a)} and {len(files_b)} masks; expected as many in both "
+            f"to pair them by order. {_PLACE}_masks.tif in --pairs says how they are called"
+        )
+    names = [name for name, _ in files_a]
+    return dict(files_a), dict(zip(names, (file for _, file in files_b), strict=True))
+
+
+def _named_like(folder: Path, template: str, pattern: str) -> dict[str, Path]:
+    """Find the files of a folder that are called as a template says."""
+    before, place, after = template.partition(_PLACE)
+    if not place or _PLACE in after or "/" in template:
+        raise BadInput(
+            f"pairs is {pattern!r}; expected {BY_ORDER!r}, or the name of files with {_PLACE} once "
+            f"in it, as {_PLACE}_label.tif, or such a name for each folder, as "
+            f"man_seg{_PLACE}.tif=mask{_PLACE}.tif"
+        )
+    found = {
+        path.name[len(before) : len(path.name) - len(after)]: path
+        for path in sorted(folder.iterdir())
+        if path.name.startswith(before) and path.name.endswith(after)
+        if len(path.name) > len(before) + len(after)
+    }
+    if not found:
+        there = some([path.name for path in sorted(folder.iterdir())]) or "nothing"
+        raise BadInput(f"{folder} holds no file {template}, but {there}; see --pairs")
+    return found

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PureWindowsPath
 
+from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
 from cellrepro.explanation.hand_edits import EffectOfHand
@@ -73,6 +74,8 @@ _OF_BOTH_ALONE = frozenset(
 
 EDITS = "edits by hand"
 NUMBERS = "numbers"
+OUTLINES = "outlines"
+POSITION = "position"
 STITCHING = "stitching"
 
 
@@ -90,6 +93,8 @@ class FileEvidence:
     """Cells that were drawn or removed by hand in each."""
     number_rule: str = ""
     """How the numbers of one side follow from those of the other; empty where they do not."""
+    systematic: SystematicChange | None = None
+    """The one change by which all cells of B follow from those of A."""
     stitching: str = ""
     """Where planes were stitched otherwise; empty where they were not."""
     is_empty: bool = False
@@ -133,6 +138,10 @@ def _proven(evidence: FileEvidence) -> Cause | None:
     if evidence.verdict == Verdict.SAME_OBJECTS:
         words = evidence.number_rule or "the same outlines, with different numbers"
         return Cause(NUMBERS, confirmed=True, words=words)
+    change = evidence.systematic
+    if change is not None:
+        name = POSITION if change.kind in ("shifted", "turned") else OUTLINES
+        return Cause(name, confirmed=True, words=change.text("A", "B"))
     return None
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.explanation.mask_files import (
-    MASK_ENDINGS,
     MaskReaders,
     image_name,
+    is_mask_file,
     mask_files,
     readers,
 )
@@ -41,7 +41,7 @@ def reference_kind(path: Path) -> ReferenceKind:
         from cellrepro.store import checkpoints
 
         return "weights" if checkpoints.is_one(path) else "folder"
-    if path.suffix.lower() in MASK_ENDINGS:
+    if is_mask_file(path):
         return "masks"
     from cellrepro.explanation.recognition import recognised
     from cellrepro.store import baseline_file

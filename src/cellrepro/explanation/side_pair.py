@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
+from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.commands import Commands
@@ -34,6 +35,8 @@ class MasksInCommon(NamedTuple):
     notes: tuple[str, ...]
     number_rule: str
     """How the numbers of one follow from those of the other; empty where they do not."""
+    systematic: SystematicChange | None
+    """The one change of all cells."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,9 @@ class SidePair:
         cls, a: str, b: str, *, image: str | None, store: Store, with_network: bool = True
     ) -> SidePair:
         """Read both; ``image`` is the name that their image has in a stored run."""
-        return cls(
-            read_side(a, image=image, store=store, with_network=with_network),
-            read_side(b, image=image, store=store, with_network=with_network),
-        )
+        side_a = read_side(a, image=image, store=store, with_network=with_network)
+        side_b = read_side(b, image=image, store=store, with_network=with_network)
+        return cls(side_a.drawn_like(side_b), side_b.drawn_like(side_a))
 
     def with_logs(self, log_a: str | Path | None, log_b: str | Path | None) -> SidePair:
         """Add what the logs of Cellpose record of each."""
@@ -117,6 +119,7 @@ class SidePair:
             by_hand=self.by_hand(),
             n_edits=(len(self.a.edits), len(self.b.edits)),
             number_rule="" if shown is None else shown.number_rule,
+            systematic=None if shown is None else shown.systematic,
             stitching="" if shown is None else stitching_text(shown.result),
             is_empty=not (self.a.n_cells and self.b.n_cells),
         )

@@ -24,6 +24,7 @@ from cellrepro.explanation.run_log import USUAL_NAME, log_record
 from cellrepro.explanation.run_record import run_record
 from cellrepro.explanation.trials import n_cells_in
 from cellrepro.images.decoding import SEG_ENDING
+from cellrepro.images.outlines import Outlines
 from cellrepro.model.cellpose_generation import known_version
 from cellrepro.model.weight_sources import ModelSource, find_model, started_from
 from cellrepro.process.cellpose_versions import is_installed, python_of
@@ -60,6 +61,8 @@ class Side:
     """Cells that were drawn or removed by hand."""
     run: Repeat | None = field(default=None, repr=False)
     """The stored run that it is of."""
+    outlines: Outlines | None = field(default=None, repr=False)
+    """From which the masks were drawn, where the file holds no label image."""
 
     @derived
     def written_by(self) -> str:
@@ -85,6 +88,17 @@ class Side:
     def n_cells(self) -> int:
         """How many cells it has."""
         return n_cells_in(self.masks)
+
+    def drawn_like(self, other: Side) -> Side:
+        """Draw its outlines, if it is made of such, in an image of the size of the other's."""
+        if self.outlines is None:
+            return self
+        shape = other.masks.shape
+        if other.outlines is not None:
+            shape = tuple(map(max, self.masks.shape, shape))
+        drawn = self.outlines.drawn(shape)
+        side = replace(self, masks=drawn.labels)
+        return side.with_remark("; ".join(drawn.notes))
 
     def with_reading_of(self, image: np.ndarray) -> Side:
         """Add how a run or a script read this image, (Y, X) or (Y, X, C), to what is known."""
@@ -209,7 +223,8 @@ def _of_file(path: Path) -> Side:
     kind: SideKind = "label image with its record" if file.record.known else "label image"
     if path.name.endswith(SEG_ENDING):
         kind = "_seg.npy"
-    return replace(_side(str(path), kind, file.masks, file.record), edits=file.edits)
+    side = _side(str(path), kind, file.masks, file.record)
+    return replace(side, edits=file.edits, outlines=file.outlines)
 
 
 def _of_run(reference: str, image: str | None, store: Store, *, with_network: bool) -> Side:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cellrepro.explanation.file_kinds import AS_LABELS, NOT_USED, FileKind
+from cellrepro.images.outline_files import GEOJSON_ENDING, TEXT_ENDING
 from cellrepro.words import amount, some
 
 _LARGEST_JSON = 2**26
@@ -30,7 +31,8 @@ def kind_of_text(path: Path, beginning: bytes) -> FileKind | None:
     n_outlines = _n_outlines(path)
     if n_outlines:
         return FileKind(
-            f"outlines of {amount(n_outlines, 'cell')}, as Cellpose writes them", AS_LABELS
+            f"outlines of {amount(n_outlines, 'cell')}, as Cellpose writes them",
+            f"give it a name that ends with {TEXT_ENDING}",
         )
     if not text.isprintable() and not all(c.isprintable() or c.isspace() for c in text):
         return None
@@ -124,7 +126,10 @@ def _is_feature(item: object) -> bool:
 def _geojson(content: Mapping[str, object]) -> FileKind:
     features = content.get("features")
     n = len(features) if isinstance(features, list) else 0
-    return FileKind(f"GeoJSON with {amount(n, 'shape')}, as QuPath exports cells", AS_LABELS)
+    return FileKind(
+        f"GeoJSON with {amount(n, 'shape')}, as QuPath exports cells",
+        f"give it the ending {GEOJSON_ENDING}",
+    )
 
 
 _JSONS: Sequence[tuple[Callable[[dict[str, object]], bool], FileKind]] = (

@@ -13,6 +13,7 @@ from cellrepro.comparison.mask_totals import MaskTotals, totals_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.label_notes import label_notes, no_cell_note
+from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.images.size_factor import factor_text
 from cellrepro.results import MOST_LINES, Result, Row, derived, table_lines
@@ -20,12 +21,13 @@ from cellrepro.words import amount, joined, short_digest, some
 
 if TYPE_CHECKING:
     from cellrepro.comparison.state_comparison import StateComparison
+    from cellrepro.comparison.systematic_change import SystematicChange
     from cellrepro.comparison.weight_comparison import WeightsComparison
     from cellrepro.comparison.weight_files import FileComparison
     from cellrepro.explanation.explanation import Explanation
-    from cellrepro.explanation.mask_files import MaskReaders
     from cellrepro.explanation.settings_of_both import SettingOfBoth
     from cellrepro.explanation.why import Cause, Why
+    from cellrepro.images.outlines import Shape
 
 
 _MOST_NAMES = 4  # of tensors
@@ -88,6 +90,8 @@ class Comparison(Result):
     notes: tuple[str, ...] = ()
     """What a reader has to know, a sentence each: what was not compared, and how it stands beside
     what seeds do."""
+    systematic: Mapping[str, SystematicChange] = field(default_factory=dict)
+    """By image, the one change of all cells by which B follows from A: a pixel smaller, shifted."""
     html: Path | None = None
     """The page, where one was asked for."""
     why: Why | None = field(default=None, repr=False)
@@ -152,6 +156,7 @@ class Comparison(Result):
             parts.append(f"weights: {self.weights.sentence()}")
         if self.state is not None:
             parts += self.state.sentences()
+        parts += self._systematic_sentences()
         if self.masks:
             parts.append(f"masks: {self.totals.sentence().rstrip('.')}")
         return "; ".join(parts)
@@ -187,9 +192,15 @@ class Comparison(Result):
             yield from (f"  {sentence}" for sentence in self.state.sentences())
         if self.files is not None:
             yield "  files: " + "\n    ".join(self.files.sentences())
+        systematic = self._systematic_sentences()
+        yield from (f"  {sentence}" for sentence in systematic)
         if self.masks:
             yield f"  masks: {self.totals.sentence()}"
-        changed = not_kept(self.masks)
+        # Cells that follow from one change are not listed one by one.
+        unexplained = {
+            name: result for name, result in self.masks.items() if name not in self.systematic
+        }
+        changed = not_kept(unexplained)
         rows = cell_rows(changed, a="A", b="B", most=MOST_LINES)
         yield from table_lines(rows, indent=4, n_rows=len(changed))
         if self.ap50 is not None and None not in self.ap50:
@@ -202,9 +213,13 @@ class Comparison(Result):
         if self.explanation is not None:
             yield from (f"  {line}" for line in replay_lines(self.explanation))
         for note in self.notes:
-            yield f"  note: {note}"
+            if note not in systematic:
+                yield f"  note: {note}"
         if self.html is not None:
             yield f"  page: {self.html}"
+
+    def _systematic_sentences(self) -> list[str]:
+        return [f"{name}: {change.text('A', 'B')}" for name, change in self.systematic.items()]
 
     def _settings_by_name(self) -> dict[str, TwoValues]:
         return {each.name: TwoValues(each.a, each.b) for each in self.differing_settings}
@@ -237,10 +252,17 @@ class ComparedMasks:
     """What only one side has, and what may be no label image."""
     number_rules: tuple[str, ...] = ()
     """How numbers of one side follow from those of the other, where they do."""
+    systematic: Mapping[str, SystematicChange] = field(default_factory=dict)
+    """The one change of all cells of an image, where there is one."""
 
 
-def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMasks:
-    """Compare the masks of equal names, one image at a time."""
+def compare_by_image(
+    a: MaskReaders, b: MaskReaders, *, who: str, shape: Shape | None = None
+) -> ComparedMasks:
+    """Compare the masks of equal names, one image at a time.
+
+    ``shape`` is that of an image in which outlines are drawn where both sides are such.
+    """
     in_both = [name for name in a if name in b]
     if not in_both:
         names = f"{some(list(a)) or 'none'} and {some(list(b)) or 'none'}"
@@ -252,23 +274,27 @@ def compare_by_image(a: MaskReaders, b: MaskReaders, *, who: str) -> ComparedMas
     by_image: dict[str, MaskComparison] = {}
     notes: list[str] = []
     number_rules: list[str] = []
+    systematic: dict[str, SystematicChange] = {}
     for side, only in (("A", a.keys() - b.keys()), ("B", b.keys() - a.keys())):
         if only:
             notes.append(f"only {side} has masks of {', '.join(sorted(only))}")
     for name in in_both:
         try:
-            labels_a = a[name]()
-            labels_b = b[name]()
+            labels_a, labels_b, drawn = read_both(a[name], b[name], shape=shape)
             _refuse_other_size(labels_a.shape, labels_b.shape)
             result = compare_masks(labels_a, labels_b)
         except BadInput as error:
             raise BadInput(f"image {name}: {error}") from error
         by_image[name] = result
+        notes += (f"{name}: {note}" for note in drawn)
         of_labels = label_notes(labels_a, labels_b, result)
         notes += (f"{name}: {note}" for note in of_labels.sentences)
         number_rules.append(of_labels.number_rule)
+        if of_labels.systematic is not None:
+            systematic[name] = of_labels.systematic
     notes += _empty_notes(by_image)
-    return ComparedMasks(by_image, tuple(notes), tuple(filter(None, number_rules)))
+    rules = tuple(filter(None, number_rules))
+    return ComparedMasks(by_image, tuple(notes), rules, systematic)
 
 
 def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:

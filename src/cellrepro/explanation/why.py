@@ -20,15 +20,16 @@ class Cause:
     """What makes two results differ."""
 
     name: str
-    """The setting or field under its own name, or what else it is: ``numbers``, ``edits by hand``,
-    ``stitching``, ``image.crop``."""
+    """The setting or field under its own name, or what else it is: ``numbers``, ``outlines``,
+    ``position``, ``edits by hand``, ``stitching``, ``image.crop``."""
     a: object = None
     """Its value in A; ``?`` where no file records it, null for what has no value."""
     b: object = None
     """Its value in B."""
     confirmed: bool = False
-    """Whether it was shown to make the difference: by segmenting again, or, of numbers, edits by
-    hand and crops, by the masks themselves; else it is the likely one of what is recorded."""
+    """Whether it was shown to make the difference: by segmenting again, or, of numbers, outlines,
+    positions, edits by hand and crops, by the masks themselves; else it is the likely one of what
+    is recorded."""
     words: str = field(default="", repr=False)
     """What is said of it in place of two values."""
 

@@ -19,12 +19,18 @@ from cellrepro.images.image_axes import Decoded
 from cellrepro.images.mapped import Content, content_of
 from cellrepro.images.packed_sizes import damaged, jpeg_frame, most_unpacked, refuse_absurd
 from cellrepro.images.tiff_decoding import decode_tiff
+from cellrepro.pickles import Refused
+from cellrepro.words import some
+from cellrepro.zip_files import opened_zip
 
 FORMATS = {".tif": "TIFF", ".tiff": "TIFF", ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 """The format by the ending of a file's name, in lower case."""
 
 OTHER_ENDINGS = ", ".join(ending for ending in FORMATS if ending != ".tif")
 """All but the usual one, as messages list them."""
+
+ARCHIVE_ENDING = ".npz"
+"""Of a file of `numpy.savez`."""
 
 SEG_ENDING = "_seg.npy"
 """What follows the name of an image in that of Cellpose's own file about it."""
@@ -34,6 +40,9 @@ _SIGNATURES = {
     "PNG": (b"\x89PNG\r\n\x1a\n",),
     "JPEG": (b"\xff\xd8\xff",),
 }
+_NAMES_OF_MASKS = ("masks", "labels", "mask", "label", "segmentation")
+"""Of several arrays in one file, the one with the first of these names holds the masks."""
+_MOST_UNPACKED = 2**34  # bytes of an array in an archive
 _MOST_SCANS = 500  # of a JPEG; each goes over the whole image, and progressive ones have ten
 
 
@@ -110,10 +119,12 @@ def decode_labels(file: Path, data: Content, *, may_map: bool = False) -> Decode
             f"{file}: a JPEG mask, but JPEG changes label numbers; save the labels as "
             f"{file.stem}.tif or {file.stem}.png"
         )
-    if file.suffix.lower() != ".npy":
+    if file.suffix.lower() == ARCHIVE_ENDING:
+        data = _masks_in_archive(file)
+    elif file.suffix.lower() != ".npy":
         return decode(file, data, may_map=may_map)
     try:
-        if may_map and not isinstance(data, bytes):
+        if may_map and not isinstance(data, bytes):  # no archive
             pixels: np.ndarray = np.lib.format.open_memmap(file, mode="r")
         else:
             pixels = np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
@@ -125,6 +136,42 @@ def decode_labels(file: Path, data: Content, *, may_map: bool = False) -> Decode
         ) from error
     axes = "ZYX"[-pixels.ndim :] if 2 <= pixels.ndim <= 3 else ""
     return _with_pixels(file, Decoded.of(pixels, axes))
+
+
+def _masks_in_archive(file: Path) -> bytes:
+    """The bytes of the array of masks in a file of ``numpy.savez``."""
+    import psutil
+
+    try:
+        with opened_zip(file) as archive:
+            arrays = {
+                part.filename.removesuffix(".npy"): part
+                for part in archive.infolist()
+                if part.filename.endswith(".npy")
+            }
+            named = [name for name in _NAMES_OF_MASKS if name in arrays]
+            name = next(iter(named or arrays), "") if named or len(arrays) == 1 else ""
+            if not name:
+                raise Refused(
+                    f"it holds {some(list(arrays)) or 'no array'}, expected one array, or one "
+                    f"named {_NAMES_OF_MASKS[0]}"
+                )
+            part = arrays[name]
+            if part.file_size > min(_MOST_UNPACKED, psutil.virtual_memory().available // 4):
+                raise NotPossibleHere(
+                    f"{file}: {name} takes {part.file_size / 1e9:.1f} GB, too many for the free "
+                    "memory of this machine; save a part of it"
+                )
+            with archive.open(part) as stream:
+                return stream.read(part.file_size)
+    except CellreproError:
+        raise
+    except Exception as error:  # a damaged archive ends in nearly any
+        reason = " ".join(str(error).split())[:200]
+        raise BadInput(
+            f"{file}: no masks as numpy.savez writes them ({reason}); save them with "
+            "numpy.savez(path, masks=masks)"
+        ) from error
 
 
 def _with_pixels(file: Path, decoded: Decoded) -> Decoded:

@@ -1,6 +1,7 @@
 """The files of a folder of images, paired by their names alone.
 
-``NAME.tif`` (or png, jpg) stands beside ``NAME_masks.tif`` (or png).
+``NAME.tif`` (or png, jpg) stands beside ``NAME_masks.tif`` (or png), or beside the ``NAME_seg.npy``
+that Cellpose's GUI saves.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import Literal, NamedTuple
 from natsort import natsorted
 
 from cellrepro.errors import BadInput
-from cellrepro.images.decoding import FORMATS, OTHER_ENDINGS, read_bytes, why_unreadable
+from cellrepro.images.decoding import (
+    FORMATS,
+    OTHER_ENDINGS,
+    SEG_ENDING,
+    read_bytes,
+    why_unreadable,
+)
 from cellrepro.images.mapped import Content
 from cellrepro.words import amount, some
 
@@ -112,7 +119,8 @@ def _list_one(image: Path) -> Survey:
     own = [
         path
         for path in _entries(image.parent)
-        if path.name == image.name or (_kind(path) == "mask" and path.stem == image.stem + _MASKS)
+        if path.name in (image.name, f"{image.stem}{SEG_ENDING}")
+        or (_kind(path) == "mask" and path.stem == image.stem + _MASKS)
     ]
     _list_split(image.parent, _SPLITS[0], False, survey, entries=own)
     if not survey.pairs and not survey.problems:
@@ -165,18 +173,20 @@ def _list_split(
     found = _by_stem(directory, entries, survey)
     masks = dict(found.masks)
     for stem, path in found.images.items():
-        partner = masks.pop(stem + _MASKS, None)
+        partner = masks.pop(stem + _MASKS, None) or found.seg_files.get(stem)
         survey.pairs.append(ImagePair(split, path, partner))
         if partner is None and to_train:
             survey.problems.append(
-                f"{path}: no mask, expected {stem}{_MASKS}.tif (or .png) beside it, spelled like "
-                f"that; {_how_to_get_masks(path)}, or move the image out of the folder"
+                f"{path}: no mask, expected {stem}{_MASKS}.tif (or .png), or {stem}{SEG_ENDING} of "
+                f"the Cellpose GUI, beside it, spelled like that; {_how_to_get_masks(path)}, or "
+                "move the image out of the folder"
             )
         elif partner is not None and is_newer(path.with_name(f"{stem}_seg.npy"), partner):
             survey.warnings.append(
                 f"{survey.relative(path)}: {stem}_seg.npy was changed after {partner.name}, which "
                 "is used; save the masks anew in the Cellpose GUI if they were edited there"
             )
+    survey.warnings += _taken_from_seg(split, survey)
     survey.warnings += _passed_over(entries, found.images, survey, to_train=to_train)
     for stem, path in masks.items():
         survey.problems.append(
@@ -191,6 +201,8 @@ class _FilesByStem(NamedTuple):
 
     images: Mapping[str, Path]
     masks: Mapping[str, Path]
+    seg_files: Mapping[str, Path]
+    """What Cellpose's GUI saved, by the name of the image; it counts where there are no masks."""
     any_seen: bool
     """Whether there is an image or a mask, also one whose name is a problem."""
 
@@ -217,7 +229,27 @@ def _by_stem(directory: Path, entries: Sequence[Path], survey: Survey) -> _Files
             )
         else:
             by_kind[kind][path.stem] = path
-    return _FilesByStem(by_kind["image"], by_kind["mask"], bool(seen))
+    seg_files = {
+        path.name.removesuffix(SEG_ENDING): path
+        for path in entries
+        if path.name.endswith(SEG_ENDING) and not is_litter(path.name) and path.is_file()
+    }
+    return _FilesByStem(by_kind["image"], by_kind["mask"], seg_files, bool(seen))
+
+
+def _taken_from_seg(split: Split, survey: Survey) -> Iterator[str]:
+    """Say which masks are those of a ``_seg.npy``."""
+    taken = [
+        survey.relative(pair.masks)
+        for pair in survey.pairs
+        if pair.split == split and pair.masks is not None
+        if pair.masks.name.endswith(SEG_ENDING)
+    ]
+    if taken:
+        yield (
+            f"masks taken from {some(taken)}, which the Cellpose GUI saved, as no NAME{_MASKS}.tif "
+            "lies there"
+        )
 
 
 def _how_to_get_masks(image: Path) -> str:
@@ -229,10 +261,7 @@ def _how_to_get_masks(image: Path) -> str:
                 f"rename {written.name}, which Cellpose's command line wrote, to "
                 f"{image.stem}{_MASKS}{ending} if its masks are to be learnt"
             )
-    return (
-        f"add it (open a {image.stem}_seg.npy in the Cellpose GUI and save its masks as PNG or "
-        "TIFF)"
-    )
+    return "add it"
 
 
 def is_newer(file: Path, other: Path) -> bool:

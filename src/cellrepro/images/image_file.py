@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from cellrepro.images.label_image import LARGEST_LABEL, label_image
 from cellrepro.images.label_pieces import pieces_by_label
 from cellrepro.images.mapped import Content
 from cellrepro.images.ome_zarr import is_zarr, read_zarr
+from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.images.pictures import refuse_picture
 from cellrepro.words import some, with_verb
 
@@ -43,9 +45,13 @@ def read_masks(path: str | os.PathLike[str]) -> np.ndarray:
     return check_masks(Path(path), read_bytes(Path(path))).pixels
 
 
-def read_labels(path: str | os.PathLike[str]) -> np.ndarray:
-    """Read a label image to compare, also a stack."""
+def read_labels(
+    path: str | os.PathLike[str], *, shape: tuple[int, ...] | None = None
+) -> np.ndarray:
+    """Read a label image to compare, also a stack; outlines are drawn in an image of a shape."""
     file = Path(path)
+    if is_outline_file(file):
+        return read_outlines(file).drawn(shape).labels
     if file.name.endswith(SEG_ENDING):
         from cellrepro.images.seg_file import read_seg
 
@@ -97,7 +103,13 @@ def _checked_image(file: Path, decoded: Decoded, axes: Axes) -> Checked:
 
 def check_masks(file: Path, data: Content, axes: Axes = FLAT) -> Checked:
     """The labels in the bytes of a file: int32, (Y, X) or, where there may be stacks, (Z, Y, X)."""
-    decoded = decode_labels(file, data)
+    if file.name.endswith(SEG_ENDING):
+        from cellrepro.images.seg_file import seg_in
+
+        seg = seg_in(file, io.BytesIO(data[:]), len(data))
+        decoded = Decoded.of(seg.masks, "ZYX"[-seg.masks.ndim :])
+    else:
+        decoded = decode_labels(file, data)
     labels = _labels(file, decoded, stacks=axes.stacks, largest=_LARGEST_OF_TRUTH)
     masks = np.ascontiguousarray(labels, dtype=np.int32)
     several = [str(one.label) for one in pieces_by_label(masks) if one.n_pieces > 1]

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -89,10 +89,16 @@ def read_seg(path: str | os.PathLike[str]) -> SegFile:
     file = Path(path)
     if not file.is_file():
         raise no_such_file(file, expected=f"a {SEG_ENDING} that Cellpose wrote")
-    if file.stat().st_size == 0:
+    with file.open("rb") as stream:
+        return seg_in(file, stream, file.stat().st_size)
+
+
+def seg_in(file: Path, stream: BinaryIO, n_bytes: int) -> SegFile:
+    """Read the bytes of a ``_seg.npy``, of which there are so many."""
+    if not n_bytes:
         raise empty_file(file)
     try:
-        masks, settings, flows = _content_of(file)
+        masks, settings, flows = _content_of(stream, n_bytes)
     except UnknownName as error:
         why = f"it names '{error.name}', which is neither a NumPy array nor a plain container"
         raise _refused(file, why) from error
@@ -115,16 +121,16 @@ def _refused(file: Path, why: str) -> BadInput:
 # -- what is in the pickle -----------------------------------------------------------------------
 
 
-def _content_of(file: Path) -> tuple[np.ndarray, dict[str, Any], tuple[np.ndarray, ...]]:
+def _content_of(
+    stream: BinaryIO, n_bytes: int
+) -> tuple[np.ndarray, dict[str, Any], tuple[np.ndarray, ...]]:
     """Read masks, settings and flows."""
-    n_bytes = file.stat().st_size
-    with file.open("rb") as stream:
-        header = io.BytesIO(stream.read(_LONGEST_HEADER))
-        read_header = _HEADERS.get(_FORMAT.read_magic(header))
-        if read_header is None or read_header(header)[2] != np.dtype(object):
-            raise Refused("no dictionary in the format of numpy.save")
-        stream.seek(header.tell())
-        content = of_array(PickleReader(stream, names=PLAIN_NAMES, most_bytes=n_bytes).load())
+    header = io.BytesIO(stream.read(_LONGEST_HEADER))
+    read_header = _HEADERS.get(_FORMAT.read_magic(header))
+    if read_header is None or read_header(header)[2] != np.dtype(object):
+        raise Refused("no dictionary in the format of numpy.save")
+    stream.seek(header.tell())
+    content = of_array(PickleReader(stream, names=PLAIN_NAMES, most_bytes=n_bytes).load())
     masks = of_array(content.get("masks")) if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(masks, np.ndarray):
         raise Refused("no dictionary with an array `masks`")

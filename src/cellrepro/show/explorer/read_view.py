@@ -10,6 +10,7 @@ from cellrepro.errors import BadInput
 from cellrepro.images.image_axes import Axes
 from cellrepro.images.image_file import image_in, read_labels
 from cellrepro.images.label_image import label_image
+from cellrepro.images.outline_files import is_outline_file
 from cellrepro.images.pictures import refuse_picture
 from cellrepro.show.explorer.view import View
 
@@ -23,15 +24,25 @@ def read_view(
     name: str = "",
 ) -> View:
     """Read an image and two label images of it, and the truth if there is one."""
-    labels_a = read_pixels_of_masks("masks_a", masks_a)
-    labels_b = read_pixels_of_masks("masks_b", masks_b)
-    labels_of_truth = None if truth is None else read_pixels_of_masks("truth", truth)
+    sides = {"masks_a": masks_a, "masks_b": masks_b}
+    if truth is not None:
+        sides["truth"] = truth
+    labels = {
+        side: read_pixels_of_masks(side, masks)
+        for side, masks in sides.items()
+        if not _are_outlines(masks)
+    }
+    shape = next((each.shape for each in labels.values()), None)
+    if shape is None and image is not None:
+        shape = read_pixels(image, ()).shape[:2]
+    for side in sides.keys() - labels.keys():
+        labels[side] = read_pixels_of_masks(side, sides[side], shape=shape)
     default_name = "image" if image is None or isinstance(image, np.ndarray) else Path(image).stem
     return View(
         name or default_name,
-        [labels_a, labels_b],
-        None if image is None else read_pixels(image, labels_a.shape),
-        labels_of_truth,
+        [labels["masks_a"], labels["masks_b"]],
+        None if image is None else read_pixels(image, labels["masks_a"].shape),
+        labels.get("truth"),
     )
 
 
@@ -44,11 +55,20 @@ def read_pixels(image: np.ndarray | str | Path, masks_shape: tuple[int, ...]) ->
     return np.asarray(image)
 
 
-def read_pixels_of_masks(name: str, masks: np.ndarray | str | Path) -> np.ndarray:
-    """Read a label image, and refuse what is a picture; ``name`` is the argument's."""
+def _are_outlines(masks: np.ndarray | str | Path) -> bool:
+    return isinstance(masks, str | Path) and is_outline_file(Path(masks))
+
+
+def read_pixels_of_masks(
+    name: str, masks: np.ndarray | str | Path, *, shape: tuple[int, ...] | None = None
+) -> np.ndarray:
+    """Read a label image, and refuse what is a picture; ``name`` is the argument's.
+
+    Outlines are drawn in an image of ``shape``.
+    """
     if isinstance(masks, str | Path):
         try:
-            return read_labels(masks)
+            return read_labels(masks, shape=shape)
         except BadInput as error:
             if not Path(masks).exists():
                 raise

@@ -12,8 +12,8 @@ from cellrepro.comparison.mask_totals import verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation import compare_files
-from cellrepro.explanation.mask_files import MaskReaders, image_name
-from cellrepro.explanation.references import kind_in_words, masks_of, reference_kind
+from cellrepro.explanation.mask_files import image_name, read_both
+from cellrepro.explanation.references import kind_in_words, reference_kind
 from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.two_results import Comparison
 from cellrepro.images.size_factor import factor_text
@@ -38,6 +38,7 @@ def compare(
     minutes: float = defaults.SEARCH_MINUTES,
     html: FileName | None = None,
     overwrite: bool = False,
+    pairs: str | None = None,
     store: FileName = defaults.STORE,
 ) -> Comparison:
     """Compare two runs, masks, folders of masks, baselines or weights files.
@@ -46,7 +47,8 @@ def compare(
     ----------
     a : str or Path
         ``KEY`` (then its first repeat) or ``KEY/REPEAT`` of the store, or the path of a mask file,
-        ``_seg.npy`` among them, of a folder of masks, of a baseline, or of a weights file.
+        ``_seg.npy``, ROIs of ImageJ and GeoJSON among them, of a folder of masks, of a baseline, or
+        of a weights file.
     b : str or Path
         The second one; ``KEY KEY`` means the first two repeats of a run.
     image : str or Path, optional
@@ -65,6 +67,10 @@ def compare(
         most cells differ.
     overwrite : bool
         Whether a file that is there becomes the page.
+    pairs : str, optional
+        Which files of two folders belong together, where their names do not say it: ``order``
+        pairs them as they are sorted; ``{image}_label.tif`` says how they are called in both
+        folders, ``man_seg{image}.tif=mask{image}.tif`` in A and in B.
     store : str or Path
         Folder of finished runs. Its other runs show what seeds do, with which the difference of
         two runs is compared.
@@ -112,20 +118,20 @@ def compare(
             "--image with the file that both are of, or leave --model out"
         )
     if image is None and html is None:
-        return compare_files.compare(a, b, store=store)
+        return compare_files.compare(a, b, pairs=pairs, image=image, store=store)
     # Drawing takes a second to import, which a comparison without a page need not wait for.
     from cellrepro.show.pages.comparison_page import write_comparison_page
     from cellrepro.show.pages.page_file import page_target
     from cellrepro.store.store import Store
 
     target = None if html is None else page_target(html, overwrite=overwrite)
-    comparison = compare_files.compare(a, b, image=image, store=store)
+    comparison = compare_files.compare(a, b, pairs=pairs, image=image, store=store)
     if not comparison.masks:
         raise BadInput(
             f"{a} and {b} are {kind_in_words(Path(a))} and {kind_in_words(Path(b))} "
             "without masks, so there is no picture of them; leave --image and --html out"
         )
-    pair = _shown_pair(a, b, comparison, image=image, store=Store(store))
+    pair = _shown_pair(a, b, comparison, image=image, pairs=pairs, store=Store(store))
     if model is not None and image is not None and _differ_in_masks(comparison):
         from cellrepro.explanation.explain import explain
 
@@ -152,6 +158,7 @@ def _shown_pair(
     comparison: Comparison,
     *,
     image: str | Path | None,
+    pairs: str | None,
     store: Store,
 ) -> ShownPair:
     """Read the masks of one image, and that image, whose size must be theirs."""
@@ -165,7 +172,9 @@ def _shown_pair(
         masks_a, masks_b = (repeat.masks(name) for repeat in repeats)
         name_a, name_b = (repeat.name for repeat in repeats)
     else:
-        masks_a, masks_b = (_masks(masks_of(str(side), store), name) for side in (a, b))
+        of_a, of_b = compare_files.masks_of_both(a, b, store, pairs=pairs)
+        shape = compare_files.shape_for_outlines(a, b, image)
+        masks_a, masks_b, _ = read_both(of_a[name], of_b[name], shape=shape)
         name_a = side_name(a, b, "A")
         name_b = side_name(b, a, "B")
     return ShownPair(
@@ -208,13 +217,6 @@ def _shown_image(comparison: Comparison, image: str | Path | None) -> str:
             f"expected the file of one of {some(names)}"
         )
     return name
-
-
-def _masks(readers: MaskReaders, name: str) -> np.ndarray:
-    """Read the masks of an image; a single file has but one, whatever it is called."""
-    if name not in readers and len(readers) == 1:
-        return next(iter(readers.values()))()
-    return readers[name]()
 
 
 def _pixels(
