@@ -46,6 +46,7 @@ from .grid.grid import run_grid as run_grid
 from .grid.points import read_grid as read_grid
 from .comparison.consensus import agree as agree
 from .comparison.seed_spread import measure_spread as measure_spread
+from .explanation.conclude_files import conclusion as conclusion
 from .show.report.build import write_report as write_report
 
 # How do I pin it, and what does that cost?

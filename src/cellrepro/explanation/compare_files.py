@@ -10,7 +10,7 @@ from cellrepro.comparison.mask_totals import verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.mask_file_record import RecordedMasks, recorded_masks
-from cellrepro.explanation.mask_files import MASK_ENDINGS, MaskReaders, image_name, newer_seg_notes
+from cellrepro.explanation.mask_files import MASK_ENDINGS, MaskReaders, newer_seg_notes
 from cellrepro.explanation.recorded_settings import RecordedSettings
 from cellrepro.explanation.references import file_or_run, kind_in_words, masks_of, reference_kind
 from cellrepro.explanation.settings_of_both import recorded_side_by_side
@@ -21,6 +21,7 @@ from cellrepro.explanation.two_results import (
     stitching_notes,
 )
 from cellrepro.images.image_file import read_labels
+from cellrepro.images.image_names import image_name
 from cellrepro.spec import defaults
 
 if TYPE_CHECKING:

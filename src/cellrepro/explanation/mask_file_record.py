@@ -11,7 +11,6 @@ import numpy as np
 
 from cellrepro.errors import BadInput
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION, refuse_no_precision
-from cellrepro.explanation.mask_files import image_name
 from cellrepro.explanation.recorded_settings import (
     MODEL_DIGEST,
     SOFTWARE,
@@ -22,6 +21,7 @@ from cellrepro.explanation.recorded_settings import (
 )
 from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.images.image_file import read_labels
+from cellrepro.images.image_names import image_name
 
 if TYPE_CHECKING:
     from cellrepro.explanation.hand_edits import HandEdit

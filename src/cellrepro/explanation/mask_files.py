@@ -11,16 +11,11 @@ import numpy as np
 from cellrepro.errors import BadInput
 from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.images.image_file import read_labels
+from cellrepro.images.image_names import OME, image_name
 from cellrepro.images.ome_zarr import is_zarr
 from cellrepro.words import joined
 
 MASK_ENDINGS = (".tif", ".tiff", ".png", ".npy")
-_SUFFIXES = ("_cp_masks", "_masks", "_mask", "_seg")
-"""What follows the name of an image in that of its masks: as Cellpose's command line writes them,
-as it reads them (and as `cellrepro segment --masks-into` does), as other programs do, as its GUI
-does. Longest first."""
-_OME = ".ome"  # of NAME_masks.ome.tif
-
 MaskReaders = Mapping[str, Callable[[], np.ndarray]]
 """Label images by image; each is read when it is needed."""
 
@@ -28,16 +23,6 @@ MaskReaders = Mapping[str, Callable[[], np.ndarray]]
 def readers(files: Mapping[str, Path]) -> MaskReaders:
     """Give a reader for each mask file, by the same names."""
     return {name: partial(read_labels, file) for name, file in files.items()}
-
-
-def image_name(stem: str) -> str:
-    """Give the name of the image whose masks a file holds.
-
-    The one rule by which files, folders, baselines and runs are paired.
-    """
-    stem = stem.removesuffix(_OME) or stem
-    ending = next((suffix for suffix in _SUFFIXES if stem.endswith(suffix)), "")
-    return stem.removesuffix(ending) or stem
 
 
 def mask_files(folder: Path) -> dict[str, Path]:
@@ -52,7 +37,7 @@ def mask_files(folder: Path) -> dict[str, Path]:
     visible = (path for path in sorted(folder.iterdir()) if not is_litter(path.name))
     files = [path for path in visible if path.suffix.lower() in MASK_ENDINGS or is_zarr(path)]
     named_as_masks = [
-        path for path in files if image_name(path.stem) != path.stem.removesuffix(_OME)
+        path for path in files if image_name(path.stem) != path.stem.removesuffix(OME)
     ]
     by_image: dict[str, list[Path]] = {}
     for path in named_as_masks or files:

@@ -12,10 +12,10 @@ from cellrepro.errors import BadInput, no_such_file
 from cellrepro.explanation.mask_files import (
     MASK_ENDINGS,
     MaskReaders,
-    image_name,
     mask_files,
     readers,
 )
+from cellrepro.images.image_names import image_name
 from cellrepro.images.ome_zarr import is_zarr
 
 if TYPE_CHECKING:

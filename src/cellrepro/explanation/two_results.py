@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cellrepro.comparison.state_comparison import StateComparison
     from cellrepro.comparison.weight_comparison import WeightsComparison
     from cellrepro.comparison.weight_files import FileComparison
+    from cellrepro.conclusions.conclusion import Conclusion
     from cellrepro.explanation.mask_files import MaskReaders
     from cellrepro.explanation.settings_of_both import SettingOfBoth
 
@@ -86,6 +87,9 @@ class Comparison(Result):
     notes: tuple[str, ...] = ()
     """What a reader has to know, a sentence each: what was not compared, and how it stands beside
     what seeds do."""
+    conclusions: tuple[Conclusion, ...] = ()
+    """What the groups of images say under A and under B, for each readout, where ``--groups`` names
+    them."""
     html: Path | None = None
     """The page, where one was asked for."""
 
@@ -168,6 +172,10 @@ class Comparison(Result):
             yield from (f"  {sentence}" for sentence in self.state.sentences())
         if self.files is not None:
             yield "  files: " + "\n    ".join(self.files.sentences())
+        if self.conclusions:
+            from cellrepro.conclusions.conclusion import conclusion_lines
+
+            yield from (f"  {line}" for line in conclusion_lines(self.conclusions))
         if self.masks:
             yield f"  masks: {self.totals.sentence()}"
         changed = not_kept(self.masks)

@@ -10,6 +10,7 @@ import numpy as np
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange, ObjectKind
 from cellrepro.comparison.verdicts import Verdict
+from cellrepro.conclusions.conclusion import Conclusion
 from cellrepro.explanation.recorded_settings import NOT_OF_CELLS, tell_settings
 from cellrepro.explanation.setting_meanings import difference_text, setting_meaning
 from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_text
@@ -59,6 +60,8 @@ class ShownPair:
     """The comparisons of all images, among which this is one."""
     are_runs: bool = False
     """Whether both are stored runs, not files."""
+    conclusions: tuple[Conclusion, ...] = ()
+    """What the groups of images say under each side, where they were named."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,168 @@
+"""Whatever a user names, concluded from: masks and images by their names, then the conclusions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from cellrepro.conclusions.conclusions import Conclusions, conclusions_of
+from cellrepro.conclusions.groups import GroupNames
+from cellrepro.conclusions.measuring import ImageReader
+from cellrepro.conclusions.readouts import ChosenReadout, OwnReadout, chosen_readouts
+from cellrepro.errors import BadInput
+from cellrepro.explanation.mask_files import MaskReaders
+from cellrepro.explanation.references import file_or_run, masks_of, reference_kind
+from cellrepro.images.folder_files import image_of_name
+from cellrepro.images.image_file import image_of_masks, refuse_other_size
+from cellrepro.images.label_image import label_image
+from cellrepro.spec import defaults
+from cellrepro.store.store import Store
+from cellrepro.words import joined, some
+
+MasksByImage = str | Path | Mapping[str, np.ndarray]
+ImagesByName = str | Path | Mapping[str, np.ndarray]
+
+
+def conclusion(
+    a: MasksByImage,
+    b: MasksByImage,
+    images: ImagesByName | None = None,
+    *,
+    groups: GroupNames | str | Path,
+    readouts: str | OwnReadout | Sequence[str | OwnReadout] = defaults.READOUTS,
+    control: str | None = None,
+    margin: float = defaults.MARGIN,
+    store: str | Path = defaults.STORE,
+) -> Conclusions:
+    """Say whether the conclusion of an experiment is the same under two sets of masks.
+
+    For each readout it gives the effect of the treatment under the masks of A and of B, each with
+    its 95 % interval, their difference paired by image, and one of three words: the conclusion
+    ``stands``, it ``changes``, or that is ``undecidable`` with so few images.
+
+    Parameters
+    ----------
+    a, b : str, Path or mapping of str to ndarray
+        A folder of masks, or a run of the store as ``KEY/REPEAT``; or label images by the name of
+        their image, (Y, X) or (Z, Y, X), 0 for background.
+    images : str, Path or mapping of str to ndarray, optional
+        The folder of the images, or the images themselves; channels are the last axis. Only
+        intensities need them, and those of two stored runs are in their store.
+    groups : str, Path or mapping of str to str or float
+        A CSV file with the columns ``image`` and ``group``, or the group of each image. Where all
+        groups are numbers, and more than two, they are doses: a line is fitted, and the effect is
+        from the lowest dose to the highest.
+    readouts : str, function, or sequence of them
+        Names, in one text with commas between them or in a list: ``count``, ``area``,
+        ``equivalent_diameter``, ``area_fraction``, ``nearest_neighbour``, ``mean_intensity``,
+        ``total_intensity``, ``maximum_intensity``; the last three take a channel, from 0, as
+        ``mean_intensity:1``. Or a function of your own, which takes the masks of an image, numbered
+        from 1, and the image, (Y, X, C) or None, and returns one number, or one for each cell,
+        of which the mean is taken.
+    control : str, optional
+        The group with which the others are compared: by default the one called control, untreated,
+        wt or alike, else the first one; of numbers the lowest.
+    margin : float
+        The share of the control's mean under A by less than which two effects are the same.
+    store : str or Path
+        Folder of finished runs.
+
+    Returns
+    -------
+    Conclusions
+        Its ``str`` says of which readouts the conclusion stands; its ``images`` have what was
+        measured of each image.
+
+    Raises
+    ------
+    BadInput
+        If something does not exist, is no table of groups, names no image with masks, or leaves no
+        two groups; if a readout is none, or asks for an image that is missing.
+    NeedsExtra
+        If a readout of single cells is asked for, and scikit-image is not installed.
+
+    Notes
+    -----
+    Images are the units, not cells: cells of one image are alike. Intervals are expanded percentile
+    bootstrap intervals over images (Hesterberg 2015) from 10,000 resamples, the same ones for A, B
+    and their difference, and in every process.
+    """
+    chosen = chosen_readouts(readouts)
+    opened_store = Store(store)
+    read_image = None
+    if images is not None and any(readout.may_need_image for readout in chosen):
+        read_image = _given_images(images)
+    elif any(readout.needs_image for readout in chosen):
+        read_image = _stored_images(a, opened_store, chosen)
+    return conclusions_of(
+        *_masks_of_both(a, b, opened_store),
+        groups=groups,
+        readouts=chosen,
+        control=control,
+        margin=margin,
+        read_image=read_image,
+    )
+
+
+def _masks_of_both(
+    a: MasksByImage, b: MasksByImage, store: Store
+) -> tuple[MaskReaders, MaskReaders]:
+    if not isinstance(a, Mapping) and not isinstance(b, Mapping):
+        kinds = {reference_kind(file_or_run(a, name="a")), reference_kind(file_or_run(b, name="b"))}
+        if kinds == {"run"}:  # one key twice means two repeats
+            first, second = store.find_two(str(a), str(b))
+            return masks_of(first.name, store), masks_of(second.name, store)
+    return _masks(a, "a", store), _masks(b, "b", store)
+
+
+def _masks(side: MasksByImage, letter: str, store: Store) -> MaskReaders:
+    if isinstance(side, Mapping):
+        return {
+            name: partial(label_image, f"the label image of {letter}", masks)
+            for name, masks in side.items()
+        }
+    return masks_of(str(file_or_run(side, name=letter)), store)
+
+
+def _given_images(images: ImagesByName) -> ImageReader:
+    """Read images of a folder, or take those of a mapping."""
+
+    def read(name: str, masks_shape: tuple[int, ...]) -> np.ndarray:
+        if not isinstance(images, Mapping):
+            file = image_of_name(images, name)
+            image = image_of_masks(file, masks_shape)
+            refuse_other_size(file, image, masks_shape)
+            return image
+        if name not in images:
+            raise BadInput(
+                f"there are masks of it and no image, but of {some(list(images), 3) or 'none'}; "
+                "expected the image of each label image that has a group"
+            )
+        image = np.asarray(images[name])
+        refuse_other_size("the image", image, masks_shape)
+        return image
+
+    return read
+
+
+def _stored_images(
+    side: MasksByImage, store: Store, readouts: Sequence[ChosenReadout]
+) -> ImageReader:
+    """Read the images of a run from its store."""
+    asked = joined([readout.name for readout in readouts if readout.needs_image])
+    missing = f"{asked} cannot be measured without the images; give their folder (--image FOLDER)"
+    if isinstance(side, Mapping) or reference_kind(Path(side)) != "run":
+        raise BadInput(missing)
+    digest = store.find(str(side)).spec.images_digest
+
+    def read(name: str, masks_shape: tuple[int, ...]) -> np.ndarray:
+        image = store.image(digest, name)
+        if image is None:
+            raise BadInput(missing)
+        refuse_other_size("the stored image", image, masks_shape)
+        return image
+
+    return read
