@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 
 import cellrepro
 from cellrepro.conclusions.conclusion import decide
-from cellrepro.conclusions.effects import Effect, effect_along_doses, effect_of_groups
+from cellrepro.conclusions.effects import GroupEffect, effect_along_doses, effect_of_groups
 from cellrepro.conclusions.measuring import measured_masks
 from cellrepro.conclusions.readouts import chosen_readouts
 from cellrepro.errors import BadInput
@@ -33,7 +33,7 @@ def test_the_right_word_in_planted_experiments():
 
 def some_effect(low, high):
     half = (high - low) / 2
-    return Effect(low + half, low, high, 10, 10 + low + half, 1, low + half, half / 1.96)
+    return GroupEffect(low + half, low, high, 10, 10 + low + half, 1, low + half, half / 1.96)
 
 
 @pytest.mark.parametrize(

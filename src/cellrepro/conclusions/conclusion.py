@@ -12,7 +12,7 @@ import numpy as np
 from cellrepro.conclusions.effects import (
     FEWEST_IMAGES,
     FEWEST_ON_A_LINE,
-    Effect,
+    GroupEffect,
     Values,
     effect_along_doses,
     effect_of_groups,
@@ -22,17 +22,18 @@ from cellrepro.conclusions.measuring import MeasuredImage
 from cellrepro.conclusions.readouts import ChosenReadout
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row, in_json, table_lines
-from cellrepro.words import amount, joined, some, span
+from cellrepro.words import amount, joined, some, span, verb_of
 
 Word = Literal["stands", "changes", "undecidable"]
 Side = Literal["higher", "lower", "no effect"]
 """Where the interval of an effect lies; one that holds zero shows no effect."""
 
-WORDS: Mapping[Word, str] = {
-    "changes": "changes",
-    "undecidable": "is not decidable with so few images",
-    "stands": "stands",
+_IN_WORDS: Mapping[Word, tuple[str, str]] = {
+    "changes": ("changes", "change"),
+    "undecidable": ("is not decidable with so few images", "are not decidable with so few images"),
+    "stands": ("stands", "stand"),
 }
+"""What a sentence says of one readout, and of several; what matters most stands first."""
 _TO_BE_SURE = 1.96 + 0.84
 """Standard errors between an effect and a limit, with which 95 % intervals exclude the limit in
 80 % of experiments."""
@@ -61,11 +62,11 @@ class Conclusion(Result):
     """The same of the other group."""
     n_images: int
     """Images in all; more than both together where there are doses between."""
-    a: Effect
+    a: GroupEffect
     """The effect under the masks of A."""
-    b: Effect
+    b: GroupEffect
     """The effect under the masks of B."""
-    difference: Effect
+    difference: GroupEffect
     """B less A, paired by image; its means are what B has more than A in an image of each group."""
     margin: float
     """Effects that differ by less are the same."""
@@ -78,15 +79,20 @@ class Conclusion(Result):
     @in_json
     def sentence(self) -> str:
         """Say the word, both effects, and how far they lie apart."""
+        return f"{self.readout} {_IN_WORDS[self.word][0]}: {self.figures}"
+
+    @property
+    def figures(self) -> str:
+        """What the word rests on: both effects, and how far they lie apart."""
         if math.isnan(self.difference.low):
-            return f"{self.readout} {WORDS[self.word]}: {self._too_few()}"
+            return self._too_few()
         parts = [
             self._side_text("A", self.a),
             self._side_text("B", self.b),
             f"B less A is {estimate_text(self.difference)}, the margin {margin_text(self.margin)}",
             *self._remarks(),
         ]
-        return f"{self.readout} {WORDS[self.word]}: {'; '.join(parts)}"
+        return "; ".join(parts)
 
     def _too_few(self) -> str:
         if self.is_dose:
@@ -96,7 +102,7 @@ class Conclusion(Result):
             f"{self.treated}; at least {FEWEST_IMAGES} of each are needed"
         )
 
-    def _side_text(self, letter: str, effect: Effect) -> str:
+    def _side_text(self, letter: str, effect: GroupEffect) -> str:
         side = side_of(effect)
         treated, control = self.group_names
         said = (
@@ -141,7 +147,7 @@ class Conclusion(Result):
         return conclusion_rows([self])
 
 
-def side_of(effect: Effect) -> Side:
+def side_of(effect: GroupEffect) -> Side:
     """Say on which side of no effect an interval lies."""
     if effect.low > 0:
         return "higher"
@@ -193,7 +199,7 @@ def _concluded(
             "have a cell under both sides; expected at least one of each group"
         )
 
-    def effect(values: Values) -> Effect:
+    def effect(values: Values) -> GroupEffect:
         if groups.doses is None:
             return effect_of_groups(values[names == groups.control], values[names == treated])
         return effect_along_doses(np.array([groups.doses[name] for name in names]), values)
@@ -233,7 +239,7 @@ class Decision:
     times: float | None = None
 
 
-def decide(a: Effect, b: Effect, difference: Effect, *, margin: float) -> Decision:
+def decide(a: GroupEffect, b: GroupEffect, difference: GroupEffect, *, margin: float) -> Decision:
     """Choose the word.
 
     Where an effect is shown under one side alone, that may be chance: that one interval excludes
@@ -258,11 +264,11 @@ def decide(a: Effect, b: Effect, difference: Effect, *, margin: float) -> Decisi
     return Decision("undecidable", min(of_difference, of_effect))
 
 
-def _is_within(difference: Effect, margin: float) -> bool:
+def _is_within(difference: GroupEffect, margin: float) -> bool:
     return -margin <= difference.low and difference.high <= margin
 
 
-def _times(effect: Effect, distance: float) -> float:
+def _times(effect: GroupEffect, distance: float) -> float:
     """How many times as many images would tell an effect from a limit at a distance."""
     if not distance:
         return math.inf
@@ -272,7 +278,7 @@ def _times(effect: Effect, distance: float) -> float:
 # -- in words --------------------------------------------------------------------------------
 
 
-def estimate_text(effect: Effect) -> str:
+def estimate_text(effect: GroupEffect) -> str:
     """Write an effect with its interval: "+12.3 (+8.1 to +16.5)"."""
     value, *ends = alike(effect.effect, effect.low, effect.high)
     return value if math.isnan(effect.low) else f"{value} ({span(*ends)})"
@@ -334,15 +340,19 @@ def summary(conclusions: Sequence[Conclusion]) -> str:
     """
     several = len({each.treated for each in conclusions}) > 1
     parts = []
-    for word, words in WORDS.items():
+    for word, verbs in _IN_WORDS.items():
         names = [
             f"{each.readout} of {each.treated}" if several else each.readout
             for each in conclusions
             if each.word == word
         ]
         if names:
-            parts.append(f"{words}: {some(names, _MOST_NAMES)}")
+            parts.append(f"{_listed(names)} {verb_of(len(names), *verbs)}")
     return "; ".join(parts)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return some(names, _MOST_NAMES) if len(names) > _MOST_NAMES else joined(names)
 
 
 def compared_text(conclusions: Sequence[Conclusion]) -> str:

@@ -31,7 +31,7 @@ Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Effect:
+class GroupEffect:
     """What the treatment does to a readout, as the masks of one side say."""
 
     effect: float
@@ -54,10 +54,10 @@ class Effect:
     """Of the effect."""
 
 
-def effect_of_groups(control: Values, treated: Values) -> Effect:
+def effect_of_groups(control: Values, treated: Values) -> GroupEffect:
     """Compare two groups of images."""
     effect = float(treated.mean() - control.mean())
-    bare = Effect(
+    bare = GroupEffect(
         effect=effect,
         low=math.nan,
         high=math.nan,
@@ -80,7 +80,7 @@ def effect_of_groups(control: Values, treated: Values) -> Effect:
     return replace(bare, low=low, high=high, standard_error=math.sqrt(variance))
 
 
-def effect_along_doses(doses: Values, values: Values) -> Effect:
+def effect_along_doses(doses: Values, values: Values) -> GroupEffect:
     """Fit a line through the images of several doses; images are drawn whatever their dose."""
     n = len(doses)
     lowest = float(doses.min())
@@ -91,7 +91,7 @@ def effect_along_doses(doses: Values, values: Values) -> Effect:
     rows, columns = np.triu_indices(n, 1)
     apart = doses[rows] != doses[columns]
     steps = (values[rows] - values[columns])[apart] / (doses[rows] - doses[columns])[apart]
-    bare = Effect(
+    bare = GroupEffect(
         effect=effect,
         low=math.nan,
         high=math.nan,

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cellrepro.comparison.place_fields import place_of
+from cellrepro.comparison.run_names import Names
 from cellrepro.conclusions.conclusions import Conclusions, conclusions_of
 from cellrepro.conclusions.groups import GroupNames
 from cellrepro.conclusions.measuring import ImageReader
+from cellrepro.conclusions.over_runs import ConclusionsOverRuns, conclusions_over
 from cellrepro.conclusions.readouts import ChosenReadout, OwnReadout, chosen_readouts
 from cellrepro.errors import BadInput
 from cellrepro.explanation.mask_files import MaskReaders
@@ -21,6 +26,9 @@ from cellrepro.images.label_image import label_image
 from cellrepro.spec import defaults
 from cellrepro.store.store import Store
 from cellrepro.words import joined, some
+
+if TYPE_CHECKING:
+    from cellrepro.store.stored_run import Repeat
 
 MasksByImage = str | Path | Mapping[str, np.ndarray]
 ImagesByName = str | Path | Mapping[str, np.ndarray]
@@ -92,19 +100,106 @@ def conclusion(
     """
     chosen = chosen_readouts(readouts)
     opened_store = Store(store)
-    read_image = None
-    if images is not None and any(readout.may_need_image for readout in chosen):
-        read_image = _given_images(images)
-    elif any(readout.needs_image for readout in chosen):
-        read_image = _stored_images(a, opened_store, chosen)
     return conclusions_of(
         *_masks_of_both(a, b, opened_store),
         groups=groups,
         readouts=chosen,
         control=control,
         margin=margin,
-        read_image=read_image,
+        read_image=_image_reader(images, a, opened_store, chosen),
     )
+
+
+def conclusion_over_runs(
+    runs: Mapping[str, MasksByImage] | Sequence[str | Path] | None = None,
+    images: ImagesByName | None = None,
+    *,
+    groups: GroupNames | str | Path,
+    readouts: str | OwnReadout | Sequence[str | OwnReadout] = defaults.READOUTS,
+    reference: str | None = None,
+    control: str | None = None,
+    margin: float = defaults.MARGIN,
+    store: str | Path = defaults.STORE,
+) -> ConclusionsOverRuns:
+    """Give the effect under the masks of every run, and say in how many the conclusion stands.
+
+    Each run is compared with a reference as `conclusion` does it: over seeds, devices, versions,
+    modes or settings, whatever the runs differ in.
+
+    Parameters
+    ----------
+    runs : mapping or sequence, optional
+        Folders of masks, or runs of the store as ``KEY/REPEAT``; or by name folders, runs, or label
+        images by the name of their image. By default the runs of the store over the images that
+        most of its runs have, the first repeat on each machine.
+    images : str, Path or mapping of str to ndarray, optional
+        As of `conclusion`.
+    groups, readouts, control, margin, store
+        As of `conclusion`.
+    reference : str, optional
+        The name of the run with which the others are compared; by default the first one.
+
+    Returns
+    -------
+    ConclusionsOverRuns
+        Its ``stands`` have the share of runs; `cellrepro.show.effects_of_runs` draws it.
+
+    Raises
+    ------
+    BadInput
+        As of `conclusion`, and if there are fewer than two runs.
+    NeedsExtra
+        If a readout of single cells is asked for, and scikit-image is not installed.
+    """
+    chosen = chosen_readouts(readouts)
+    opened_store = Store(store)
+    if runs is None:
+        named: Mapping[str, MasksByImage] = _runs_alike(opened_store)
+    elif isinstance(runs, Mapping):
+        named = runs
+    else:
+        named = {str(run): run for run in runs}
+    masks = {name: _masks(run, name, opened_store) for name, run in named.items()}
+    return conclusions_over(
+        masks,
+        groups=groups,
+        readouts=chosen,
+        reference=reference,
+        control=control,
+        margin=margin,
+        read_image=_image_reader(images, next(iter(named.values()), ""), opened_store, chosen),
+    )
+
+
+def _runs_alike(store: Store) -> dict[str, MasksByImage]:
+    """The first repeat of each spec and machine over the images of most of them, by short names."""
+    repeats: dict[str, Repeat] = {}
+    for run in store.readable_runs():
+        for repeat in run.repeats:
+            repeats.setdefault(place_of(repeat), repeat)
+    counts = Counter(repeat.spec.images_digest for repeat in repeats.values())
+    if not counts:
+        raise BadInput(f"the store {store.root} holds no finished run; name runs, or another store")
+    (digest, _), *_ = counts.most_common(1)
+    alike = [repeat for repeat in repeats.values() if repeat.spec.images_digest == digest]
+    names = Names(alike)
+    shown = [repeat for repeat in alike if not names.is_start(place_of(repeat))]
+    shown.sort(key=lambda repeat: names.order(place_of(repeat)))
+    return {names.of_repeat(repeat): repeat.name for repeat in shown}
+
+
+def _image_reader(
+    images: ImagesByName | None,
+    run: MasksByImage,
+    store: Store,
+    readouts: Sequence[ChosenReadout],
+) -> ImageReader | None:
+    """Give what reads the images, where a readout may look at them."""
+    if images is not None and any(readout.may_need_image for readout in readouts):
+        return _given_images(images)
+    if any(readout.needs_image for readout in readouts):
+        return _stored_images(run, store, readouts)
+    return None
 
 
 def _masks_of_both(

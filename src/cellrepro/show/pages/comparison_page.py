@@ -17,6 +17,7 @@ from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, se
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
+from cellrepro.show.pages.conclusion_part import conclusion_part
 from cellrepro.show.pages.mask_pictures import compared_masks, place_columns
 from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
 from cellrepro.show.pages.parts import MOST_ROWS, Figure, Table, table
@@ -121,6 +122,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         ],
         cells_text=cells_text(pair.comparison),
         most=MOST_ROWS,
+        conclusions=conclusion_part(pair.conclusions),
     )
     write_page(target, page)
 
