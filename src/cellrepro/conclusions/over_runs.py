@@ -84,7 +84,7 @@ class ConclusionsOverRuns(Result):
 
     def rows(self) -> list[Row]:
         """Give the effect of each readout in each run, the reference first."""
-        rows = []
+        rows: list[Row] = []
         for position, first in enumerate(self.runs[0].conclusions):
             kind = {"readout": first.readout, "group": first.treated}
             reference = estimate_text(first.a)

@@ -247,16 +247,21 @@ def _stored_images(
     side: MasksByImage, store: Store, readouts: Sequence[ChosenReadout]
 ) -> ImageReader:
     """Read the images of a run from its store."""
-    asked = joined([readout.name for readout in readouts if readout.needs_image])
-    missing = f"{asked} cannot be measured without the images; give their folder (--image FOLDER)"
     if isinstance(side, Mapping) or reference_kind(Path(side)) != "run":
-        raise BadInput(missing)
-    digest = store.find(str(side)).spec.images_digest
+        asked = joined([readout.name for readout in readouts if readout.needs_image])
+        raise BadInput(
+            f"{asked} cannot be measured without the images; give their folder (--image FOLDER)"
+        )
+    return stored_images(store, store.find(str(side)).spec.images_digest)
+
+
+def stored_images(store: Store, images_digest: str) -> ImageReader:
+    """Read the images that runs segmented from their store."""
 
     def read(name: str, masks_shape: tuple[int, ...]) -> np.ndarray:
-        image = store.image(digest, name)
+        image = store.image(images_digest, name)
         if image is None:
-            raise BadInput(missing)
+            raise BadInput("its image is not in the store; give the folder of the images")
         refuse_other_size("the stored image", image, masks_shape)
         return image
 

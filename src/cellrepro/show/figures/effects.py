@@ -64,6 +64,30 @@ def effects_of_runs(result: ConclusionsOverRuns) -> Picture:
     )
 
 
+def effect_rows(result: ConclusionsOverRuns) -> list[dict[str, object]]:
+    """List what the figure shows, one row for each effect; plain values for CSV."""
+    rows = []
+    for position, first in enumerate(result.runs[0].conclusions):
+        effects = [(result.reference, first.a, "reference")]
+        for run in result.runs:
+            one = run.conclusions[position]
+            effects.append((run.run, one.b, one.word))
+        rows += [
+            {
+                "readout": first.readout,
+                "group": first.treated,
+                "run": run,
+                "effect": effect.effect,
+                "low": effect.low,
+                "high": effect.high,
+                "ratio": effect.ratio,
+                "conclusion": word,
+            }
+            for run, effect, word in effects
+        ]
+    return rows
+
+
 def _draw_readout(axes: Axes, conclusions: Sequence[Conclusion], names: Sequence[str]) -> None:
     first = conclusions[0]
     axes.axvline(0, color="black", linewidth=1, linestyle=(0, (5, 2)))
