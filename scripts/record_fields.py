@@ -40,6 +40,7 @@ WORDS = {
     "Groups": "list of lists of integers",
     "TwoValues": "[any, any]",
     "ShellLine": "text",
+    "Word": "text",
     "JsonValue": "any",
     "JsonRecord": "any",
     "Result": "object",

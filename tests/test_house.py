@@ -17,7 +17,7 @@ from cellrepro.results import Result
 SOURCE = Path(cellrepro.__file__).parent
 ROOMS = [
     *("digests", "determinism", "spec", "store", "trace", "arithmetic", "images", "model"),
-    "comparison",
+    *("comparison", "conclusions"),
     *("process", "run", "explanation", "grid", "audits", "divergence", "exchange", "show"),
 ]
 """In the order in which they may build on each other; the command line and the demo on all."""

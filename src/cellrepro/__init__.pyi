@@ -46,6 +46,8 @@ from .grid.grid import run_grid as run_grid
 from .grid.points import read_grid as read_grid
 from .comparison.consensus import agree as agree
 from .comparison.seed_spread import measure_spread as measure_spread
+from .explanation.conclude_files import conclusion as conclusion
+from .explanation.conclude_files import conclusion_over_runs as conclusion_over_runs
 from .show.report.build import write_report as write_report
 
 # How do I pin it, and what does that cost?

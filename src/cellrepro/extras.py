@@ -10,7 +10,9 @@ from cellrepro.errors import NotPossibleHere
 from cellrepro.libraries import has_library, version_of
 from cellrepro.words import joined
 
-Extra = Literal["lab", "notebook", "formats", "exchange", "cluster", "mlflow", "bioimageio"]
+Extra = Literal[
+    "lab", "notebook", "formats", "measure", "exchange", "cluster", "mlflow", "bioimageio"
+]
 
 EXTRA_OF: Mapping[str, Extra] = {
     "cellpose": "lab",
@@ -33,6 +35,7 @@ EXTRA_OF: Mapping[str, Extra] = {
     "imagecodecs": "formats",
     "roifile": "formats",
     "zarr": "formats",
+    "skimage": "measure",
     "bioimageio": "bioimageio",
     "cryptography": "exchange",
     "rocrate": "exchange",
@@ -43,11 +46,13 @@ EXTRA_OF: Mapping[str, Extra] = {
 }
 """The modules that the core does without, and the extra of ``pyproject.toml`` that brings each."""
 
-IN_THE_LAB: frozenset[Extra] = frozenset({"lab", "notebook", "formats", "exchange", "cluster"})
+IN_THE_LAB: frozenset[Extra] = frozenset(
+    {"lab", "notebook", "formats", "measure", "exchange", "cluster"}
+)
 """Extras in an environment that ``cellrepro setup`` made."""
 
 _BESIDE_THE_LAB: frozenset[Extra] = frozenset(
-    {"notebook", "formats", "exchange", "mlflow", "bioimageio"}
+    {"notebook", "formats", "measure", "exchange", "mlflow", "bioimageio"}
 )
 """Extras that pip can add to any environment; the others may conflict with what is installed."""
 

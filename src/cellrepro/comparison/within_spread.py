@@ -190,10 +190,10 @@ def resampled_means(
 
 
 @cache
-def draws(n: int, stream: int) -> Values:
+def draws(n: int, stream: int, n_resamples: int = _N_RESAMPLES) -> Values:
     """How often each of n units is drawn in each of B resamples, shape (B, n).
 
     The same for equal n and stream in every process; other streams are independent.
     """
     generator = np.random.default_rng([_RANDOM_SEED, stream])
-    return generator.multinomial(n, np.full(n, 1 / n), size=_N_RESAMPLES).astype(np.float64)
+    return generator.multinomial(n, np.full(n, 1 / n), size=n_resamples).astype(np.float64)

@@ -15,7 +15,6 @@ from cellrepro.explanation.mask_file_record import RecordedMasks, recorded_masks
 from cellrepro.explanation.mask_files import (
     MASK_ENDINGS,
     MaskReaders,
-    image_name,
     newer_seg_notes,
     paired,
     readers,
@@ -33,6 +32,7 @@ from cellrepro.explanation.two_results import (
     stitching_text,
 )
 from cellrepro.images.image_file import read_image, read_labels
+from cellrepro.images.image_names import image_name
 from cellrepro.images.outline_files import is_outline_file
 from cellrepro.spec import defaults
 

@@ -15,7 +15,6 @@ from cellrepro.explanation.condition_commands import LabSetup, commands_for
 from cellrepro.explanation.conditions import IMAGE_CROP, MODEL, PRECISION, Condition
 from cellrepro.explanation.explanation import Explanation
 from cellrepro.explanation.fit import Fit, Reproduced
-from cellrepro.explanation.mask_files import image_name
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.references import file_or_run
 from cellrepro.explanation.replay import ReplayedImage
@@ -23,6 +22,7 @@ from cellrepro.explanation.replay_call import replay_window, replayed
 from cellrepro.explanation.side_pair import SidePair
 from cellrepro.explanation.sides import Side, networks, with_usual_networks
 from cellrepro.images.image_file import read_image
+from cellrepro.images.image_names import image_name
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.setup import Setup
 from cellrepro.progress import print_note

@@ -11,7 +11,7 @@ import numpy as np
 
 from cellrepro.errors import BadInput
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION, refuse_no_precision
-from cellrepro.explanation.mask_files import MaskReader, OutlineReader, image_name
+from cellrepro.explanation.mask_files import MaskReader, OutlineReader
 from cellrepro.explanation.recorded_settings import (
     MODEL_DIGEST,
     SOFTWARE,
@@ -22,6 +22,7 @@ from cellrepro.explanation.recorded_settings import (
 )
 from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.images.image_file import read_labels
+from cellrepro.images.image_names import image_name
 from cellrepro.images.outline_files import is_outline_file, read_outlines
 
 if TYPE_CHECKING:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from cellrepro.errors import BadInput
 from cellrepro.images.decoding import ARCHIVE_ENDING, SEG_ENDING
 from cellrepro.images.image_file import read_labels
+from cellrepro.images.image_names import OME, image_name
 from cellrepro.images.ome_zarr import is_zarr
 from cellrepro.images.outline_files import (
     OUTLINE_ENDINGS,
@@ -26,16 +26,6 @@ from cellrepro.words import joined, some
 
 MASK_ENDINGS = (".tif", ".tiff", ".png", ".npy", ARCHIVE_ENDING)
 """Of files that hold label images; files of outlines are told by `is_outline_file`."""
-_SUFFIXES = (
-    *("_cp_outlines", "_outlines", "_cp_masks", "_masks", "_mask", "_labels", "_label", "_seg"),
-    "_rois",
-)
-"""What follows the name of an image in that of its masks: as Cellpose's command line writes them,
-as it reads them (and as `cellrepro segment --masks-into` does), as other programs do, as its GUI
-does. Longest first."""
-_OF_TRACKING = re.compile(r"(?:man_seg|man_track|mask)(\d+)")
-"""Masks of the image t000 in the Cell Tracking Challenge: of annotators, and of programs."""
-_OME = ".ome"  # of NAME_masks.ome.tif
 
 MaskReader = Callable[[], np.ndarray]
 MaskReaders = Mapping[str, MaskReader]
@@ -96,6 +86,23 @@ def read_both(
     return MasksOfBoth(of_a, of_b, tuple(notes))
 
 
+def in_one_size(a: MaskReaders, b: MaskReaders) -> tuple[MaskReaders, MaskReaders]:
+    """Draw outlines of either side in the size of the other."""
+    of_a = dict(a)
+    of_b = dict(b)
+    for name in a.keys() & b.keys():
+        if isinstance(a[name], OutlineReader) or isinstance(b[name], OutlineReader):
+            both = partial(read_both, a[name], b[name])
+            of_a[name] = partial(_side_of, both, "a")
+            of_b[name] = partial(_side_of, both, "b")
+    return of_a, of_b
+
+
+def _side_of(both: Callable[[], MasksOfBoth], side: Literal["a", "b"]) -> np.ndarray:
+    masks = both()
+    return masks.a if side == "a" else masks.b
+
+
 def reader(file: Path) -> MaskReader:
     """Give a function that reads a mask file."""
     if is_outline_file(file):
@@ -113,19 +120,6 @@ def is_mask_file(path: Path) -> bool:
     return path.suffix.lower() in MASK_ENDINGS or is_outline_file(path)
 
 
-def image_name(stem: str) -> str:
-    """Give the name of the image whose masks a file holds.
-
-    The one rule by which files, folders, baselines and runs are paired.
-    """
-    stem = stem.removesuffix(_OME) or stem
-    of_tracking = _OF_TRACKING.fullmatch(stem)
-    if of_tracking:
-        return f"t{of_tracking[1]}"
-    ending = next((suffix for suffix in _SUFFIXES if stem.endswith(suffix)), "")
-    return stem.removesuffix(ending) or stem
-
-
 def mask_files(folder: Path) -> dict[str, Path]:
     """Find the masks in a folder, one file for each image, in the order of the files' names.
 
@@ -135,7 +129,7 @@ def mask_files(folder: Path) -> dict[str, Path]:
     """
     files = _candidates(folder)
     named_as_masks = [
-        path for path in files if image_name(path.stem) != path.stem.removesuffix(_OME)
+        path for path in files if image_name(path.stem) != path.stem.removesuffix(OME)
     ]
     by_image: dict[str, list[Path]] = {}
     for path in named_as_masks or files:

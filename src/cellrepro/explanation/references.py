@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 from cellrepro.errors import BadInput, no_such_file
 from cellrepro.explanation.mask_files import (
     MaskReaders,
-    image_name,
     is_mask_file,
     mask_files,
     readers,
 )
+from cellrepro.images.image_names import image_name
 from cellrepro.images.ome_zarr import is_zarr
 
 if TYPE_CHECKING:

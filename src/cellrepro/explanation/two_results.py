@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from cellrepro.comparison.changed_cells import cell_rows, cells_of, not_kept
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import MaskTotals, totals_over
+from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.label_notes import label_notes, no_cell_note
@@ -21,10 +22,11 @@ from cellrepro.words import amount, joined, short_digest, some
 
 if TYPE_CHECKING:
     from cellrepro.comparison.state_comparison import StateComparison
-    from cellrepro.comparison.systematic_change import SystematicChange
     from cellrepro.comparison.weight_comparison import WeightsComparison
     from cellrepro.comparison.weight_files import FileComparison
+    from cellrepro.conclusions.conclusion import Conclusion
     from cellrepro.explanation.explanation import Explanation
+    from cellrepro.explanation.mask_files import MaskReaders
     from cellrepro.explanation.settings_of_both import SettingOfBoth
     from cellrepro.explanation.why import Cause, Why
     from cellrepro.images.outlines import Shape
@@ -92,6 +94,9 @@ class Comparison(Result):
     what seeds do."""
     systematic: Mapping[str, SystematicChange] = field(default_factory=dict)
     """By image, the one change of all cells by which B follows from A: a pixel smaller, shifted."""
+    conclusions: tuple[Conclusion, ...] = ()
+    """What the groups of images say under A and under B, for each readout, where ``--groups`` names
+    them."""
     html: Path | None = None
     """The page, where one was asked for."""
     why: Why | None = field(default=None, repr=False)
@@ -174,8 +179,6 @@ class Comparison(Result):
         return list(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        from cellrepro.explanation.explanation_lines import replay_lines
-
         differs = f": {', '.join(self.differs)}" if self.differs else ""
         yield f"{self.verdict}{differs}"
         if self.why is not None:
@@ -194,6 +197,10 @@ class Comparison(Result):
             yield "  files: " + "\n    ".join(self.files.sentences())
         systematic = self._systematic_sentences()
         yield from (f"  {sentence}" for sentence in systematic)
+        if self.conclusions:
+            from cellrepro.conclusions.conclusion import conclusion_lines
+
+            yield from (f"  {line}" for line in conclusion_lines(self.conclusions))
         if self.masks:
             yield f"  masks: {self.totals.sentence()}"
         # Cells that follow from one change are not listed one by one.
@@ -211,6 +218,8 @@ class Comparison(Result):
             for name, (a, b) in pairs.items():
                 yield f"  {title} {name}: {a!r} and {b!r}"
         if self.explanation is not None:
+            from cellrepro.explanation.explanation_lines import replay_lines
+
             yield from (f"  {line}" for line in replay_lines(self.explanation))
         for note in self.notes:
             if note not in systematic:

@@ -23,6 +23,7 @@ from cellrepro.images.decoding import (
     read_bytes,
     why_unreadable,
 )
+from cellrepro.images.image_names import image_name
 from cellrepro.images.mapped import Content
 from cellrepro.words import amount, some
 
@@ -111,6 +112,27 @@ def list_folder(folder: Path, to_train: bool) -> Survey:
     if not survey.pairs and not survey.problems:
         raise BadInput(_no_images(folder))
     return survey
+
+
+def images_by_name(folder: Path) -> dict[str, Path]:
+    """Find the images of a folder, or the one that is given, by the name that their masks share."""
+    by_name: dict[str, Path] = {}
+    for pair in list_folder(folder, to_train=False).pairs:
+        name = image_name(pair.image.stem)
+        if name not in by_name or pair.image.stem == name:  # not NAME_mask beside NAME
+            by_name[name] = pair.image
+    return by_name
+
+
+def image_of_name(folder: str | Path, name: str) -> Path:
+    """Find the image of a name in a folder."""
+    by_name = images_by_name(Path(folder))
+    if name not in by_name:
+        raise BadInput(
+            f"{folder} holds no image of the name {name}, but {some(list(by_name), 3)}; expected "
+            "images that are called as their masks, but for _masks, _cp_masks or _seg"
+        )
+    return by_name[name]
 
 
 def _list_one(image: Path) -> Survey:

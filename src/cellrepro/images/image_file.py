@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from cellrepro.images.mapped import Content
 from cellrepro.images.ome_zarr import is_zarr, read_zarr
 from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.images.pictures import refuse_picture
+from cellrepro.images.size_factor import factor_text
 from cellrepro.words import some, with_verb
 
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
@@ -68,6 +70,26 @@ def image_in(path: Path, axes: Axes = FLAT) -> Checked:
     if is_zarr(path):
         return _checked_image(path, read_zarr(path), axes)
     return check_image(path, read_bytes(path), axes)
+
+
+def image_of_masks(path: str | os.PathLike[str], masks_shape: Sequence[int]) -> np.ndarray:
+    """Read the image whose masks have a shape: of theirs the planes are the image's, too."""
+    shape = tuple(masks_shape)
+    axes = Axes(stacks=True, planes_of=shape) if len(shape) == 3 else FLAT
+    return image_in(Path(path), axes).pixels
+
+
+def refuse_other_size(name: object, image: np.ndarray, masks_shape: Sequence[int]) -> None:
+    """Refuse an image that has not the size of its masks; channels are its last axis."""
+    shape = tuple(masks_shape)
+    size = image.shape[: len(shape)]
+    if size == shape and image.ndim - len(shape) in (0, 1):
+        return
+    by_a_factor = factor_text("the masks", shape, "the image", size, b_is_image=True)
+    raise BadInput(
+        f"{name} has shape {image.shape}, and the masks have {shape}"
+        + (by_a_factor or "; expected the image of these masks, neither cropped nor turned")
+    )
 
 
 def check_image(file: Path, data: Content, axes: Axes = FLAT) -> Checked:

@@ -1,6 +1,7 @@
 from .explorer.stored_runs import explore_runs, stored_repeats
 from .figures.agreement import agreement_map, least_stable
 from .figures.cost import cost_bars
+from .figures.effects import effects_of_runs
 from .figures.growth import growth_curve
 from .figures.loose_effects import masks_changed, results, weights_changed
 from .figures.masks import data_at_a_glance, masks_beside_truth
@@ -30,6 +31,7 @@ __all__ = [
     "data_at_a_glance",
     "difference_histograms",
     "distance_matrix",
+    "effects_of_runs",
     "explore_runs",
     "explorer_page",
     "flips_by_place",

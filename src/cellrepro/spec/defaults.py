@@ -33,3 +33,5 @@ CROP_SIZE = 256  # pixels along both sides; fixed for Cellpose's network
 AUDITED_STEPS = 3  # of a training; of a segmentation, images
 REPLAYS = 8  # of each operation that an audit looks at
 SUSPECT_REPLAYS = 200  # of one that is known to race; two executions miss every second flip
+READOUTS: Final = "count,area"  # of which `compare --groups` says whether the conclusion stands
+MARGIN = 0.1  # of the control's mean, by less than which two effects are the same

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from cellrepro.errors import BadInput
-from cellrepro.images.image_axes import Axes
-from cellrepro.images.image_file import image_in, read_labels
+from cellrepro.images.image_file import image_of_masks, read_labels
 from cellrepro.images.label_image import label_image
 from cellrepro.images.outline_files import is_outline_file
 from cellrepro.images.pictures import refuse_picture
@@ -49,9 +48,7 @@ def read_view(
 def read_pixels(image: np.ndarray | str | Path, masks_shape: tuple[int, ...]) -> np.ndarray:
     """Read an image: a file, or an array as it is."""
     if isinstance(image, str | Path):
-        file = Path(image)
-        axes = Axes(stacks=True, planes_of=masks_shape) if len(masks_shape) == 3 else Axes()
-        return image_in(file, axes).pixels
+        return image_of_masks(image, masks_shape)
     return np.asarray(image)
 
 

@@ -12,14 +12,16 @@ from cellrepro.comparison.mask_totals import verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation import compare_files
-from cellrepro.explanation.mask_files import image_name, read_both
+from cellrepro.explanation.mask_files import read_both
 from cellrepro.explanation.references import kind_in_words, reference_kind
 from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.two_results import Comparison
-from cellrepro.images.size_factor import factor_text
+from cellrepro.images.folder_files import image_of_name
+from cellrepro.images.image_file import image_of_masks, refuse_other_size
+from cellrepro.images.image_names import image_name
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
-from cellrepro.terminal import FileName
+from cellrepro.terminal import FileName, Words
 from cellrepro.words import amount, some
 
 if TYPE_CHECKING:
@@ -39,6 +41,10 @@ def compare(
     html: FileName | None = None,
     overwrite: bool = False,
     pairs: str | None = None,
+    groups: FileName | None = None,
+    readout: Words = defaults.READOUTS,
+    control: str | None = None,
+    margin: float = defaults.MARGIN,
     store: FileName = defaults.STORE,
 ) -> Comparison:
     """Compare two runs, masks, folders of masks, baselines or weights files.
@@ -53,7 +59,8 @@ def compare(
         The second one; ``KEY KEY`` means the first two repeats of a run.
     image : str or Path, optional
         The image of the masks: TIFF, PNG or JPEG. It is checked that the masks have its size, and
-        the page shows them on it. Of folders of masks it also says which image the page shows.
+        the page shows them on it. Of folders of masks it also says which image the page shows; or
+        it is the folder of their images, from which readouts of intensities are measured.
     model : str, optional
         The network that made both, as for `cellrepro.segment`: the image is segmented again, one
         change at a time, until it is found why the two differ, as `cellrepro.explain` does, which
@@ -71,6 +78,18 @@ def compare(
         Which files of two folders belong together, where their names do not say it: ``order``
         pairs them as they are sorted; ``{image}_label.tif`` says how they are called in both
         folders, ``man_seg{image}.tif=mask{image}.tif`` in A and in B.
+    groups : str or Path, optional
+        A CSV file with the columns ``image`` and ``group``: does the conclusion of the experiment
+        stand, with B in place of A? Groups that are numbers are doses.
+    readout : str or sequence of str
+        What is compared between the groups, names with commas between them: ``count``, ``area``,
+        ``equivalent_diameter``, ``area_fraction``, ``nearest_neighbour``, ``mean_intensity``,
+        ``total_intensity``, ``maximum_intensity``; of a channel, from 0, as ``mean_intensity:1``.
+    control : str, optional
+        The group with which the others are compared; by default the one called control, untreated,
+        wt or alike, else the first one, of numbers the lowest.
+    margin : float
+        Effects that differ by less than this share of the control's mean are the same.
     store : str or Path
         Folder of finished runs. Its other runs show what seeds do, with which the difference of
         two runs is compared.
@@ -107,25 +126,53 @@ def compare(
     Segment again: which setting made the difference?
 
     ``cellrepro compare a_masks.tif b_masks.tif --image cells.tif --model cpsam``
+
+    Does the experiment say the same with the other masks?
+
+    ``cellrepro compare old_masks/ new_masks/ --groups groups.csv --readout count,area``
     """
     if html is None:
         refuse_idle(("overwrite",), "without --html")
+    if groups is None:
+        refuse_idle(("readout", "control", "margin"), "without --groups")
     if model is None:
         refuse_idle(("minutes",), "without --model, as nothing is segmented")
-    elif image is None:
+    elif image is None or Path(image).is_dir():
         raise BadInput(
             f"model is {model!r} and there is no image: nothing is segmented without one; give "
             "--image with the file that both are of, or leave --model out"
         )
-    if image is None and html is None:
-        return compare_files.compare(a, b, pairs=pairs, image=image, store=store)
+    target = None
+    if html is not None:
+        from cellrepro.show.pages.page_file import page_target
+
+        target = page_target(html, overwrite=overwrite)
+    comparison = compare_files.compare(a, b, pairs=pairs, image=image, store=store)
+    if groups is not None:
+        from cellrepro.explanation.conclude_files import conclusion
+
+        concluded = conclusion(
+            a,
+            b,
+            image,
+            groups=groups,
+            readouts=readout,
+            control=control,
+            margin=margin,
+            pairs=pairs,
+            store=store,
+        )
+        comparison = replace(
+            comparison,
+            conclusions=concluded.conclusions,
+            notes=(*comparison.notes, *concluded.notes),
+        )
+    if html is None and (image is None or (groups is not None and model is None)):
+        return comparison
     # Drawing takes a second to import, which a comparison without a page need not wait for.
     from cellrepro.show.pages.comparison_page import write_comparison_page
-    from cellrepro.show.pages.page_file import page_target
     from cellrepro.store.store import Store
 
-    target = None if html is None else page_target(html, overwrite=overwrite)
-    comparison = compare_files.compare(a, b, pairs=pairs, image=image, store=store)
     if not comparison.masks:
         raise BadInput(
             f"{a} and {b} are {kind_in_words(Path(a))} and {kind_in_words(Path(b))} "
@@ -166,6 +213,8 @@ def _shown_pair(
     from cellrepro.show.pages.explorer_page import side_name
 
     name = _shown_image(comparison, image)
+    if image is not None and Path(image).is_dir():
+        image = image_of_name(image, name)
     of_runs = {reference_kind(Path(a)), reference_kind(Path(b))} == {"run"}
     repeats = store.find_two(str(a), str(b)) if of_runs else None
     if repeats is not None:
@@ -189,6 +238,7 @@ def _shown_pair(
         are_runs=repeats is not None,
         remarks=comparison.notes,
         by_image=comparison.masks,
+        conclusions=comparison.conclusions,
     )
 
 
@@ -208,7 +258,7 @@ def _shown_image(comparison: Comparison, image: str | Path | None) -> str:
     names = list(comparison.masks)
     if len(names) == 1:
         return names[0]
-    if image is None:
+    if image is None or Path(image).is_dir():
         return max(names, key=lambda name: image_weight(comparison.masks[name]))
     name = image_name(Path(image).stem)
     if name not in names:
@@ -227,18 +277,10 @@ def _pixels(
     store: Store,
 ) -> np.ndarray | None:
     """Read the image, which must have the size of the masks; of two runs it is in their store."""
-    from cellrepro.show.explorer.read_view import read_pixels
-
     if image is None:
         if repeats is None:
             return None
         return store.image(repeats[0].spec.images_digest, name)
-    pixels = read_pixels(image, masks.shape)
-    size = pixels.shape[: masks.ndim]
-    if size != masks.shape:
-        by_a_factor = factor_text("the masks", masks.shape, "the image", size, b_is_image=True)
-        raise BadInput(
-            f"{image} has shape {pixels.shape}, and the masks have {masks.shape}"
-            + (by_a_factor or "; expected the image of these masks, neither cropped nor turned")
-        )
+    pixels = image_of_masks(image, masks.shape)
+    refuse_other_size(image, pixels, masks.shape)
     return pixels

@@ -12,6 +12,7 @@ import numpy as np
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange, ObjectKind
 from cellrepro.comparison.verdicts import Verdict
+from cellrepro.conclusions.conclusion import Conclusion
 from cellrepro.explanation.recorded_settings import tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
 from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_text
@@ -19,6 +20,7 @@ from cellrepro.explanation.why import FILES_ALONE, Cause, Why
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
+from cellrepro.show.pages.conclusion_part import conclusion_part
 from cellrepro.show.pages.mask_pictures import beside_made_again, compared_masks, place_columns
 from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
 from cellrepro.show.pages.parts import MOST_ROWS, Figure, Table, table
@@ -68,6 +70,8 @@ class ShownPair:
     """What makes the two differ; None where they do not, or nobody looked."""
     explanation: Explanation | None = None
     """What segmenting again has shown, where a network was given."""
+    conclusions: tuple[Conclusion, ...] = ()
+    """What the groups of images say under each side, where they were named."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         ],
         cells_text=cells_text(pair.comparison),
         most=MOST_ROWS,
+        conclusions=conclusion_part(pair.conclusions),
     )
     write_page(target, page)
 

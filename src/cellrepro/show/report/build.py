@@ -15,6 +15,7 @@ from typing import Annotated, TypedDict
 
 from cyclopts import Parameter
 
+from cellrepro.conclusions.readouts import chosen_readouts
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row
 from cellrepro.show.pages.page_file import PAGE_ENDINGS, PageTarget, write_page
@@ -29,7 +30,7 @@ from cellrepro.stated import refuse_idle
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.store import Store, StoreOrFolder
 from cellrepro.store.whole_files import refuse_existing
-from cellrepro.terminal import FileName
+from cellrepro.terminal import FileName, Words
 
 
 class ReportedSpec(TypedDict):
@@ -101,6 +102,10 @@ def write_report(
     *,
     html: Annotated[FileName | None, Parameter(name="--output")] = None,
     overwrite: bool = False,
+    groups: FileName | None = None,
+    readout: Words = defaults.READOUTS,
+    control: str | None = None,
+    margin: float = defaults.MARGIN,
 ) -> Report:
     """Write one page about all runs in the store, across devices and machines.
 
@@ -115,6 +120,15 @@ def write_report(
         elsewhere does not say where they are.
     overwrite : bool
         Whether a file that is there becomes the page.
+    groups : str or Path, optional
+        A CSV file with the columns ``image`` and ``group``, as of ``compare``: the page then says
+        in how many runs the conclusion of the experiment stands.
+    readout : str or sequence of str
+        What is compared between the groups, as of ``compare``.
+    control : str, optional
+        The group with which the others are compared, as of ``compare``.
+    margin : float
+        Effects that differ by less than this share of the control's mean are the same.
 
     Returns
     -------
@@ -132,9 +146,15 @@ def write_report(
     One page about all runs of a store
 
     ``cellrepro report --output report.html``
+
+    In how many runs does the conclusion of my experiment stand?
+
+    ``cellrepro report --groups groups.csv --readout count,mean_intensity``
     """
     if html is None:
         refuse_idle(("overwrite",), "without --output")
+    if groups is None:
+        refuse_idle(("readout", "control", "margin"), "without --groups")
     store = store if isinstance(store, Store) else Store(store)
     own_page = store.root / "report" / "index.html"
     path = own_page if html is None else _named_file(Path(html))
@@ -143,18 +163,22 @@ def write_report(
         refuse_existing(path, can_be_asked_for=True)
     # With matplotlib, which help and the core do without.
     from cellrepro.show.report.page import report_page
+    from cellrepro.show.report.section_conclusion import Experiment
 
+    experiment = None
+    if groups is not None:
+        experiment = Experiment(Path(groups), chosen_readouts(readout), control, margin)
     folder = _runs_folder(path, store)
     try:
         summary = summarise(store, {})
-        page = report_page(store, summary, folder)
+        page = report_page(store, summary, folder, experiment)
     except BadInput:
         # A file that has the digest of its manifest can still be another one than this says of it.
         damaged = damaged_repeats(store)
         if not damaged:
             raise
         summary = summarise(store, damaged)
-        page = report_page(store, summary, folder)
+        page = report_page(store, summary, folder, experiment)
     target = PageTarget(
         path, overwrite=replaces, noun="report", expected="a .html file or a folder"
     )

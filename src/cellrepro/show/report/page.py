@@ -15,6 +15,7 @@ from cellrepro.show.pages.parts import MOST_ROWS
 from cellrepro.show.report import (
     section_agreement,
     section_cells,
+    section_conclusion,
     section_cost,
     section_environment,
     section_equality,
@@ -70,8 +71,16 @@ class ChapterView:
         )
 
 
-def report_page(store: Store, summary: Summary, folder: str | None) -> str:
+def report_page(
+    store: Store,
+    summary: Summary,
+    folder: str | None,
+    experiment: section_conclusion.Experiment | None = None,
+) -> str:
     """Make the page; the runs in it link to a folder, if it is given."""
+    conclusions: Sequence[section_conclusion.ConclusionSection] = ()
+    if experiment is not None:
+        conclusions = section_conclusion.conclusion_sections(summary.chapters, experiment)
     axes = [(chapter, axis) for chapter in summary.chapters for axis in chapter.spread.axes]
     worst = section_worst.worst_image(axes)
     return rendered(
@@ -81,6 +90,7 @@ def report_page(store: Store, summary: Summary, folder: str | None) -> str:
         alone=len(summary.chapters) == 1,
         views=[ChapterView.of(chapter, worst) for chapter in summary.chapters],
         worst=worst,
+        conclusions=conclusions,
         receipts=section_receipts.receipts_section(store),
         warnings=section_warnings.warnings_section(summary.chapters),
         environment=section_environment.environment_section(summary.chapters),

@@ -1,0 +1,1 @@
+"""What a comparison of groups says under the masks of each side, and whether that is the same."""

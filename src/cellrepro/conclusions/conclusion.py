@@ -1,0 +1,366 @@
+"""Whether a conclusion stands: the effect under both sides, their difference, and the word."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cellrepro.conclusions.effects import (
+    FEWEST_IMAGES,
+    FEWEST_ON_A_LINE,
+    GroupEffect,
+    Values,
+    effect_along_doses,
+    effect_of_groups,
+)
+from cellrepro.conclusions.groups import Groups
+from cellrepro.conclusions.measuring import MeasuredImage
+from cellrepro.conclusions.readouts import ChosenReadout
+from cellrepro.errors import BadInput
+from cellrepro.results import Result, Row, in_json, table_lines
+from cellrepro.words import amount, joined, some, span, verb_of
+
+Word = Literal["stands", "changes", "undecidable"]
+Side = Literal["higher", "lower", "no effect"]
+"""Where the interval of an effect lies; one that holds zero shows no effect."""
+
+_IN_WORDS: Mapping[Word, tuple[str, str]] = {
+    "changes": ("changes", "change"),
+    "undecidable": ("is not decidable with so few images", "are not decidable with so few images"),
+    "stands": ("stands", "stand"),
+}
+"""What a sentence says of one readout, and of several; what matters most stands first."""
+_TO_BE_SURE = 1.96 + 0.84
+"""Standard errors between an effect and a limit, with which 95 % intervals exclude the limit in
+80 % of experiments."""
+_MOST_NAMES = 12  # of readouts in a sentence
+_MOST_IMAGES = 10_000
+"""More are never asked for: then the effect lies on the limit."""
+
+
+@dataclass(frozen=True, repr=False)
+class Conclusion(Result):
+    """What one readout says of one comparison of groups, under A and under B."""
+
+    readout: str
+    """Its name, with the channel where one was asked for."""
+    unit: str
+    """In which effects and margin are; empty for a function of one's own."""
+    control: str
+    """The group with which the other is compared; the lowest dose."""
+    treated: str
+    """The other group; the highest dose."""
+    is_dose: bool
+    """Whether a line through all doses was fitted."""
+    n_control: int
+    """Images of the control that have a cell under both sides."""
+    n_treated: int
+    """The same of the other group."""
+    n_images: int
+    """Images in all; more than both together where there are doses between."""
+    a: GroupEffect
+    """The effect under the masks of A."""
+    b: GroupEffect
+    """The effect under the masks of B."""
+    difference: GroupEffect
+    """B less A, paired by image; its means are what B has more than A in an image of each group."""
+    margin: float
+    """Effects that differ by less are the same."""
+    word: Word
+    """``stands``, ``changes``, or ``undecidable`` with so few images."""
+    images_needed: int | None
+    """Images in all with which it could probably be decided; null where it is decided, or where
+    more images would not help."""
+
+    @in_json
+    def sentence(self) -> str:
+        """Say the word, both effects, and how far they lie apart."""
+        return f"{self.readout} {_IN_WORDS[self.word][0]}: {self.figures}"
+
+    @property
+    def figures(self) -> str:
+        """What the word rests on: both effects, and how far they lie apart."""
+        if math.isnan(self.difference.low):
+            return self._too_few()
+        parts = [
+            self._side_text("A", self.a),
+            self._side_text("B", self.b),
+            f"B less A is {estimate_text(self.difference)}, the margin {margin_text(self.margin)}",
+            *self._remarks(),
+        ]
+        return "; ".join(parts)
+
+    def _too_few(self) -> str:
+        if self.is_dose:
+            return f"{amount(self.n_images, 'image')}; at least {FEWEST_ON_A_LINE} are needed"
+        return (
+            f"{amount(self.n_control, 'image')} of {self.control} and {self.n_treated} of "
+            f"{self.treated}; at least {FEWEST_IMAGES} of each are needed"
+        )
+
+    def _side_text(self, letter: str, effect: GroupEffect) -> str:
+        side = side_of(effect)
+        treated, control = self.group_names
+        said = (
+            "no effect is shown"
+            if side == "no effect"
+            else f"{side} in {treated} than in {control}"
+        )
+        value, *ends = alike(effect.effect, effect.low, effect.high)
+        return f"under {letter} {said} ({value}, 95 % interval {span(*ends)})"
+
+    @property
+    def group_names(self) -> tuple[str, str]:
+        """What the two are called in a sentence, the treated one first."""
+        if self.is_dose:
+            return f"dose {self.treated}", f"dose {self.control}"
+        return self.treated, self.control
+
+    def _remarks(self) -> Iterator[str]:
+        """Say what neither word nor figures say."""
+        sides_differ = side_of(self.a) != side_of(self.b)
+        if self.word == "changes" and sides_differ and _is_within(self.difference, self.margin):
+            yield (
+                "they differ by less than the margin, and yet an effect is shown under one of them "
+                "alone"
+            )
+        if self.word == "stands" and side_of(self.a) == "no effect":
+            yield "that no effect is shown does not mean that there is none"
+        if self.word != "undecidable":
+            return
+        if sides_differ:
+            yield "an effect is shown under one of them alone, which may be chance"
+        else:
+            yield "they may differ by more than the margin, or by less"
+        if self.images_needed is None:
+            yield "more images would hardly decide it"
+        else:
+            needed = f"about {self.images_needed} images would probably decide it"
+            yield f"{needed} (here {self.n_images})"
+
+    def rows(self) -> list[Row]:
+        """Give one row."""
+        return conclusion_rows([self])
+
+
+def side_of(effect: GroupEffect) -> Side:
+    """Say on which side of no effect an interval lies."""
+    if effect.low > 0:
+        return "higher"
+    return "lower" if effect.high < 0 else "no effect"
+
+
+def conclude(
+    measured: Sequence[MeasuredImage],
+    groups: Groups,
+    readouts: Sequence[ChosenReadout],
+    *,
+    margin: float,
+) -> tuple[Conclusion, ...]:
+    """Draw the conclusion of each readout and each comparison of groups."""
+    if not (isinstance(margin, int | float) and 0 <= margin < math.inf):
+        raise BadInput(
+            f"margin is {margin!r}; expected a share of the control's mean, as 0.1 for a tenth"
+        )
+    return tuple(
+        _concluded(measured, groups, readout, treated, float(margin))
+        for treated in groups.treated
+        for readout in readouts
+    )
+
+
+def _concluded(
+    measured: Sequence[MeasuredImage],
+    groups: Groups,
+    readout: ChosenReadout,
+    treated: str,
+    margin: float,
+) -> Conclusion:
+    wanted = {groups.control, treated} if groups.doses is None else {*groups.doses}
+    used = [
+        each
+        for each in measured
+        if each.group in wanted
+        and math.isfinite(each.a[readout.name])
+        and math.isfinite(each.b[readout.name])
+    ]
+    names = np.array([each.group for each in used])
+    values_a = np.array([each.a[readout.name] for each in used], float)
+    values_b = np.array([each.b[readout.name] for each in used], float)
+    n_control = int(np.count_nonzero(names == groups.control))
+    n_treated = int(np.count_nonzero(names == treated))
+    if not (n_control and n_treated):
+        raise BadInput(
+            f"{readout.name}: {n_control} images of {groups.control} and {n_treated} of {treated} "
+            "have a cell under both sides; expected at least one of each group"
+        )
+
+    def effect(values: Values) -> GroupEffect:
+        if groups.doses is None:
+            return effect_of_groups(values[names == groups.control], values[names == treated])
+        return effect_along_doses(np.array([groups.doses[name] for name in names]), values)
+
+    effect_a, effect_b, difference = map(effect, (values_a, values_b, values_b - values_a))
+    allowed = margin * abs(effect_a.control)
+    decision = decide(effect_a, effect_b, difference, margin=allowed)
+    needed = None
+    if decision.times is not None and decision.times * len(used) < _MOST_IMAGES:
+        needed = max(len(used) + 1, math.ceil(decision.times * len(used)))
+    return Conclusion(
+        readout=readout.name,
+        unit=readout.unit,
+        control=groups.control,
+        treated=treated,
+        is_dose=groups.doses is not None,
+        n_control=n_control,
+        n_treated=n_treated,
+        n_images=len(used),
+        a=effect_a,
+        b=effect_b,
+        difference=difference,
+        margin=allowed,
+        word=decision.word,
+        images_needed=needed,
+    )
+
+
+# -- the word --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The word, and how many times as many images would decide where these do not."""
+
+    word: Word
+    times: float | None = None
+
+
+def decide(a: GroupEffect, b: GroupEffect, difference: GroupEffect, *, margin: float) -> Decision:
+    """Choose the word.
+
+    Where an effect is shown under one side alone, that may be chance: that one interval excludes
+    zero and another does not is no difference between the two (Gelman and Stern, The American
+    Statistician 60, 2006). The conclusion changes only where the paired difference excludes zero.
+    """
+    if math.isnan(difference.low):
+        return Decision("undecidable")
+    sides = {side_of(a), side_of(b)}
+    excludes_zero = difference.low > 0 or difference.high < 0
+    if len(sides) == 2 and ("no effect" not in sides or excludes_zero):
+        return Decision("changes")
+    if difference.low > margin or difference.high < -margin:
+        return Decision("changes")
+    if len(sides) == 1:
+        if _is_within(difference, margin):
+            return Decision("stands")
+        return Decision("undecidable", _times(difference, abs(abs(difference.effect) - margin)))
+    unshown = a if side_of(a) == "no effect" else b
+    of_difference = _times(difference, abs(difference.effect))
+    of_effect = _times(unshown, abs(unshown.effect))
+    return Decision("undecidable", min(of_difference, of_effect))
+
+
+def _is_within(difference: GroupEffect, margin: float) -> bool:
+    return -margin <= difference.low and difference.high <= margin
+
+
+def _times(effect: GroupEffect, distance: float) -> float:
+    """How many times as many images would tell an effect from a limit at a distance."""
+    if not distance:
+        return math.inf
+    return (_TO_BE_SURE * effect.standard_error / distance) ** 2
+
+
+# -- in words --------------------------------------------------------------------------------
+
+
+def estimate_text(effect: GroupEffect) -> str:
+    """Write an effect with its interval: "+12.3 (+8.1 to +16.5)"."""
+    value, *ends = alike(effect.effect, effect.low, effect.high)
+    return value if math.isnan(effect.low) else f"{value} ({span(*ends)})"
+
+
+def alike(*values: float) -> tuple[str, ...]:
+    """Write numbers with their signs and the same decimals: three digits of the largest.
+
+    >>> alike(6.5, -0.04, 11.21), alike(0, 0), alike(-1234.5)
+    (('+6.5', '0.0', '+11.2'), ('0', '0'), ('−1 234',))
+    """
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0)
+    decimals = max(0, 2 - math.floor(math.log10(largest))) if largest else 0
+    return tuple(_signed(value, decimals) for value in values)
+
+
+def margin_text(margin: float) -> str:
+    """Write a margin, as "±2.27"."""
+    return "±" + alike(margin)[0].lstrip("+")
+
+
+def _signed(value: float, decimals: int) -> str:
+    text = f"{abs(value):,.{decimals}f}".replace(",", " ")
+    if not math.isfinite(value) or not float(text.replace(" ", "")):
+        return text
+    return ("\N{MINUS SIGN}" if value < 0 else "+") + text
+
+
+def conclusion_rows(conclusions: Sequence[Conclusion]) -> list[Row]:
+    """Give a row for each readout and comparison."""
+    several = len({each.treated for each in conclusions}) > 1
+    return [
+        {
+            "readout": each.readout,
+            "group": each.treated if several else "",
+            "effect under A": estimate_text(each.a),
+            "under B": estimate_text(each.b),
+            "B less A": estimate_text(each.difference),
+            "margin": margin_text(each.margin),
+            "conclusion": each.word,
+        }
+        for each in conclusions
+    ]
+
+
+def conclusion_lines(conclusions: Sequence[Conclusion]) -> Iterator[str]:
+    """Give the lines of a terminal: a table, and a sentence on what does not simply stand."""
+    if conclusions:
+        yield f"does the conclusion stand? {summary(conclusions)}"
+        yield f"  {compared_text(conclusions)}"
+        yield from table_lines(conclusion_rows(conclusions))
+        yield from (f"  {each.sentence()}" for each in conclusions if each.word != "stands")
+
+
+def summary(conclusions: Sequence[Conclusion]) -> str:
+    """Say of which readouts it stands, changes, or cannot be decided.
+
+    Each readout stands there once for each group that is compared with the control.
+    """
+    several = len({each.treated for each in conclusions}) > 1
+    parts = []
+    for word, verbs in _IN_WORDS.items():
+        names = [
+            f"{each.readout} of {each.treated}" if several else each.readout
+            for each in conclusions
+            if each.word == word
+        ]
+        if names:
+            parts.append(f"{_listed(names)} {verb_of(len(names), *verbs)}")
+    return "; ".join(parts)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return some(names, _MOST_NAMES) if len(names) > _MOST_NAMES else joined(names)
+
+
+def compared_text(conclusions: Sequence[Conclusion]) -> str:
+    """Say what is compared with what, over how many images."""
+    first = conclusions[0]
+    if first.is_dose:
+        return f"from dose {first.control} to {first.treated}, {amount(first.n_images, 'image')}"
+    # A readout may lack images in which there is no cell; the count has all.
+    by_treated = {each.treated: each.n_treated for each in reversed(conclusions)}
+    treated = joined([f"{name} ({amount(n, 'image')})" for name, n in reversed(by_treated.items())])
+    return f"{treated} against {first.control} ({amount(first.n_control, 'image')})"

@@ -1,0 +1,119 @@
+"""The part of a page on conclusions: a picture of both effects, the sentence, and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cellrepro.conclusions.conclusion import (
+    Conclusion,
+    Word,
+    compared_text,
+    conclusion_rows,
+    summary,
+)
+from cellrepro.conclusions.effects import GroupEffect
+from cellrepro.show.pages.parts import Table, table
+
+SIGNS: Mapping[Word, str] = {"stands": "=", "changes": "≠", "undecidable": "?"}
+_WIDTH = 320  # of a picture, in units of its own
+_EDGE = 14
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One effect in the picture: where its point and its interval lie."""
+
+    point: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class ShownConclusion:
+    """One conclusion on a page."""
+
+    conclusion: Conclusion
+    sign: str
+    zero: float
+    """Where no effect lies in the picture."""
+    a: Bar
+    b: Bar
+
+
+@dataclass(frozen=True)
+class ConclusionPart:
+    """All conclusions of a page."""
+
+    shown: tuple[ShownConclusion, ...]
+    summary: str
+    compared: str
+    table: Table
+    names_groups: bool
+    """Whether there are several, so that each says its own."""
+    width: int = _WIDTH
+
+
+def conclusion_part(conclusions: Sequence[Conclusion]) -> ConclusionPart | None:
+    """Make the part; None where no groups were named."""
+    if not conclusions:
+        return None
+    kinds = {
+        **dict.fromkeys(_numbers(conclusions[0]), "file"),
+        **dict.fromkeys(("effect under A", "under B", "B less A", "margin"), "number"),
+    }
+    shown_rows = conclusion_rows(conclusions)
+    rows = [
+        {**{title: text for title, text in row.items() if text != ""}, **_numbers(each)}
+        for row, each in zip(shown_rows, conclusions, strict=True)
+    ]
+    return ConclusionPart(
+        shown=tuple(map(_shown, conclusions)),
+        summary=summary(conclusions),
+        compared=compared_text(conclusions),
+        table=table(rows, kinds, file="conclusions"),
+        names_groups=len({each.treated for each in conclusions}) > 1,
+    )
+
+
+def _numbers(conclusion: Conclusion) -> dict[str, object]:
+    """What the CSV file has beside the words of the table."""
+    numbers: dict[str, object] = {"control": conclusion.control, "treated": conclusion.treated}
+    sides = {"A": conclusion.a, "B": conclusion.b, "B less A": conclusion.difference}
+    for name, effect in sides.items():
+        numbers |= {
+            f"{name}: effect": effect.effect,
+            f"{name}: low": effect.low,
+            f"{name}: high": effect.high,
+            f"{name}: ratio": effect.ratio,
+            f"{name}: Hodges-Lehmann": effect.hodges_lehmann,
+        }
+    return numbers
+
+
+def _shown(conclusion: Conclusion) -> ShownConclusion:
+    values = [0.0]
+    for effect in (conclusion.a, conclusion.b):
+        values += [effect.effect, *_ends(effect)]
+    least = min(values)
+    span = max(values) - least or 1.0
+
+    def x(value: float) -> float:
+        return round(_EDGE + (value - least) / span * (_WIDTH - 2 * _EDGE), 1)
+
+    def bar(effect: GroupEffect) -> Bar:
+        low, high = (x(end) for end in _ends(effect)) if _ends(effect) else (None, None)
+        return Bar(x(effect.effect), low, high)
+
+    return ShownConclusion(
+        conclusion=conclusion,
+        sign=SIGNS[conclusion.word],
+        zero=x(0.0),
+        a=bar(conclusion.a),
+        b=bar(conclusion.b),
+    )
+
+
+def _ends(effect: GroupEffect) -> tuple[float, ...]:
+    """Both ends of an interval; none from too few images."""
+    return () if effect.low != effect.low else (effect.low, effect.high)

@@ -1,0 +1,152 @@
+"""Conclusions where users meet them: the command, its JSON and page, many runs, the report."""
+
+import json
+import re
+from functools import partial
+from html import unescape
+
+import numpy as np
+import pytest
+import tifffile
+
+import cellrepro
+from cellrepro import show
+from cellrepro.cli import run
+from cellrepro.errors import BadInput
+from cellrepro.store.store import Store
+from stores import add_run
+
+BRIGHT = 200
+
+
+def row_of(n_cells):
+    """A label image of cells that are 6 pixels wide."""
+    labels = np.zeros((16, 160), np.uint16)
+    for number in range(n_cells):
+        labels[4:10, 8 * number : 8 * number + 6] = number + 1
+    return labels
+
+
+MASKS = {
+    f"{group}_{index}": row_of(n + index)
+    for group, n in (("<b>drug</b>", 12), ("ctrl", 5))
+    for index in range(5)
+}
+NAMES = {name: name.replace("<b>drug</b>", "drug") for name in MASKS}
+"""Of the files; a group may be called what no file can."""
+FEWER = {name: np.where(labels > 7, 0, labels) for name, labels in MASKS.items()}
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Masks of A, of B without the cells that the drug brings, images, and the groups."""
+    lines = ["image,group"]
+    for folder in ("a", "b", "images"):
+        (tmp_path / folder).mkdir()
+    for name, file in NAMES.items():
+        tifffile.imwrite(tmp_path / "a" / f"{file}_masks.tif", MASKS[name])
+        tifffile.imwrite(tmp_path / "b" / f"{file}_masks.tif", FEWER[name])
+        image = np.stack([BRIGHT * (MASKS[name] > 0), MASKS[name]]).astype(np.uint8)
+        tifffile.imwrite(tmp_path / "images" / f"{file}.tif", image, metadata={"axes": "CYX"})
+        lines.append(f"{file}.tif,{name.partition('_')[0]}")
+    (tmp_path / "groups.csv").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_the_command_says_whether_it_stands(folders, capsys, monkeypatch):
+    monkeypatch.chdir(folders)
+    command = ["compare", "a", "b", "--groups", "groups.csv", "--image", "images"]
+    readouts = ["--readout", "count,mean_intensity,mean_intensity:1"]
+    assert run([*command, *readouts, "--html", "page.html"]) == 1
+    said = capsys.readouterr().out
+    assert "does the conclusion stand? count and mean_intensity:1 change; mean_inten" in said
+    assert re.search(r"\n +count +\+7\.00 \(.*changes\n", said), said
+    assert "the control is ctrl, by its name" in said
+
+    page = (folders / "page.html").read_text()
+    section = page[page.index('<section id="conclusion">') :].partition("</section>")[0]
+    assert "<b>drug</b>" not in section
+    assert "Under A higher in <b>drug</b> than in ctrl (+7.00" in unescape(section)
+    assert section.count("<svg") == 3
+    assert 'class="word word-changes"' in section
+
+    assert run([*command, *readouts, "--json"]) == 1
+    count, bright, _ = json.loads(capsys.readouterr().out)["conclusions"]
+    assert (count["readout"], count["word"], count["a"]["effect"]) == ("count", "changes", 7)
+    assert count["difference"]["high"] < -4
+    assert (bright["word"], bright["a"]["control"]) == ("stands", BRIGHT)
+
+
+def test_no_image_is_needed_to_count(folders, capsys, monkeypatch):
+    monkeypatch.chdir(folders)
+    assert run(["compare", "a", "a", "--groups", "groups.csv", "--control", "ctrl"]) == 0
+    assert "does the conclusion stand? count and area stand" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--readout", "count"], "--readout would do nothing without --groups"),
+        (["--groups", "groups.csv", "--readout", "volume"], "expected one of count"),
+        (["--groups", "groups.csv", "--readout", "total_intensity"], "give their folder"),
+        (["--groups", "none.csv"], "no such file"),
+        (["--groups", "groups.csv", "--margin", "-1"], "share of the control's mean"),
+        (["--groups", "groups.csv", "--image", "a"], "holds no image"),
+    ],
+)
+def test_the_command_refuses(folders, capsys, monkeypatch, words, said):
+    monkeypatch.chdir(folders)
+    (folders / "a" / "drug_0.tif").write_bytes((folders / "images" / "drug_0.tif").read_bytes())
+    words = [*words, "--readout", "mean_intensity"] if "--image" in words else words
+    assert run(["compare", "a", "b", *words]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_over_runs_of_a_store_and_in_its_report(tmp_path):
+    """Runs of one network and its seeds: the reference is the first, the share that of the rest."""
+    store = Store(tmp_path / "store")
+    for seed, masks in enumerate((MASKS, MASKS, FEWER)):
+        named = {NAMES[name]: labels for name, labels in masks.items()}
+        add_run(store, [(float(seed), named)], truth=False, seed=seed)
+    groups = {NAMES[name]: name.partition("_")[0] for name in MASKS}
+    concluded = cellrepro.conclusion_over_runs(groups=groups, store=store.root, readouts="count")
+    assert concluded.reference == "seed 0"
+    assert [(one.run, one.conclusions[0].word) for one in concluded.runs] == [
+        ("seed 1", "stands"),
+        ("seed 2", "changes"),
+    ]
+    (share,) = concluded.stands
+    assert (share.n_runs, share.share) == (1, 0.5)
+    assert "of 2 other runs, the conclusion of seed 0 stands for count in 1" in str(concluded)
+    picture = show.effects_of_runs(concluded)
+    assert len(picture.axes) == 1
+    assert len(picture.axes[0].get_lines()) == 1 + 2 * 3
+    two = cellrepro.conclusion(
+        *(run.repeats[0].name for run in store.runs()[:2]), groups=groups, store=store.root
+    )
+    assert two.conclusions
+
+    table = tmp_path / "groups.csv"
+    table.write_text("image,group\n" + "\n".join(f"{n},{g}" for n, g in groups.items()))
+    report = cellrepro.write_report(store, groups=table, readout="count")
+    page = unescape(report.html.read_text(encoding="utf-8"))
+    assert "the conclusion of seed 0 stands for count in 1." in page
+    table.write_text("image,group\nother,a\n")
+    with pytest.raises(BadInput, match="no row is of an image with masks"):
+        cellrepro.write_report(store, groups=table)
+
+
+def test_over_results_of_ones_own():
+    """By name, with a reference that is chosen; one alone is refused."""
+    results = {"small cells": MASKS, "none": FEWER}
+    over = partial(
+        cellrepro.conclusion_over_runs,
+        groups={name: name.partition("_")[0] for name in MASKS},
+        readouts="count",
+    )
+    concluded = over(results, reference="none")
+    assert (concluded.reference, concluded.runs[0].run) == ("none", "small cells")
+    with pytest.raises(BadInput, match="there is 1 run; expected two"):
+        over({"none": FEWER})
+    with pytest.raises(BadInput, match="the reference is 'other'"):
+        over(results, reference="other")
