@@ -11,8 +11,9 @@ the users of each page did: with the diameter of the GUI, in blocks, as a shrunk
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,7 @@ def main() -> int:
     write("website_masks.tif", enlarged(segment(shrunk(image))))
     write("twice_masks.tif", enlarged(usual))
     write("blocks_masks.tif", in_blocks(image, segment))
+    write_outlines(usual)
     write_spot(image, segment)
     write_stack(image, segment)
     for path in sorted(FILES.iterdir()):
@@ -131,6 +133,37 @@ def in_blocks(image: np.ndarray, segment: Segment) -> np.ndarray:
             found = segment(image[place])
             masks[place] = np.where(found > 0, found + masks.max(), 0)
     return masks
+
+
+def write_outlines(masks: np.ndarray) -> None:
+    """The same cells as outlines, and what becomes of them elsewhere: filled in ImageJ, eroded."""
+    from cellpose import io, utils
+    from scipy import ndimage
+
+    from cellrepro.images.outline_files import read_outlines
+
+    outlines = utils.outlines_list(masks)
+    io.save_rois(masks, str(FILES / "script"))
+    io.outlines_to_text(str(FILES / "script"), outlines)
+    features = [
+        {
+            "type": "Feature",
+            "geometry": {
+                "type": "Polygon",
+                "coordinates": [[*points.tolist(), points[0].tolist()]],
+            },
+            "properties": {"name": str(n), "classification": {"name": "Nucleus"}},
+        }
+        for n, points in enumerate(outlines, start=1)
+    ]
+    collection = {"type": "FeatureCollection", "features": features}
+    (FILES / "script.geojson").write_text(json.dumps(collection, separators=(",", ":")) + "\n")
+    as_corners = replace(read_outlines(FILES / "script_rois.zip"), along_pixels=False)
+    write("imagej_masks.tif", as_corners.drawn(masks.shape).labels.astype(np.uint16))
+    square = np.ones((3, 3))
+    lowest = ndimage.grey_erosion(masks, footprint=square)
+    highest = ndimage.grey_dilation(masks, footprint=square)
+    write("eroded_masks.tif", np.where(lowest == highest, masks, 0))
 
 
 def write_spot(image: np.ndarray, segment: Segment) -> None:

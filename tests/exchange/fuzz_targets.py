@@ -233,6 +233,22 @@ def _seg_file(data: bytes, folder: Path) -> None:
     assert str(read_seg(_written(data, folder, "a_seg.npy")))
 
 
+def _outlines(data: bytes, folder: Path, *, name: str) -> None:
+    from cellrepro.explanation.describe import describe
+    from cellrepro.images.outline_files import read_outlines
+
+    path = _written(data, folder, name)
+    outlines = read_outlines(path)
+    assert outlines.drawn((64, 64)).labels.shape == (64, 64)
+    assert str(describe(str(path)))
+
+
+def _array_archive(data: bytes, folder: Path) -> None:
+    from cellrepro.images.image_file import read_labels
+
+    read_labels(_written(data, folder, "a_masks.npz"))
+
+
 def _labels(data: bytes, folder: Path, *, ending: str) -> None:
     from cellrepro.images.image_file import check_masks
 
@@ -308,6 +324,11 @@ TARGETS: Mapping[str, Target] = {
     "compared_weights": _compared_weights,
     "network_file": _network_file,
     "seg_file": _seg_file,
+    "rois": lambda data, folder: _outlines(data, folder, name="a_rois.zip"),
+    "roi": lambda data, folder: _outlines(data, folder, name="a.roi"),
+    "outline_text": lambda data, folder: _outlines(data, folder, name="a_cp_outlines.txt"),
+    "geojson": lambda data, folder: _outlines(data, folder, name="a.geojson"),
+    "npz": _array_archive,
     "tiff": _tiff,
     "png": lambda data, folder: _labels(data, folder, ending=".png"),
     "npy": lambda data, folder: _labels(data, folder, ending=".npy"),

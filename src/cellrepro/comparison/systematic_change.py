@@ -68,7 +68,9 @@ class SystematicChange:
 
     def text(self, a: str, b: str) -> str:
         """Say by which change the cells of ``b`` follow from those of ``a``."""
-        follow = f"{self.n_following} of {amount(self.n_cells, 'cell')} follow from {a} by that"
+        which = "" if self.kind == "turned" else " away from the edge"
+        cells = f"{amount(self.n_cells, 'cell')}{which}"
+        follow = f"{self.n_following} of {cells} follow from {a} by that"
         pixels = amount(self.n_pixels, "pixel")
         match self.kind:
             case "smaller":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from cellrepro.errors import BadInput, no_such_file
 from cellrepro.explanation.description import Description
 from cellrepro.explanation.file_kinds import FileKind
 from cellrepro.explanation.hand_edits import hand_edits
+from cellrepro.explanation.label_notes import n_by_plane
 from cellrepro.explanation.mask_file_record import label_image_record, seg_file_record
 from cellrepro.explanation.mask_files import MASK_ENDINGS
 from cellrepro.explanation.recognition import may_hold_weights, recognised, unknown
@@ -31,6 +33,9 @@ from cellrepro.spec import defaults
 from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
+
+_MOST_DRAWN = 2**26
+"""Pixels of an image in which outlines are drawn to see whether they overlap."""
 
 
 def describe(
@@ -80,7 +85,8 @@ def _of_other(kind: FileKind) -> Description:
 
 def _of_outlines(path: Path) -> Description:
     outlines = read_outlines(path)
-    drawn = outlines.drawn()
+    is_small = math.prod(outlines.extent) <= _MOST_DRAWN
+    notes = outlines.drawn().notes if is_small else outlines.remarks
     details: dict[str, Any] = {
         "n_objects": len(outlines.cells),
         "reach": f"{' × '.join(map(str, outlines.extent))} pixels from the origin",
@@ -92,9 +98,7 @@ def _of_outlines(path: Path) -> Description:
         details["classes"] = ", ".join(
             f"{name} {n}" for name, n in sorted(outlines.categories.items())
         )
-    return Description(
-        "outlines", digest=file_digest(path), details=details, note="; ".join(drawn.notes)
-    )
+    return Description("outlines", digest=file_digest(path), details=details, note="; ".join(notes))
 
 
 def _of_masks(path: Path) -> Description:
@@ -104,6 +108,7 @@ def _of_masks(path: Path) -> Description:
     details: dict[str, Any] = {
         "shape": masks.shape,
         "n_objects": int(renumbered.max(initial=0)),
+        **({"n_objects_by_plane": n_by_plane(masks)} if masks.ndim == 3 else {}),
         "largest_label": int(masks.max(initial=0)),
         "canonical_digest": array_digest(renumbered),
     }

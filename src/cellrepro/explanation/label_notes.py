@@ -19,11 +19,13 @@ from cellrepro.comparison.object_matching import label_pairs
 from cellrepro.comparison.systematic_change import SystematicChange, systematic_change
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.images.pictures import doubt
-from cellrepro.words import amount, joined
+from cellrepro.words import amount, joined, some
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
     from cellrepro.images.integer_images import Integers
+
+_MOST_PLANES = 6  # that are listed
 
 
 class LabelNotes(NamedTuple):
@@ -150,6 +152,27 @@ def _reading_note(result: MaskComparison, a: str, b: str) -> str:
             "says, a difference that these counts leave out"
         )
     return note
+
+
+def counts_by_plane(labels_a: Integers, labels_b: Integers) -> Iterator[str]:
+    """Say on which planes of a stack, or frames of a time-lapse, the two have other numbers."""
+    if labels_a.ndim != 3 or labels_a.shape != labels_b.shape:
+        return
+    differing = [
+        f"z {z}: {n_a} and {n_b}"
+        for z, (n_a, n_b) in enumerate(zip(n_by_plane(labels_a), n_by_plane(labels_b), strict=True))
+        if n_a != n_b
+    ]
+    if differing:
+        yield (
+            "cells by plane, or by frame of a time-lapse, in A and B, where their numbers differ: "
+            f"{some(differing, _MOST_PLANES)}"
+        )
+
+
+def n_by_plane(stack: Integers) -> list[int]:
+    """Count the cells on each plane of a stack."""
+    return [n_numbers(plane) for plane in stack]
 
 
 def no_cell_note(side: str) -> str:

@@ -13,7 +13,7 @@ from cellrepro.comparison.mask_totals import MaskTotals, totals_over
 from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
-from cellrepro.explanation.label_notes import label_notes, no_cell_note
+from cellrepro.explanation.label_notes import counts_by_plane, label_notes, no_cell_note
 from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.images.size_factor import factor_text
@@ -278,7 +278,8 @@ def compare_by_image(
         raise BadInput(
             f"{who}: {len(a)} and {len(b)} masks, and no image of the same name ({names}); "
             "expected masks of the same images: NAME_masks, NAME_cp_masks, NAME_seg.npy and NAME "
-            "are those of the image NAME"
+            "are those of the image NAME. Of two folders `--pairs order`, or the names of files as "
+            '`--pairs "{image}_label.tif"`, says what belongs together'
         )
     by_image: dict[str, MaskComparison] = {}
     notes: list[str] = []
@@ -295,9 +296,9 @@ def compare_by_image(
         except BadInput as error:
             raise BadInput(f"image {name}: {error}") from error
         by_image[name] = result
-        notes += (f"{name}: {note}" for note in drawn)
         of_labels = label_notes(labels_a, labels_b, result)
-        notes += (f"{name}: {note}" for note in of_labels.sentences)
+        by_plane = counts_by_plane(labels_a, labels_b)
+        notes += (f"{name}: {note}" for note in (*drawn, *by_plane, *of_labels.sentences))
         number_rules.append(of_labels.number_rule)
         if of_labels.systematic is not None:
             systematic[name] = of_labels.systematic

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+import fastremap
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,7 +29,8 @@ MOST_CELLS = 2**20
 MOST_POINTS = 2**24
 """Of one file."""
 _MOST_PIXELS = 2**30  # of the image that is drawn
-_MOST_FILLED = 2**33  # pixels of the boxes around all cells, so that drawing ends
+_MOST_OF_IMAGE = 16  # times its pixels in the boxes around all cells, so that drawing ends
+_MOST_CROSSINGS = 2**22  # of an outline and rows of pixels, beside those of its box
 _FARTHEST = 2**20  # pixels; no image has such a side
 
 
@@ -114,10 +116,14 @@ class Outlines:
             box = _box(cell, plane.shape, along_pixels=self.run_along_pixels)
             part = plane[box.top : box.bottom, box.left : box.right]
             n_filled += part.size
-            if n_filled > _MOST_FILLED:
+            n_crossings = sum(_n_crossings(ring, box) for ring in cell.rings)
+            if (
+                n_filled > _MOST_OF_IMAGE * labels.size + _MOST_CROSSINGS
+                or n_crossings > part.size + _MOST_CROSSINGS
+            ):
                 raise BadInput(
-                    f"{self.path}: the boxes around its outlines have more than {_MOST_FILLED} "
-                    "pixels in all, which is no image of cells; export cells alone"
+                    f"{self.path}: its outlines cover the image more than {_MOST_OF_IMAGE} times, "
+                    "or run to and fro without end, as cells do not; export the cells alone"
                 )
             inside = _filled(cell.rings, box, along_pixels=self.run_along_pixels)
             n_overlapping += int(np.count_nonzero(part[inside]))
@@ -136,7 +142,8 @@ class Outlines:
                 f"of {' × '.join(map(str, labels.shape[-2:]))} pixels, and {was} none here"
             )
         if n_overlapping:
-            n_hidden = len(self.cells) - n_outside - int(np.count_nonzero(np.unique(labels)))
+            n_left = int(np.count_nonzero(fastremap.unique(labels)))
+            n_hidden = len(self.cells) - n_outside - n_left
             hidden = f"; {amount(n_hidden, 'cell')} nothing is left of" if n_hidden > 0 else ""
             pixels = amount(n_overlapping, "pixel")
             verb = "lies" if n_overlapping == 1 else "lie"
@@ -156,7 +163,7 @@ class Outlines:
                 "expected the outlines of one plane, or a stack beside them"
             )
         if len(shape) == 3 and not (planes and max(planes) < shape[0]):
-            lie = f"up to plane {max(planes) + 1}" if planes else "on no plane that it names"
+            lie = f"up to z {max(planes)}" if planes else "on no plane that it names"
             raise BadInput(
                 f"{self.path}: its outlines lie {lie}, and the stack has {shape[0]} planes; "
                 "expected outlines with the position of each in the stack"
@@ -258,6 +265,20 @@ def _box(cell: Outline, shape: Shape, *, along_pixels: bool) -> _Box:
     return _Box(top, bottom, left, right)
 
 
+def _rows_crossed(
+    y: NDArray[np.float64], height: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first row that each edge of a ring crosses, and how many rows it crosses."""
+    next_y = np.roll(y, -1)
+    first = np.clip(np.ceil(np.minimum(y, next_y)), 0, height).astype(np.int64)
+    end = np.clip(np.ceil(np.maximum(y, next_y)), 0, height).astype(np.int64)
+    return first, end - first
+
+
+def _n_crossings(ring: Ring, box: _Box) -> int:
+    return int(_rows_crossed(ring[:, 1] - box.top, box.bottom - box.top)[1].sum())
+
+
 def _filled(rings: Sequence[Ring], box: _Box, *, along_pixels: bool) -> NDArray[np.bool_]:
     """Which pixels of a box are inside of rings.
 
@@ -266,13 +287,11 @@ def _filled(rings: Sequence[Ring], box: _Box, *, along_pixels: bool) -> NDArray[
     height = box.bottom - box.top
     width = box.right - box.left
     origin = np.array([box.left, box.top]) + (0.0 if along_pixels else 0.5)
-    changes = np.zeros((height, width + 1), np.int64)
+    changes = np.zeros((height, width + 1), np.uint8)  # only whether their number is even counts
     for ring in rings:
         x, y = (ring - origin).T
         next_x, next_y = np.roll(x, -1), np.roll(y, -1)
-        first = np.clip(np.ceil(np.minimum(y, next_y)), 0, height).astype(np.int64)
-        end = np.clip(np.ceil(np.maximum(y, next_y)), 0, height).astype(np.int64)
-        n_crossed = end - first
+        first, n_crossed = _rows_crossed(y, height)
         edge = np.repeat(np.arange(len(ring)), n_crossed)
         row = np.arange(len(edge)) - np.repeat(np.cumsum(n_crossed) - n_crossed, n_crossed)
         row += first[edge]
@@ -280,7 +299,7 @@ def _filled(rings: Sequence[Ring], box: _Box, *, along_pixels: bool) -> NDArray[
         crossing = np.ceil(x[edge] + share * (next_x[edge] - x[edge]))
         column = np.clip(crossing, 0, width).astype(np.int64)
         np.add.at(changes, (row, column), 1)
-    inside = (np.cumsum(changes, axis=1)[:, :width] % 2).astype(bool)
+    inside = (np.cumsum(changes, axis=1, dtype=np.uint8)[:, :width] % 2).astype(bool)
     if along_pixels:
         for ring in rings:
             x, y = (ring - origin).astype(np.int64).T
