@@ -150,8 +150,10 @@ def test_of_a_stack_the_plane_is_shown_on_which_cells_differ_not_their_numbers()
     a[2, 2:6, 2:6] = 2
     b = np.where(a == 1, 7, a)  # renumbered on the fullest plane,
     b[2, 2, 2] = 0  # and one pixel less on the third
-    assert flat(None, a, b).name == "plane 3 of 4"
-    assert flat(None, a, np.where(a, a + 1, 0)).name == "plane 1 of 4"  # equal: the fullest
+    assert flat(None, a, b).name == "plane z 2 (of 0 to 3)"
+    assert (
+        flat(None, a, np.where(a, a + 1, 0)).name == "plane z 0 (of 0 to 3)"
+    )  # equal: the fullest
 
 
 def test_equal_curves_share_a_line(store):

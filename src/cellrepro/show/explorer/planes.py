@@ -30,6 +30,10 @@ class PackedPlane(TypedDict):
     """Images only: the lower limit of the contrast of each channel, as a stored value."""
     high: NotRequired[list[float]]
     """Images only: the upper limit."""
+    lowest: NotRequired[list[int]]
+    """Images only: the least stored value of each channel, in the whole stack."""
+    highest: NotRequired[list[int]]
+    """Images only: the greatest."""
     offset: NotRequired[float]
     """Images only: a value is ``offset + step * stored``."""
     step: NotRequired[float]
@@ -68,6 +72,10 @@ class NarrowImage:
     """Percentile 1 of each channel, as a stored value: where its contrast begins."""
     high: list[float]
     """Percentile 99 of each channel, as a stored value: where its contrast ends."""
+    lowest: list[int]
+    """The least stored value of each channel."""
+    highest: list[int]
+    """The greatest stored value of each channel."""
     offset: float
     step: float
     exact: bool
@@ -92,16 +100,38 @@ class NarrowImage:
         low, high = _percentiles(stored, (1, 99))
         # A channel of one value, or nearly, has no contrast to stretch: use its whole span.
         is_flat = low == high
-        low = np.where(is_flat, stored.min(axes), low)
-        high = np.where(is_flat, stored.max(axes), high)
+        lowest = stored.min(axes)
+        highest = stored.max(axes)
+        low = np.where(is_flat, lowest, low)
+        high = np.where(is_flat, highest, high)
         high = np.where(low == high, low + 1, high)
-        return cls(stored, low.tolist(), high.tolist(), offset, step, exact)
+        return cls(
+            stored,
+            low=low.tolist(),
+            high=high.tolist(),
+            lowest=lowest.tolist(),
+            highest=highest.tolist(),
+            offset=offset,
+            step=step,
+            exact=exact,
+        )
+
+    @property
+    def values(self) -> np.ndarray:
+        """The image as it was given, or as near to it as it is stored."""
+        if not self.exact:
+            return (self.offset + self.step * self.stored).astype(np.float32)
+        wide = self.stored.astype(np.int64) + int(self.offset)
+        least, most = int(wide.min()), int(wide.max())
+        return wide.astype(np.promote_types(np.min_scalar_type(least), np.min_scalar_type(most)))
 
     def packed(self, plane: np.ndarray) -> PackedPlane:
         """Pack one plane of `stored`, with all that the browser needs to show it."""
         packed = packed_array(plane)
         packed["low"] = self.low
         packed["high"] = self.high
+        packed["lowest"] = self.lowest
+        packed["highest"] = self.highest
         packed["offset"] = self.offset
         packed["step"] = self.step
         packed["exact"] = self.exact

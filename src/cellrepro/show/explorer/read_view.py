@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from cellrepro.errors import BadInput
-from cellrepro.images.image_axes import Axes
+from cellrepro.images.image_axes import MOST_LOOKED_AT, Axes
 from cellrepro.images.image_file import image_in, read_labels
 from cellrepro.images.label_image import label_image
 from cellrepro.images.pictures import refuse_picture
+from cellrepro.images.pixel_size import pixel_size_in
 from cellrepro.show.explorer.view import View
 
 
@@ -32,6 +33,7 @@ def read_view(
         [labels_a, labels_b],
         None if image is None else read_pixels(image, labels_a.shape),
         labels_of_truth,
+        pixel_size=pixel_size_in(Path(image)) if isinstance(image, str | Path) else None,
     )
 
 
@@ -39,7 +41,12 @@ def read_pixels(image: np.ndarray | str | Path, masks_shape: tuple[int, ...]) ->
     """Read an image: a file, or an array as it is."""
     if isinstance(image, str | Path):
         file = Path(image)
-        axes = Axes(stacks=True, planes_of=masks_shape) if len(masks_shape) == 3 else Axes()
+        is_stack = len(masks_shape) == 3
+        axes = Axes(
+            stacks=is_stack,
+            most_channels=MOST_LOOKED_AT,
+            planes_of=masks_shape if is_stack else None,
+        )
         return image_in(file, axes).pixels
     return np.asarray(image)
 

@@ -11,6 +11,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import anywidget
 import numpy as np
@@ -18,6 +19,7 @@ import traitlets
 
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.show.explorer import browser_code
+from cellrepro.show.explorer.napari_layers import can_open_napari, opened_in_napari
 from cellrepro.show.explorer.read_view import read_view
 from cellrepro.show.explorer.scenes import Scene, Scenes
 from cellrepro.show.explorer.view import View
@@ -26,6 +28,9 @@ from cellrepro.show.figures.pixels import channels_text
 from cellrepro.show.figures.stack_planes import plane_name
 from cellrepro.show.figures.style import heading
 from cellrepro.words import some
+
+if TYPE_CHECKING:
+    import napari
 
 _PANEL = 560  # longer side of a panel of the still picture, pixels
 _CHOICE = ("view", "a", "b", "z")
@@ -54,6 +59,7 @@ class Explorer(anywidget.AnyWidget):
     held_bytes = traitlets.Int(browser_code.HELD_BYTES).tag(sync=True)
     height = traitlets.Int(512).tag(sync=True)
     drawing = traitlets.Dict(browser_code.DRAWING).tag(sync=True)
+    has_napari = traitlets.Bool().tag(sync=True)  # whether it can be opened from here
 
     def __init__(
         self,
@@ -85,6 +91,7 @@ class Explorer(anywidget.AnyWidget):
             title=title,
             note=note,
             height=height,
+            has_napari=can_open_napari(),
         )
         self.observe(lambda change: self._follow(change.new), "choice")
         self.on_msg(self._answer)
@@ -130,6 +137,7 @@ class Explorer(anywidget.AnyWidget):
             name_b=_panel_name(scene["names"]["b"], scene["short"]["b"]),
             truth=truth,
             votes=(flat(view.votes("cells")), view.n_runs) if view.n_runs > 2 else None,
+            pixel_size=view.view.pixel_size,
             side=_PANEL,
         )
         if self.title:
@@ -144,6 +152,32 @@ class Explorer(anywidget.AnyWidget):
         if self.note:
             picture.caption += f". {self.note}"
         return picture.png(dpi=100, caption=True)
+
+    def to_napari(self) -> napari.Viewer:
+        """Open what is shown in napari: the channels of the image, and masks as layers of labels.
+
+        Where the size of a pixel is known, layers have it as their scale, in micrometres. napari
+        must be installed beside cellrepro (``pip install "napari[all]"``), on a computer with a
+        screen: that of the kernel.
+
+        Returns
+        -------
+        napari.Viewer
+
+        Raises
+        ------
+        NotPossibleHere
+            If napari is not installed, or cannot open a window here.
+        """
+        return opened_in_napari(self._scenes, cast("Scene", self.scene))
+
+    def _said_of_napari(self) -> str:
+        """Open napari, and say why where that cannot be."""
+        try:
+            self.to_napari()
+        except CellreproError as error:
+            return str(error)
+        return ""
 
     def _follow(self, choice: Mapping[str, int]) -> None:
         """Show what the browser chose, or say why that cannot be."""
@@ -166,7 +200,9 @@ class Explorer(anywidget.AnyWidget):
     def _answer(
         self, _widget: object, content: Mapping[str, Sequence[str]], _buffers: object
     ) -> None:
-        """Send the planes that the browser asks for."""
+        """Send the planes that the browser asks for, or open napari."""
+        if content.get("open") == "napari":
+            self.send({"said": self._said_of_napari()})
         for name in content.get("want", ()):
             try:
                 plane = self._scenes.plane(name)

@@ -80,8 +80,8 @@ def channels_text(image: np.ndarray | None, shape: tuple[int, ...]) -> str:
 
     >>> channels_text(np.zeros((8, 8, 2)), (8, 8)), channels_text(np.zeros((8, 8)), (8, 8))
     ('channel 1 green, channel 2 magenta', '')
-    >>> channels_text(np.zeros((8, 8, 5)), (8, 8))
-    'channel 1 red, channel 2 green, channel 3 blue; the other 2 are not shown'
+    >>> channels_text(np.zeros((8, 8, 4)), (8, 8))
+    'channel 1 sky, channel 2 orange, channel 3 teal, channel 4 pink'
     """
     if image is None or image.ndim == len(shape) or image.shape[-1] == 1:
         return ""

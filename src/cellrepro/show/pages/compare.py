@@ -21,6 +21,7 @@ from cellrepro.terminal import FileName
 from cellrepro.words import amount, some
 
 if TYPE_CHECKING:
+    from cellrepro.images.pixel_size import pixel_size_in
     from cellrepro.show.pages.comparison_page import ShownPair
     from cellrepro.store.store import Store
     from cellrepro.store.stored_run import Repeat
@@ -140,6 +141,7 @@ def _shown_pair(
         a=masks_a,
         b=masks_b,
         image=_pixels(image, repeats, name, masks_a, store),
+        pixel_size=None if image is None else pixel_size_in(Path(image)),
         comparison=comparison.masks[name],
         settings=comparison.settings if repeats is None else _differences_of_runs(comparison),
         are_runs=repeats is not None,

@@ -57,6 +57,8 @@ class ShownPair:
     remarks: tuple[str, ...]
     by_image: Mapping[str, MaskComparison]
     """The comparisons of all images, among which this is one."""
+    pixel_size: float | None = None
+    """The side of a pixel, micrometres; None where the image's file does not say it."""
     are_runs: bool = False
     """Whether both are stored runs, not files."""
 
@@ -94,7 +96,7 @@ class ScoreRow:
 def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     """Write the page."""
     changes = changed_cells(pair.comparison)
-    view = View(pair.image_name, [pair.a, pair.b], pair.image)
+    view = View(pair.image_name, [pair.a, pair.b], pair.image, pixel_size=pair.pixel_size)
     rows = [_setting_row(setting) for setting in pair.settings]
     page = rendered(
         "comparison.html.j2",
@@ -220,7 +222,7 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table | None:
         for change in changes[:MOST_ROWS]
     ]
     kinds = {"IoU": "{:.2f}", "pixels in A": "count", "pixels in B": "count"}
-    return table(rows, kinds | dict.fromkeys(("plane", "y", "x"), "{:.0f}"))
+    return table(rows, kinds | dict.fromkeys(("z", "y", "x"), "{:.0f}"))
 
 
 def _scores(comparison: MaskComparison) -> list[ScoreRow]:
