@@ -57,7 +57,7 @@ def add_layers(viewer: napari.Viewer, scenes: Scenes, scene: Scene) -> None:
     size = scene["pixel_size"] or 1
     scale = (*(1,) * (len(view.shape) - 2), size, size)
     if scene["has_image"]:
-        pixels = view.image.values
+        pixels = view.image.as_given(view.image.stored)
         n_channels = pixels.shape[-1]
         colours = CHANNELS[min(n_channels, len(CHANNELS)) - 1]
         for channel, colour in enumerate(colours.values()):

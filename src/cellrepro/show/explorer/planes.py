@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import NotRequired, TypedDict
 
+from cellrepro.show.figures.pixels import is_photograph
+
 _VALUES_IN_PIECE = 2**20
 
 
@@ -80,6 +82,8 @@ class NarrowImage:
     step: float
     exact: bool
     """Whether no value was rounded."""
+    dtype: np.dtype
+    """That of the image."""
 
     @classmethod
     def of(cls, image: np.ndarray) -> NarrowImage:
@@ -98,6 +102,8 @@ class NarrowImage:
             narrow[...] = np.rint((values.astype(wide) - offset) / step)
         axes = tuple(range(image.ndim - 1))
         low, high = _percentiles(stored, (1, 99))
+        if is_photograph(image):
+            low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
         # A channel of one value, or nearly, has no contrast to stretch: use its whole span.
         is_flat = low == high
         lowest = stored.min(axes)
@@ -114,16 +120,14 @@ class NarrowImage:
             offset=offset,
             step=step,
             exact=exact,
+            dtype=image.dtype,
         )
 
-    @property
-    def values(self) -> np.ndarray:
-        """The image as it was given, or as near to it as it is stored."""
-        if not self.exact:
-            return (self.offset + self.step * self.stored).astype(np.float32)
-        wide = self.stored.astype(np.int64) + int(self.offset)
-        least, most = int(wide.min()), int(wide.max())
-        return wide.astype(np.promote_types(np.min_scalar_type(least), np.min_scalar_type(most)))
+    def as_given(self, stored: NDArray[np.uint16]) -> np.ndarray:
+        """A part of `stored` with its values in the image, as near to them as they are stored."""
+        if self.exact:
+            return (stored.astype(np.int64) + int(self.offset)).astype(self.dtype)
+        return (self.offset + self.step * stored).astype(self.dtype)
 
     def packed(self, plane: np.ndarray) -> PackedPlane:
         """Pack one plane of `stored`, with all that the browser needs to show it."""

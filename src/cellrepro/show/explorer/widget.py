@@ -130,7 +130,7 @@ class Explorer(anywidget.AnyWidget):
         flat = partial(view.flat, z=scene["z"])
         truth = None if view.truth is None or scene["truth_is"] else flat(view.truth)
         picture = masks.difference(
-            flat(view.image.stored),
+            view.image.as_given(flat(view.image.stored)),
             flat(view.labels(scene["a"])),
             flat(view.labels(scene["b"])),
             name_a=_panel_name(scene["names"]["a"], scene["short"]["a"]),

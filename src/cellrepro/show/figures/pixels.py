@@ -47,7 +47,8 @@ def shown_image(image: np.ndarray) -> np.ndarray:
     """Get an image as it is shown: its channels, each stretched and in its colour, added up.
 
     A channel is stretched from percentile 1 to 99, or from minimum to maximum where these are
-    equal; of a large image they are estimated from a sample of rows and columns. The browser's
+    equal, the channels of a photograph alike; of a large image these are estimated from a sample of
+    rows and columns. The browser's
     `coloured` is the same rule.
     """
     image = np.asarray(image)
@@ -57,6 +58,8 @@ def shown_image(image: np.ndarray) -> np.ndarray:
     every = math.ceil(math.sqrt(values.size / _MOST_SAMPLED))
     sample = _finite(values[::every, ::every])
     low, high = np.percentile(sample, (1, 99), axis=(0, 1))
+    if is_photograph(with_channels):
+        low, high = low.min(keepdims=True), high.max(keepdims=True)
     is_flat = low == high
     low = np.where(is_flat, sample.min((0, 1)), low)
     high = np.where(is_flat, sample.max((0, 1)), high)
@@ -68,6 +71,14 @@ def shown_image(image: np.ndarray) -> np.ndarray:
         stretched = np.clip((_finite(values[start : start + rows]) - low) / span, 0, 1)
         shown[start : start + rows] = np.rint(np.minimum(stretched @ weights, 255))
     return shown
+
+
+def is_photograph(image: np.ndarray) -> bool:
+    """Whether an image has red, green and blue of 8 bit.
+
+    They are stretched alike, so that colours stay what they are.
+    """
+    return image.dtype == np.uint8 and image.shape[-1] == 3
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

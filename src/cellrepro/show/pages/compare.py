@@ -21,7 +21,6 @@ from cellrepro.terminal import FileName
 from cellrepro.words import amount, some
 
 if TYPE_CHECKING:
-    from cellrepro.images.pixel_size import pixel_size_in
     from cellrepro.show.pages.comparison_page import ShownPair
     from cellrepro.store.store import Store
     from cellrepro.store.stored_run import Repeat
@@ -121,6 +120,7 @@ def _shown_pair(
     store: Store,
 ) -> ShownPair:
     """Read the masks of one image, and that image, whose size must be theirs."""
+    from cellrepro.images.pixel_size import pixel_size_in
     from cellrepro.show.pages.comparison_page import ShownPair
     from cellrepro.show.pages.explorer_page import side_name
 
