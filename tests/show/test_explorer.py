@@ -9,6 +9,7 @@ import zlib
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -548,6 +549,20 @@ def test_a_large_image_has_an_overview_and_a_scale_bar(generators_free, browser)
         np.testing.assert_allclose(to_middle, [1050, 1550], atol=12)
         page.locator(CANVAS).press("b")
         wait_for(page, bar="")
+
+
+@pytest.mark.browser
+def test_the_button_for_napari_says_why_it_cannot_open(generators_free, browser, monkeypatch):
+    viewer = Mock(side_effect=RuntimeError("no OpenGL"))
+    monkeypatch.setitem(sys.modules, "napari", SimpleNamespace(Viewer=viewer))
+    for name in ("has_library", "has_screen"):
+        monkeypatch.setattr(napari_layers, name, lambda *_: True)
+    with browsing(browser) as page:
+        page.goto("about:blank")
+        show_widget(page, explore(**drawn_by_hand()))
+        page.locator(READY).wait_for()
+        page.get_by_role("button", name="Open in napari").click()
+        page.get_by_text("napari cannot open a window here (RuntimeError: no OpenGL)").wait_for()
 
 
 @pytest.mark.browser

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import napari
 
 _PANEL = 560  # longer side of a panel of the still picture, pixels
+_STILL = "A still picture: run the cell again for the live explorer"
 _CHOICE = ("view", "a", "b", "z")
 # What only some will look at is sent when they do.
 _SENT_AT_ONCE = ("image", "a", "b", "categories", "story", "truth")
@@ -102,7 +103,7 @@ class Explorer(anywidget.AnyWidget):
         """Give the live widget, and a still picture for pages without a kernel."""
         # IPython's ``include`` and ``exclude`` go to anywidget.
         data, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
-        png = base64.b64encode(self.to_png()).decode()
+        png = base64.b64encode(self._still_picture(_STILL)).decode()
         return {**data, "image/png": png, "text/plain": self.scene["line"]}, metadata
 
     def _ipython_display_(self) -> None:
@@ -125,6 +126,10 @@ class Explorer(anywidget.AnyWidget):
         A PNG file: the outlines of A, of B, and where they differ; of more than two runs also how
         many call a pixel cell.
         """
+        return self._still_picture(self.note)
+
+    def _still_picture(self, note: str) -> bytes:
+        """Draw what is shown now, with a note in its caption."""
         scene = self.scene
         view = self._scenes.open(scene["view"])
         flat = partial(view.flat, z=scene["z"])
@@ -149,8 +154,8 @@ class Explorer(anywidget.AnyWidget):
         channels = channels_text(view.image.stored, view.shape)
         if channels:
             picture.caption += f". Image: {channels}"
-        if self.note:
-            picture.caption += f". {self.note}"
+        if note:
+            picture.caption += f". {note}"
         return picture.png(dpi=100, caption=True)
 
     def to_napari(self) -> napari.Viewer:
