@@ -164,15 +164,6 @@ class Explorer(anywidget.AnyWidget):
         Where the size of a pixel is known, layers have it as their scale, in micrometres. napari
         must be installed beside cellrepro (``pip install "napari[all]"``), on a computer with a
         screen: that of the kernel.
-
-        Returns
-        -------
-        napari.Viewer
-
-        Raises
-        ------
-        NotPossibleHere
-            If napari is not installed, or cannot open a window here.
         """
         return opened_in_napari(self._scenes, cast("Scene", self.scene))
 

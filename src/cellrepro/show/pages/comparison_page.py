@@ -25,6 +25,7 @@ from cellrepro.words import amount, joined
 _MOST_TILES = 12
 _MOST_NAMED = 3  # settings in the headline
 _MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is too large for a page
+_USUAL_CHANNELS = 3  # with more of them, an image may have fewer pixels
 _EXPLORER_HEIGHT = 560  # CSS pixels
 
 _SCORES = (
@@ -198,7 +199,8 @@ def _tiles(changes: Sequence[ObjectChange], pair: ShownPair) -> tuple[CellTile, 
 
 
 def _explorer(view: View, pair: ShownPair) -> ExplorerPart | None:
-    if pair.a.size > _MOST_EXPLORED:
+    n_channels = 1 if pair.image is None else pair.image.size / pair.a.size
+    if pair.a.size * max(1, n_channels / _USUAL_CHANNELS) > _MOST_EXPLORED:
         return None
     return explorer_part(view, pair.name_a, pair.name_b, height=_EXPLORER_HEIGHT)
 
