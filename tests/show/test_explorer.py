@@ -457,6 +457,8 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     wait_for(shown, z="2", loading="0")
     assert "z 2, y 43.5, x 27.5" in text(shown, ".cre-story")
     assert "z 2 of 0\N{EN DASH}2" in text(shown, ".cre-sliders")
+    shown.locator(".cre-strip").click(position={"x": 8, "y": 9})  # the first plane's bar
+    wait_for(shown, z="0", loading="0")
 
 
 @pytest.mark.browser
@@ -514,6 +516,7 @@ def test_a_and_b_side_by_side_show_the_same_part(shown):
     box = shown.locator(CANVAS).bounding_box()
     shown.mouse.move(box["x"] + box["width"] - 512 + 40.5 * SCALE, box["y"] + 55.5 * SCALE)
     wait_for(shown, readout="55, 40 | 3240 | background | cell 70000 | background | only B")
+    wait_for(shown, pointed="324, 444")
     cross = painted(shown)[55 * SCALE + 4]
     assert (cross[40 * SCALE + 4 - 6] == 255).all()
     assert (cross[-512 + 40 * SCALE + 4 - 6] == 255).all()

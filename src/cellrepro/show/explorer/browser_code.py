@@ -14,6 +14,7 @@ _MODULES = (
     "explorer_planes.js",
     "explorer_pixels.js",
     "explorer_channels.js",
+    "explorer_blink.js",
     "explorer_panes.js",
     "explorer_scale_bar.js",
     "explorer_overview.js",

@@ -4,6 +4,7 @@
 //   explorer_planes.js     the arrays that the kernel sends
 //   explorer_pixels.js     from arrays to pixels
 //   explorer_channels.js   colours and contrast of the image's channels
+//   explorer_blink.js      A and B in turn
 //   explorer_panes.js      one picture, or A and B side by side
 //   explorer_scale_bar.js  a bar of a round length
 //   explorer_overview.js   where changed cells lie in a large image, and in a stack
@@ -45,8 +46,7 @@ class Explorer {
     this.opacity = Object.fromEntries(Object.entries(MODES).map(([m, o]) => [m, o.opacity]));
     this.curtain = 0.5; // share of the width that shows A
     this.vote = "cells";
-    const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    this.blink = { side: "a", playing: !isCalm, perSecond: 1 };
+    this.blink = new Blink(this);
     this.kindsListed = new Set(["lost", "gained", "split", "merged", "moved"]);
     this.chosen = -1; // number of a change
     this.wanted = undefined; // choice that the kernel has not answered yet
@@ -92,7 +92,7 @@ class Explorer {
     this.listening.abort();
     this.resizing?.disconnect();
     this.drawing.close();
-    clearTimeout(this.blinkTimer);
+    this.blink.close();
     clearTimeout(this.patience);
     this.model.off("change:scene", this.onScene);
     this.model.off("change:answered", this.onAnswer);
@@ -420,7 +420,7 @@ class Explorer {
     this.showBoxes();
     this.parts.opacity.value = String(Math.round(this.opacity[mode] * 100));
     this.showRamp();
-    this.scheduleBlink();
+    this.blink.schedule();
     this.redraw("categories", "votes");
   }
 
@@ -484,42 +484,6 @@ class Explorer {
     this.parts.curtain.value = String(Math.round(this.curtain * 1000));
     if (this.mode !== "curtain") this.chooseMode("curtain");
     else this.redraw();
-  }
-
-  togglePlaying() {
-    this.blink.playing = !this.blink.playing;
-    this.scheduleBlink();
-    this.redraw();
-  }
-
-  setBlinkSpeed(perSecond) {
-    this.blink.perSecond = perSecond;
-    this.scheduleBlink();
-    this.redraw();
-  }
-
-  // While it plays, A and B change places every 1 / perSecond seconds.
-  scheduleBlink() {
-    clearTimeout(this.blinkTimer);
-    const { blink, parts } = this;
-    parts.play.textContent = blink.playing ? "Pause" : "Play";
-    if (this.mode !== "blink" || !blink.playing) return;
-    this.blinkTimer = setTimeout(() => {
-      this.showOtherRun();
-      this.scheduleBlink();
-    }, 1000 / blink.perSecond);
-  }
-
-  showOtherRun() {
-    this.blink.side = this.blink.side === "a" ? "b" : "a";
-    this.redraw();
-  }
-
-  turnByHand() {
-    if (this.mode !== "blink") this.chooseMode("blink");
-    this.blink.playing = false;
-    this.scheduleBlink();
-    this.showOtherRun();
   }
 
   // ---- the view ------------------------------------------------------------------------------
@@ -637,6 +601,7 @@ class Explorer {
       offsetX: offsetX.toFixed(2),
       offsetY: offsetY.toFixed(2),
       curtain: this.curtain.toFixed(3),
+      pointed: (this.mode === "sides" && this.readout.pointed?.map(Math.round).join(", ")) || "",
       opacity: this.opacity[this.mode].toFixed(2),
       layersMs: layersMs.toFixed(1),
       compositeMs: compositeMs.toFixed(1),

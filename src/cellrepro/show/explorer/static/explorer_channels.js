@@ -39,8 +39,12 @@ class Channels {
     return are(...this.wholeRange()) ? "full" : "own";
   }
 
+  // The least and the greatest value of each channel; of a photograph, whose channels are stretched
+  // alike, those of all of them.
   wholeRange() {
-    const { lowest, highest } = this.plane;
+    const { low, high, lowest, highest } = this.plane;
+    const areAlike = low.length > 1 && [low, high].every((limits) => limits.every((each) => each === limits[0]));
+    if (areAlike) return [lowest.map(() => Math.min(...lowest)), highest.map(() => Math.max(...highest, 1))];
     return [lowest, highest.map((value, c) => Math.max(value, lowest[c] + 1))];
   }
 

@@ -51,9 +51,9 @@ function listenToControls(explorer, on) {
   on(parts.closer, "click", () => explorer.zoomTo(explorer.view.zoom * KEY_ZOOM));
   on(parts.farther, "click", () => explorer.zoomTo(explorer.view.zoom / KEY_ZOOM));
   on(parts.whole, "click", () => explorer.moveView(1, 0, 0));
-  on(parts.speed, "input", () => explorer.setBlinkSpeed(Number(parts.speed.value) / 10));
-  on(parts.play, "click", () => explorer.togglePlaying());
-  on(parts.turn, "click", () => explorer.turnByHand());
+  on(parts.speed, "input", () => explorer.blink.setSpeed(Number(parts.speed.value) / 10));
+  on(parts.play, "click", () => explorer.blink.togglePlaying());
+  on(parts.turn, "click", () => explorer.blink.turnByHand());
 }
 
 function listenToCurtain(explorer, on) {
@@ -180,7 +180,7 @@ function keys(explorer) {
     "=": () => zoomBy(KEY_ZOOM),
     "-": () => zoomBy(1 / KEY_ZOOM),
     0: () => explorer.moveView(1, 0, 0),
-    " ": () => explorer.turnByHand(),
+    " ": () => explorer.blink.turnByHand(),
     "[": () => explorer.moveCurtain(explorer.curtain - 0.02),
     "]": () => explorer.moveCurtain(explorer.curtain + 0.02),
     ",": () => explorer.stepImage(-1),
