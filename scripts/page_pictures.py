@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/how anew from the label images of docs/files.
+"""Draw the pictures of docs/how and docs/explorer.md anew from the images of docs/files.
 
     python scripts/page_pictures.py
 
@@ -11,7 +11,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import browser
 from pages import DOCS, FILES
 
 PICTURES = DOCS / "images" / "how"
@@ -54,11 +57,34 @@ DRAWN = {
 """The picture of a page of docs/how, by the page's name."""
 
 
+@dataclass(frozen=True)
+class Photographed:
+    """The explorer as a reader has it, after some keys were pressed."""
+
+    image: str
+    a: str
+    b: str
+    keys: str
+    width: int = 1000
+
+
+PHOTOGRAPHED = {
+    "explorer_channels": Photographed(
+        "two_channels.ome.tif", "script_masks.tif", "filtered_masks.tif", "n"
+    ),
+    "explorer_sides": Photographed(
+        "two_channels.ome.tif", "script_masks.tif", "filtered_masks.tif", "6n"
+    ),
+}
+"""The pictures of docs/explorer.md."""
+
+
 def main() -> None:
     """Draw every picture, and keep what it was drawn from."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     for name, drawn in DRAWN.items():
         draw(name, drawn)
+    photograph()
     SOURCES.write_text(json.dumps(source_digests(), indent=1) + "\n", encoding="utf-8")
 
 
@@ -76,9 +102,32 @@ def draw(name: str, drawn: Drawn) -> None:
     picture.savefig(PICTURES / f"{name}.png", dpi=90)
 
 
+def photograph() -> None:
+    """Photograph the explorer in Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    from cellrepro.show.pages.explorer_page import explorer_page
+
+    with TemporaryDirectory() as folder, sync_playwright() as playwright:
+        window = playwright.chromium.launch(
+            executable_path=browser.find_chromium(), args=[*browser.FLAGS]
+        )
+        for name, one in PHOTOGRAPHED.items():
+            files = (FILES / one.image, FILES / one.a, FILES / one.b)
+            shown = explorer_page(*files, html=Path(folder, f"{name}.html"))
+            page = window.new_page(viewport={"width": one.width, "height": 900})
+            page.goto(shown.html.as_uri())
+            page.locator('.cellrepro-explorer[data-ready="1"]').wait_for()
+            page.locator("canvas.cre-canvas").press_sequentially(one.keys)
+            page.wait_for_timeout(1_000)
+            page.locator(".cre-body").screenshot(path=PICTURES / f"{name}.png")
+        window.close()
+
+
 def source_digests() -> dict[str, str]:
     """A digest of every file that a picture is drawn from."""
-    used = {name for one in DRAWN.values() for name in (one.image, one.a, one.b) if name}
+    pictures = [*DRAWN.values(), *PHOTOGRAPHED.values()]
+    used = {name for one in pictures for name in (one.image, one.a, one.b) if name}
     return {name: sha256((FILES / name).read_bytes()).hexdigest()[:16] for name in sorted(used)}
 
 

@@ -112,7 +112,8 @@ def show_widget(page, widget):
         return answer
 
     state = values(
-        "runs images scene choice answered problem selected title note held_bytes height drawing"
+        "runs images scene choice answered problem selected title note held_bytes height drawing "
+        "has_napari"
     )
     page.expose_function("kernel", kernel)
     page.evaluate(MODEL, [widget._esm, widget._css, {**state, "planes": {}}])

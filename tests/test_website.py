@@ -93,7 +93,7 @@ def test_pictures_of_pages_are_of_the_files_beside_them():
     """Else: `make pictures`."""
     kept = json.loads(page_pictures.SOURCES.read_text(encoding="utf-8"))
     assert kept == page_pictures.source_digests()
-    for name in page_pictures.DRAWN:
+    for name in (*page_pictures.DRAWN, *page_pictures.PHOTOGRAPHED):
         assert (page_pictures.PICTURES / f"{name}.png").exists()
 
 

@@ -98,10 +98,14 @@ def pixels_text(ppm: float) -> str:
 
 
 def place_text(position: Sequence[float], shape: Sequence[int] = ()) -> str:
-    """Say where a centroid lies, as it is found in a viewer: planes count from 1."""
+    """Say where a centroid lies; planes count from 0, as rows and columns do.
+
+    >>> place_text((3, 8.2, 40)), place_text((3, 8.2, 40), (7, 64, 64)), place_text((8.2, 40))
+    ('z 3, y 8, x 40', 'z 3 (of 0 to 6), y 8, x 40', 'y 8, x 40')
+    """
     *planes, y, x = position
-    of_all = f" of {shape[0]}" if len(shape) == 3 else ""
-    parts = [f"plane {round(z) + 1}{of_all}" for z in planes]
+    of_all = f" (of 0 to {shape[0] - 1})" if len(shape) == 3 else ""
+    parts = [f"z {round(z)}{of_all}" for z in planes]
     return ", ".join([*parts, f"y {y:.0f}", f"x {x:.0f}"])
 
 

@@ -72,7 +72,7 @@ def test_a_stack_that_was_cut_between_planes():
     (found,) = straight_borders(planted)
     assert (found.axis, found.at, found.n_objects > 5) == ("z", 7, True)
     (_, line) = Cuts((CutImage("a.tif", (found,)),), vacuous=False, is_stack=True).lines()
-    assert "straight cut between planes 7 and 8" in line  # as viewers count them
+    assert "straight cut between planes z 6 and z 7" in line
 
 
 def test_cuts_name_the_line_at_which_cells_end():

@@ -98,3 +98,12 @@ def a_download_is_not_checked_again(verify):
 )
 def synthetic_noise_is_weaker(noise_spread):
     return noise_spread + 1
+
+
+@breaks(
+    "cellrepro.images.pixel_size:_checked",
+    "A size of pixels that differs between rows and columns makes no scale bar.",
+    tests=["tests/images/test_pixel_size.py::test_of_a_tiff"],
+)
+def a_pixel_is_as_wide_as_it_is_high(checked):
+    return lambda _y, x, unit: checked(x, x, unit)

@@ -141,3 +141,12 @@ def a_failed_spec_becomes_done(_ended_well):
         return status.model_copy(update={"rows": rows, "ended": True})
 
     return ended
+
+
+@breaks(
+    "cellrepro.show.figures.pixels:is_photograph",
+    "The channels of a photograph are stretched alike, so that its colours stay what they are.",
+    tests=["tests/show/test_figures.py::test_a_photograph_keeps_its_colours"],
+)
+def each_channel_of_a_photograph_is_stretched(_is_photograph):
+    return lambda _: False

@@ -171,7 +171,7 @@ def test_the_cells_that_matter_most_come_first_and_are_seen_whole():
     of_stack = changed_cells(compare_masks(stack_a, stack_b))
     tiles = cell_tiles(of_stack, None, stack_a, stack_b)
     assert len(tiles) == len(of_stack)
-    assert all("plane 2, " in tile.facts[2] for tile in tiles)
+    assert all("z 1, " in tile.facts[2] for tile in tiles)
 
 
 def test_every_one_of_many_changed_cells_has_a_dot():

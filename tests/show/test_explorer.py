@@ -4,9 +4,12 @@ import base64
 import io
 import json
 import re
+import sys
 import zlib
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,8 +17,8 @@ import tifffile
 from PIL import Image
 
 from cellrepro.comparison.mask_comparison import compare_masks
-from cellrepro.errors import BadInput
-from cellrepro.show.explorer import stored_runs
+from cellrepro.errors import BadInput, NotPossibleHere
+from cellrepro.show.explorer import napari_layers, stored_runs
 from cellrepro.show.explorer.stored_runs import explore_runs
 from cellrepro.show.explorer.view import View
 from cellrepro.show.explorer.widget import Explorer, explore
@@ -174,6 +177,55 @@ def test_shows_itself_as_a_widget_and_as_a_picture_where_there_is_no_kernel():
     assert bundle["text/plain"] == shown.scene["line"]
     picture = decoded(base64.b64decode(bundle["image/png"]))
     assert np.ptp(picture.astype(int), axis=2).max() > 60  # outlines have colours
+
+
+class RecordedViewer:
+    """The part of napari's viewer that is called, with the names of its arguments (0.9.2)."""
+
+    def __init__(self, *, title):
+        self.layers = []
+        self.dims = SimpleNamespace(set_point=lambda axis, value: setattr(self, "z", value))
+
+    def add_image(self, data, *, name, colormap, blending, contrast_limits, scale):
+        self.layers.append((name, data, scale, (colormap, *contrast_limits)))
+
+    def add_labels(self, data, *, name, scale):
+        self.layers.append((name, data, scale, ()))
+        return SimpleNamespace()
+
+
+def test_napari_gets_channels_and_masks_with_their_scale(monkeypatch):
+    drawn = drawn_by_hand()
+    image = np.stack([drawn["image"], drawn["image"] - 1000], axis=-1)
+    masks = [drawn["masks_a"], drawn["masks_b"]]
+    view = View("x", masks, image, drawn["truth"], pixel_size=0.5)
+    shown = Explorer([view], ["A", "B"])
+    monkeypatch.setattr(napari_layers, "has_library", lambda _: False)
+    with pytest.raises(NotPossibleHere, match=r"pip install \"napari\[all\]\""):
+        shown.to_napari()
+    monkeypatch.setattr(napari_layers, "has_library", lambda _: True)
+    monkeypatch.setattr(napari_layers, "has_screen", lambda: True)
+    monkeypatch.setitem(sys.modules, "napari", SimpleNamespace(Viewer=RecordedViewer))
+    assert Explorer([view], ["A", "B"]).has_napari
+    first, second, a, b, truth = shown.to_napari().layers
+    assert [layer[0] for layer in (first, second, a, b, truth)] == [
+        *("channel 1", "channel 2", "A", "B", "truth")
+    ]
+    np.testing.assert_array_equal(first[1], drawn["image"])
+    np.testing.assert_array_equal(b[1], drawn["masks_b"])
+    assert {layer[2] for layer in (first, second, a, b, truth)} == {(0.5, 0.5)}
+    assert first[3] == ("#00FF00", *np.percentile(drawn["image"], (1, 99)))
+
+
+def test_every_channel_of_a_file_can_be_looked_at(tmp_path):
+    """Cellpose reads three; the size of a pixel comes with them."""
+    image = np.arange(5 * 64 * 64, dtype=np.uint16).reshape(5, 64, 64)
+    facts = {"axes": "CYX", "PhysicalSizeX": 0.5, "PhysicalSizeY": 0.5}
+    tifffile.imwrite(tmp_path / "x.ome.tif", image, photometric="minisblack", metadata=facts)
+    drawn = drawn_by_hand()
+    shown = explore(tmp_path / "x.ome.tif", drawn["masks_a"], drawn["masks_b"])
+    assert plane(shown, "image")["shape"] == [64, 64, 5]
+    assert shown.scene["pixel_size"] == 0.5
 
 
 def test_first_are_repeats_that_differ_on_an_image_where_they_do(tmp_path):
@@ -386,7 +438,7 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     shown.locator('[data-sort="kind"]').click()
     shown.locator(".cre-window").press("Home")
     wait_for(shown, chosen="split 3", loading="0")
-    assert "cut between planes 2 and 3" in text(shown, ".cre-story")
+    assert "cut between planes z 1 and 2" in text(shown, ".cre-story")
     shown.locator(".cre-window").press("ArrowDown")  # to the plane of the cell
     wait_for(shown, z="2", loading="0")
     assert "cell 2, 64 voxels" in text(shown, ".cre-story")
@@ -394,7 +446,7 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     shown.locator(CANVAS).press("0")
     for z in ("1", "0"):
         shown.locator("input.cre-z").fill(z)
-    shown.locator(CANVAS).press("PageDown")
+    shown.locator(CANVAS).press_sequentially(">><")
     wait_for(shown, z="1", loading="0", zoom="1.0000")
     to_pixel(shown, 43, 27)
     wait_for(
@@ -403,8 +455,10 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     )
     shown.locator("input.cre-z").fill("2")
     wait_for(shown, z="2", loading="0")
-    assert "plane 3, y 43.5, x 27.5" in text(shown, ".cre-story")
-    assert "plane 3 of 3" in text(shown, ".cre-sliders")
+    assert "z 2, y 43.5, x 27.5" in text(shown, ".cre-story")
+    assert "z 2 of 0\N{EN DASH}2" in text(shown, ".cre-sliders")
+    shown.locator(".cre-strip").click(position={"x": 8, "y": 9})  # the first plane's bar
+    wait_for(shown, z="0", loading="0")
 
 
 @pytest.mark.browser
@@ -425,7 +479,7 @@ def test_another_image_of_the_same_size_is_seen_whole(generators_free, browser):
 
 
 @pytest.mark.browser
-def test_channels_have_colours_and_their_contrast_is_said(generators_free, browser):
+def test_channels_are_coloured_switched_and_stretched(generators_free, browser):
     image = np.zeros((SIZE, SIZE, 2), np.uint16)
     image[:32, :, 0] = 40
     image[:, :32, 1] = 900
@@ -436,10 +490,82 @@ def test_channels_have_colours_and_their_contrast_is_said(generators_free, brows
         page.locator(READY).wait_for()
         quarters = painted(page)[::511, ::511].tolist()
         assert quarters == [[[255] * 3, [0, 255, 0]], [[255, 0, 255], [0] * 3]]
-        said = text(page, ".cre-contrast")
-        assert (
-            said == "channel 1 green, 0 to 40; channel 2 magenta, 0 to 900 (percentiles 1 and 99)"
-        )
+        assert state(page, "channels") == "green 0 to 40; magenta 0 to 900"
+        page.locator('[data-channel="1"]').uncheck()
+        page.get_by_label("colour of channel 1").select_option("orange")
+        page.get_by_label("channel 1: value that is shown brightest").fill("500")
+        page.get_by_label("channel 1: value that is shown black").fill("250")
+        wait_for(page, channels="orange 10 to 20; off")
+        assert painted(page)[::511, 0].tolist() == [[230, 159, 0], [0] * 3]
+        page.get_by_label("channel 1: value that is shown brightest").fill("1000")
+        page.get_by_label("Gamma").fill("-100")  # the root
+        wait_for(page, channels="orange 10 to 40; off")
+        page.locator('[data-limits="auto"]').click()
+        wait_for(page, channels="orange 0 to 40; off")
+        assert page.locator('[data-limits="auto"]').get_attribute("aria-pressed") == "true"
+
+
+@pytest.mark.browser
+def test_a_and_b_side_by_side_show_the_same_part(shown):
+    """Each on a pane of its own, to the pixel; what the pointer reads on one is seen on both."""
+    shown.locator(CANVAS).press("6")
+    wait_for(shown, mode="sides", panes="beside")
+    pictures = painted(shown)
+    np.testing.assert_array_equal(pictures[:, :512], expected_picture("a"))
+    np.testing.assert_array_equal(pictures[:, -512:], expected_picture("b"))
+    box = shown.locator(CANVAS).bounding_box()
+    shown.mouse.move(box["x"] + box["width"] - 512 + 40.5 * SCALE, box["y"] + 55.5 * SCALE)
+    wait_for(shown, readout="55, 40 | 3240 | background | cell 70000 | background | only B")
+    wait_for(shown, pointed="324, 444")
+    cross = painted(shown)[55 * SCALE + 4]
+    assert (cross[40 * SCALE + 4 - 6] == 255).all()
+    assert (cross[-512 + 40 * SCALE + 4 - 6] == 255).all()
+    shown.mouse.wheel(0, -100)
+    wait_for(shown, zoom="1.2500")
+    assert state(shown, "readout").startswith("55, 40 | 3240 | ")
+    shown.locator(CANVAS).press_sequentially("01")
+    wait_for(shown, mode="outlines", panes="one", zoom="1.0000")
+    np.testing.assert_array_equal(painted(shown), expected_picture("a", "b"))
+
+
+@pytest.mark.browser
+def test_a_large_image_has_an_overview_and_a_scale_bar(generators_free, browser):
+    """The bar is 200 micrometres long on the screen, too; a click on the overview goes there."""
+    a = np.zeros((2000, 2000), np.uint8)
+    a[1000:1100, 1500:1600] = 1
+    view = View("x", [a, np.zeros_like(a)], np.zeros_like(a), pixel_size=0.5)
+    with browsing(browser) as page:
+        page.goto("about:blank")
+        show_widget(page, Explorer([view], ["A", "B"]))
+        page.locator(READY).wait_for()
+        wait_for(page, bar="200 µm")
+        row = painted(page)[512 - 12 - 2]
+        assert (row == 255).all(axis=1).sum() == round(200 / 0.5 * 512 / 2000)
+        overview = page.locator(".cre-overview")
+        address = overview.evaluate("canvas => canvas.toDataURL()")
+        dots = coloured(decoded(base64.b64decode(address.partition(",")[2])), COLOURS["only_a"])
+        y, x = (axis.mean() for axis in np.nonzero(dots))
+        assert (abs(y / 180 - 1050 / 2000), abs(x / 180 - 1550 / 2000)) < (0.01, 0.01)
+        overview.click(position={"x": x, "y": y})
+        wait_for(page, scale="1.0000")
+        to_middle = [256 - float(state(page, key)) for key in ("offset-y", "offset-x")]
+        np.testing.assert_allclose(to_middle, [1050, 1550], atol=12)
+        page.locator(CANVAS).press("b")
+        wait_for(page, bar="")
+
+
+@pytest.mark.browser
+def test_the_button_for_napari_says_why_it_cannot_open(generators_free, browser, monkeypatch):
+    viewer = Mock(side_effect=RuntimeError("no OpenGL"))
+    monkeypatch.setitem(sys.modules, "napari", SimpleNamespace(Viewer=viewer))
+    for name in ("has_library", "has_screen"):
+        monkeypatch.setattr(napari_layers, name, lambda *_: True)
+    with browsing(browser) as page:
+        page.goto("about:blank")
+        show_widget(page, explore(**drawn_by_hand()))
+        page.locator(READY).wait_for()
+        page.get_by_role("button", name="Open in napari").click()
+        page.get_by_text("napari cannot open a window here (RuntimeError: no OpenGL)").wait_for()
 
 
 @pytest.mark.browser

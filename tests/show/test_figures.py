@@ -128,17 +128,26 @@ def test_the_contrast_of_an_image_is_that_of_its_percentiles():
     np.testing.assert_allclose([narrow.low, narrow.high], [low, high])
 
 
+def test_a_photograph_keeps_its_colours():
+    """Its channels are stretched alike, by the page and by the browser."""
+    photo = np.full((40, 40, 3), (90, 120, 60), np.uint8)
+    photo[:20] = (180, 240, 120)
+    assert shown_image(photo)[[0, -1], 0].tolist() == [[170, 255, 85], [42, 85, 0]]
+    narrow = NarrowImage.of(photo)
+    assert (narrow.low, narrow.high) == ([0.0] * 3, [180.0] * 3)
+
+
 @pytest.mark.parametrize(
     ("n_channels", "expected"),
     [
         (1, [[255, 255, 255]]),
         (2, [[0, 255, 0], [255, 0, 255]]),
         (3, [[255, 0, 0], [0, 255, 0], [0, 0, 255]]),
-        (5, [[255, 0, 0], [0, 255, 0], [0, 0, 255], [0, 0, 0], [0, 0, 0]]),
+        (4, [[86, 180, 233], [230, 159, 0], [0, 158, 115], [204, 121, 167]]),
     ],
 )
 def test_each_channel_has_a_colour(n_channels, expected):
-    """Pixel c of the only row is bright in channel c alone; what is not shown adds nothing."""
+    """Pixel c of the only row is bright in channel c alone."""
     image = np.eye(n_channels)[np.newaxis].repeat(2, axis=0)
     image = np.concatenate([image, np.zeros_like(image)])
     assert shown_image(image)[0].tolist() == expected
@@ -150,8 +159,10 @@ def test_of_a_stack_the_plane_is_shown_on_which_cells_differ_not_their_numbers()
     a[2, 2:6, 2:6] = 2
     b = np.where(a == 1, 7, a)  # renumbered on the fullest plane,
     b[2, 2, 2] = 0  # and one pixel less on the third
-    assert flat(None, a, b).name == "plane 3 of 4"
-    assert flat(None, a, np.where(a, a + 1, 0)).name == "plane 1 of 4"  # equal: the fullest
+    assert flat(None, a, b).name == "plane z 2 (of 0 to 3)"
+    assert (
+        flat(None, a, np.where(a, a + 1, 0)).name == "plane z 0 (of 0 to 3)"
+    )  # equal: the fullest
 
 
 def test_equal_curves_share_a_line(store):

@@ -128,8 +128,8 @@ class ObjectChange(NamedTuple):
 
     @property
     def cuts(self) -> str:
-        """The planes between which it is cut, from 1, as text: "planes 4 | 5"; empty if none."""
-        return ", ".join(f"planes {z + 1} | {after + 1}" for z, after in self.cut_between)
+        """The planes between which it is cut, from 0, as text: "planes z 3 | 4"; empty if none."""
+        return ", ".join(f"planes z {z} | {after}" for z, after in self.cut_between)
 
 
 def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:

@@ -116,7 +116,9 @@ def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _array_in_words(stage: str, array: int, n_arrays: int) -> str:
     if stage == "flows":
         return _FLOWS[array]
-    return f"{_ARRAYS.get(stage, 'plane')} {array + 1} of {n_arrays}"
+    if stage not in _ARRAYS:
+        return f"plane z {array} (of 0 to {n_arrays - 1})"
+    return f"{_ARRAYS[stage]} {array + 1} of {n_arrays}"
 
 
 def _shapes_in_words(stage: str, shapes: Sequence[tuple[int, ...]]) -> str:

@@ -63,9 +63,9 @@ def straight_cuts(masks: str | Path) -> Cuts:
 
 
 def _position(cut: StraightBorder) -> str:
-    """Say where a cut is; planes count from 1, as in viewers."""
+    """Say where a cut is; planes count from 0, as rows and columns do."""
     if cut.axis == "z":
-        return f"between planes {cut.at} and {cut.at + 1}"
+        return f"between planes z {cut.at - 1} and z {cut.at}"
     return f"at {cut.axis} {cut.at}"
 
 

@@ -10,6 +10,8 @@ import numpy as np
 from cellrepro.errors import BadInput
 
 _MOST_CHANNELS = 3  # Cellpose 4 reads three
+MOST_LOOKED_AT = 8
+"""How many channels of an image can be looked at."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Axes:
     """Index of the axis of channels in `Decoded`."""
     z: int | None = None
     """Index of the axis of planes in `Decoded`."""
+    most_channels: int = _MOST_CHANNELS
+    """How many channels are used, the first of them; of colours never more than three."""
     planes_of: tuple[int, ...] | None = None
     """Shape of the image's masks, (Z, Y, X): an image that begins with these lengths has the same
     axes, whatever its file calls them."""
@@ -78,19 +82,22 @@ def in_order(file: Path, decoded: Decoded, axes: Axes) -> Ordered:
     if len(letters) == 2:
         return Ordered(native(pixels), is_stack)
     channel = _channel_axis(
-        letters, pixels.shape[-len(letters) :], is_named=axes.channel is not None
+        letters,
+        pixels.shape[-len(letters) :],
+        axes.most_channels,
+        is_named=axes.channel is not None,
     )
     if channel is None:
         raise BadInput(
             f"{file}: shape {decoded.pixels.shape} (axes {named.axes}), expected one plane, "
-            f"(Y, X) or (Y, X, C) with C up to {_MOST_CHANNELS}; save each plane of a z-stack or "
-            "time series as an image of its own, or a projection, and of many channels the ones "
+            f"(Y, X) or (Y, X, C) with C up to {axes.most_channels}; save each plane of a z-stack "
+            "or time series as an image of its own, or a projection, and of many channels the ones "
             "to use, labelled C; to segment a stack whose axes the file does not name, give "
             "--set z_axis=N and --set channel_axis=N"
         )
     image = np.moveaxis(pixels, channel - len(letters), -1)
     n_channels = image.shape[-1]
-    n_kept = min(n_channels, _MOST_CHANNELS)
+    n_kept = min(n_channels, _MOST_CHANNELS if letters[channel] == "S" else axes.most_channels)
     if axes.channel is None and named.alpha:
         n_kept = n_channels - 1
     left_out = range(0)
@@ -132,7 +139,7 @@ def _with_letter(letters: str, letter: str, axis: int, *, instead_of: str) -> st
     return "".join(renamed)
 
 
-def _channel_axis(letters: str, sizes: tuple[int, ...], *, is_named: bool) -> int | None:
+def _channel_axis(letters: str, sizes: tuple[int, ...], most: int, *, is_named: bool) -> int | None:
     """Index of the axis of channels of one plane; None where it cannot be told."""
     if len(letters) != 3:
         return None
@@ -140,7 +147,7 @@ def _channel_axis(letters: str, sizes: tuple[int, ...], *, is_named: bool) -> in
     if channel is None and not set(letters) & set("ZT"):
         # An axis of up to four without a label is taken for channels, as Cellpose takes it
         channel = next((axis for axis in (2, 0) if sizes[axis] <= _MOST_CHANNELS + 1), None)
-    if channel is None or (sizes[channel] > _MOST_CHANNELS + 1 and not is_named):
+    if channel is None or (sizes[channel] > max(most, _MOST_CHANNELS + 1) and not is_named):
         return None
     return channel
 

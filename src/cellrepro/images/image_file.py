@@ -12,7 +12,7 @@ import numpy as np
 
 from cellrepro.errors import BadInput
 from cellrepro.images.decoding import SEG_ENDING, decode, decode_labels, read_bytes
-from cellrepro.images.image_axes import FLAT, Axes, Decoded, in_order, native
+from cellrepro.images.image_axes import FLAT, MOST_LOOKED_AT, Axes, Decoded, in_order, native
 from cellrepro.images.label_image import LARGEST_LABEL, label_image
 from cellrepro.images.label_pieces import pieces_by_label
 from cellrepro.images.mapped import Content
@@ -75,7 +75,10 @@ def image_in(path: Path, axes: Axes = FLAT) -> Checked:
 def image_of_masks(path: str | os.PathLike[str], masks_shape: Sequence[int]) -> np.ndarray:
     """Read the image whose masks have a shape: of theirs the planes are the image's, too."""
     shape = tuple(masks_shape)
-    axes = Axes(stacks=True, planes_of=shape) if len(shape) == 3 else FLAT
+    is_stack = len(shape) == 3
+    axes = Axes(
+        stacks=is_stack, most_channels=MOST_LOOKED_AT, planes_of=shape if is_stack else None
+    )
     return image_in(Path(path), axes).pixels
 
 

@@ -40,11 +40,12 @@ class _Axis(TypedDict):
     name: str
 
 
-class _Level(TypedDict):
+class _Level(TypedDict, total=False):
     path: str
+    coordinateTransformations: object  # its name in the file
 
 
-class _Multiscale(TypedDict, total=False):
+class Multiscale(TypedDict, total=False):
     """An image at several sizes, the full one first."""
 
     axes: list[_Axis | str]
@@ -114,11 +115,11 @@ def _metadata(path: Path) -> dict[str, object]:
     return cast("dict[str, object]", json.loads(path.read_bytes()))
 
 
-def _full_size(folder: Path) -> tuple[str, str]:
-    """The path of the largest array of an image, and its axes."""
+def multiscale_of(folder: Path) -> Multiscale:
+    """Read what a group of OME-Zarr says of its first image; nobody has checked it."""
     of_format_3 = cast("dict[str, object]", _metadata(folder / "zarr.json").get("attributes", {}))
     attributes = of_format_3 or _metadata(folder / ".zattrs")
-    described = cast("Mapping[str, list[_Multiscale]]", attributes.get("ome", attributes))
+    described = cast("Mapping[str, list[Multiscale]]", attributes.get("ome", attributes))
     if not described.get("multiscales"):
         arrays = sorted(path.name for path in folder.iterdir() if is_zarr(path))
         inside = f"it holds {joined(arrays[:8])}" if arrays else "no array lies in it"
@@ -126,7 +127,12 @@ def _full_size(folder: Path) -> tuple[str, str]:
             f"{folder}: a Zarr group without an image of OME-Zarr, {inside}; give the path of one "
             "array, or of a label image (NAME.zarr/labels/NAME)"
         )
-    image = described["multiscales"][0]
+    return described["multiscales"][0]
+
+
+def _full_size(folder: Path) -> tuple[str, str]:
+    """The path of the largest array of an image, and its axes."""
+    image = multiscale_of(folder)
     axes = image.get("axes", [])
     named = [axis if isinstance(axis, str) else axis["name"] for axis in axes]
     level = str(image["datasets"][0]["path"])

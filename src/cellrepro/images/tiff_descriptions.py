@@ -46,21 +46,22 @@ def is_usual(pages: TiffPages) -> bool:
         return False
     descriptions = pages.texts(IMAGE_DESCRIPTION)
     for text in descriptions:
-        if _OTHER_DESCRIPTION.match(text) or (text.startswith("<") and not _is_ome(text)):
+        if _OTHER_DESCRIPTION.match(text) or (text.startswith("<") and not is_ome(text)):
             return False
         is_unusual = len(text) > _MOST_OF_OME or any(word in text for word in _UNUSUAL_IN_OME)
-        if _is_ome(text) and is_unusual:
+        if is_ome(text) and is_unusual:
             return False
     return True
 
 
-def _is_ome(description: str) -> bool:
+def is_ome(description: str) -> bool:
+    """Whether a description is that of an OME-TIFF."""
     return description[-10:].endswith("OME>")
 
 
 def refuse_planes_elsewhere(file: Path, pages: TiffPages) -> None:
     """Refuse an OME-TIFF whose description counts more planes than the file has pages."""
-    for text in filter(_is_ome, pages.texts(IMAGE_DESCRIPTION)):
+    for text in filter(is_ome, pages.texts(IMAGE_DESCRIPTION)):
         from xml.etree import ElementTree
 
         try:

@@ -13,6 +13,11 @@ STATIC = Path(__file__).with_name("static")
 _MODULES = (
     "explorer_planes.js",
     "explorer_pixels.js",
+    "explorer_channels.js",
+    "explorer_blink.js",
+    "explorer_panes.js",
+    "explorer_scale_bar.js",
+    "explorer_overview.js",
     "explorer_drawing.js",
     "explorer_files.js",
     "explorer_parts.js",
@@ -26,7 +31,9 @@ _MODULES = (
 DRAWING: dict[str, object] = {
     "colours": colours.COLOURS,
     "channels": colours.CHANNELS,
+    "channel_colours": colours.CHANNEL_COLOURS,
     "dashes": colours.DASHES,
+    "dots": colours.DOTS,
     "agree_share": colours.AGREE_SHARE,
     "dimmed": colours.DIMMED,
     "darker": colours.DARKER,

@@ -130,6 +130,13 @@ class OpenView:
         """Get the map of categories of two sides, of `shape`; values are places in `CATEGORIES`."""
         return self._once(f"categories {a} {b}", lambda: category_map(self._pair(a, b)))
 
+    def differs_by_plane(self, a: int, b: int) -> list[int]:
+        """Count the pixels that differ between two sides in each plane."""
+        planes = self.categories(a, b).reshape(self.n_planes, -1)
+        return self._once(
+            f"differs {a} {b}", lambda: [int(np.count_nonzero(plane >= 2)) for plane in planes]
+        )
+
     def changes(self, a: int, b: int) -> tuple[ObjectChange, ...]:
         """Get what became of every object between two sides."""
         return self._once(

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import NotRequired, TypedDict
 
+from cellrepro.show.figures.pixels import is_photograph
+
 _VALUES_IN_PIECE = 2**20
 
 
@@ -30,6 +32,10 @@ class PackedPlane(TypedDict):
     """Images only: the lower limit of the contrast of each channel, as a stored value."""
     high: NotRequired[list[float]]
     """Images only: the upper limit."""
+    lowest: NotRequired[list[int]]
+    """Images only: the least stored value of each channel, in the whole stack."""
+    highest: NotRequired[list[int]]
+    """Images only: the greatest."""
     offset: NotRequired[float]
     """Images only: a value is ``offset + step * stored``."""
     step: NotRequired[float]
@@ -68,10 +74,16 @@ class NarrowImage:
     """Percentile 1 of each channel, as a stored value: where its contrast begins."""
     high: list[float]
     """Percentile 99 of each channel, as a stored value: where its contrast ends."""
+    lowest: list[int]
+    """The least stored value of each channel."""
+    highest: list[int]
+    """The greatest stored value of each channel."""
     offset: float
     step: float
     exact: bool
     """Whether no value was rounded."""
+    dtype: np.dtype
+    """That of the image."""
 
     @classmethod
     def of(cls, image: np.ndarray) -> NarrowImage:
@@ -90,18 +102,40 @@ class NarrowImage:
             narrow[...] = np.rint((values.astype(wide) - offset) / step)
         axes = tuple(range(image.ndim - 1))
         low, high = _percentiles(stored, (1, 99))
+        if is_photograph(image):
+            low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
         # A channel of one value, or nearly, has no contrast to stretch: use its whole span.
         is_flat = low == high
-        low = np.where(is_flat, stored.min(axes), low)
-        high = np.where(is_flat, stored.max(axes), high)
+        lowest = stored.min(axes)
+        highest = stored.max(axes)
+        low = np.where(is_flat, lowest, low)
+        high = np.where(is_flat, highest, high)
         high = np.where(low == high, low + 1, high)
-        return cls(stored, low.tolist(), high.tolist(), offset, step, exact)
+        return cls(
+            stored,
+            low=low.tolist(),
+            high=high.tolist(),
+            lowest=lowest.tolist(),
+            highest=highest.tolist(),
+            offset=offset,
+            step=step,
+            exact=exact,
+            dtype=image.dtype,
+        )
+
+    def as_given(self, stored: NDArray[np.uint16]) -> np.ndarray:
+        """A part of `stored` with its values in the image, as near to them as they are stored."""
+        if self.exact:
+            return (stored.astype(np.int64) + int(self.offset)).astype(self.dtype)
+        return (self.offset + self.step * stored).astype(self.dtype)
 
     def packed(self, plane: np.ndarray) -> PackedPlane:
         """Pack one plane of `stored`, with all that the browser needs to show it."""
         packed = packed_array(plane)
         packed["low"] = self.low
         packed["high"] = self.high
+        packed["lowest"] = self.lowest
+        packed["highest"] = self.highest
         packed["offset"] = self.offset
         packed["step"] = self.step
         packed["exact"] = self.exact

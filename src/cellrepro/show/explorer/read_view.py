@@ -11,6 +11,7 @@ from cellrepro.images.image_file import image_of_masks, read_labels
 from cellrepro.images.label_image import label_image
 from cellrepro.images.outline_files import is_outline_file
 from cellrepro.images.pictures import refuse_picture
+from cellrepro.images.pixel_size import pixel_size_in
 from cellrepro.show.explorer.view import View
 
 
@@ -42,6 +43,7 @@ def read_view(
         [labels["masks_a"], labels["masks_b"]],
         None if image is None else read_pixels(image, labels["masks_a"].shape),
         labels.get("truth"),
+        pixel_size=pixel_size_in(Path(image)) if isinstance(image, str | Path) else None,
     )
 
 

@@ -42,6 +42,8 @@ class Scene(TypedDict):
     """The sides that can be A or B on this image."""
     has_image: bool
     """False where only masks are shown."""
+    pixel_size: float | None
+    """The side of a pixel, micrometres; None where it is not known."""
     truth_is: str
     """The side that is the ground truth: ``a``, ``b``, or empty."""
     planes: dict[str, str]
@@ -50,6 +52,8 @@ class Scene(TypedDict):
     """Pixels by category."""
     line: str
     """The counts as a sentence."""
+    differs_by_plane: list[int]
+    """How many pixels differ in each plane."""
     n_objects: dict[str, int]
     """How many cells ``a`` and ``b`` have."""
     kinds: dict[str, int]
@@ -126,10 +130,12 @@ class Scenes:
             "short": {"a": short_a, "b": short_b},
             "sides": open_view.sides,
             "has_image": open_view.view.image is not None,
+            "pixel_size": open_view.view.pixel_size,
             "truth_is": truth_is,
             "planes": self._plane_names(view, a, b, z),
             "counts": dict(counts.pixels),
             "line": _sentence(counts.pixels, short_a, short_b),
+            "differs_by_plane": open_view.differs_by_plane(a, b),
             "n_objects": {
                 "a": sum(len(change.labels_a) for change in changes),
                 "b": sum(len(change.labels_b) for change in changes),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cellrepro.errors import BadInput
+from cellrepro.images.image_axes import MOST_LOOKED_AT
 from cellrepro.images.label_image import label_image
 from cellrepro.images.size_factor import factor_text
 
@@ -16,7 +17,6 @@ Source = np.ndarray | Callable[[], np.ndarray | None]
 
 TRUTH = "truth"
 """The name of the ground truth. Like a run it can be A or B, by the number after the last run's."""
-_MOST_CHANNELS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,8 @@ class View:
     """The annotated label image."""
     digests: Sequence[str | None] | None = None
     """One for each run. Runs with equal digests have equal masks, which are read once."""
+    pixel_size: float | None = None
+    """The side of a pixel, micrometres; None where no file says it."""
 
     @property
     def runs_with_masks(self) -> list[int]:
@@ -50,7 +52,7 @@ def read_source(source: Source | None) -> np.ndarray | None:
 def checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Add the axis of channels that is missing, and refuse what does not fit the masks."""
     with_channels = image[..., np.newaxis] if image.shape == shape else image
-    fits = with_channels.shape[:-1] == shape and 1 <= with_channels.shape[-1] <= _MOST_CHANNELS
+    fits = with_channels.shape[:-1] == shape and 1 <= with_channels.shape[-1] <= MOST_LOOKED_AT
     is_real = image.dtype.kind in "buif"
     if not fits or not image.size or not is_real or not np.isfinite(image).all():
         size = image.shape[: len(shape)]
@@ -61,7 +63,7 @@ def checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
             )
         raise BadInput(
             f"image has shape {image.shape} and dtype {image.dtype}; expected finite real numbers "
-            f"in the shape of the masks, {shape}, with or without 1 to {_MOST_CHANNELS} channels "
+            f"in the shape of the masks, {shape}, with or without 1 to {MOST_LOOKED_AT} channels "
             "last. Move them with np.moveaxis(image, 0, -1), fill gaps with np.nan_to_num(image)."
         )
     return with_channels

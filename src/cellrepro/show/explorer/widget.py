@@ -11,6 +11,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import anywidget
 import numpy as np
@@ -18,6 +19,7 @@ import traitlets
 
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.show.explorer import browser_code
+from cellrepro.show.explorer.napari_layers import can_open_napari, opened_in_napari
 from cellrepro.show.explorer.read_view import read_view
 from cellrepro.show.explorer.scenes import Scene, Scenes
 from cellrepro.show.explorer.view import View
@@ -27,7 +29,11 @@ from cellrepro.show.figures.stack_planes import plane_name
 from cellrepro.show.figures.style import heading
 from cellrepro.words import some
 
+if TYPE_CHECKING:
+    import napari
+
 _PANEL = 560  # longer side of a panel of the still picture, pixels
+_STILL = "A still picture: run the cell again for the live explorer"
 _CHOICE = ("view", "a", "b", "z")
 # What only some will look at is sent when they do.
 _SENT_AT_ONCE = ("image", "a", "b", "categories", "story", "truth")
@@ -54,6 +60,7 @@ class Explorer(anywidget.AnyWidget):
     held_bytes = traitlets.Int(browser_code.HELD_BYTES).tag(sync=True)
     height = traitlets.Int(512).tag(sync=True)
     drawing = traitlets.Dict(browser_code.DRAWING).tag(sync=True)
+    has_napari = traitlets.Bool().tag(sync=True)  # whether it can be opened from here
 
     def __init__(
         self,
@@ -85,6 +92,7 @@ class Explorer(anywidget.AnyWidget):
             title=title,
             note=note,
             height=height,
+            has_napari=can_open_napari(),
         )
         self.observe(lambda change: self._follow(change.new), "choice")
         self.on_msg(self._answer)
@@ -95,7 +103,7 @@ class Explorer(anywidget.AnyWidget):
         """Give the live widget, and a still picture for pages without a kernel."""
         # IPython's ``include`` and ``exclude`` go to anywidget.
         data, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
-        png = base64.b64encode(self.to_png()).decode()
+        png = base64.b64encode(self._still_picture(_STILL)).decode()
         return {**data, "image/png": png, "text/plain": self.scene["line"]}, metadata
 
     def _ipython_display_(self) -> None:
@@ -118,18 +126,23 @@ class Explorer(anywidget.AnyWidget):
         A PNG file: the outlines of A, of B, and where they differ; of more than two runs also how
         many call a pixel cell.
         """
+        return self._still_picture(self.note)
+
+    def _still_picture(self, note: str) -> bytes:
+        """Draw what is shown now, with a note in its caption."""
         scene = self.scene
         view = self._scenes.open(scene["view"])
         flat = partial(view.flat, z=scene["z"])
         truth = None if view.truth is None or scene["truth_is"] else flat(view.truth)
         picture = masks.difference(
-            flat(view.image.stored),
+            view.image.as_given(flat(view.image.stored)),
             flat(view.labels(scene["a"])),
             flat(view.labels(scene["b"])),
             name_a=_panel_name(scene["names"]["a"], scene["short"]["a"]),
             name_b=_panel_name(scene["names"]["b"], scene["short"]["b"]),
             truth=truth,
             votes=(flat(view.votes("cells")), view.n_runs) if view.n_runs > 2 else None,
+            pixel_size=view.view.pixel_size,
             side=_PANEL,
         )
         if self.title:
@@ -141,9 +154,26 @@ class Explorer(anywidget.AnyWidget):
         channels = channels_text(view.image.stored, view.shape)
         if channels:
             picture.caption += f". Image: {channels}"
-        if self.note:
-            picture.caption += f". {self.note}"
+        if note:
+            picture.caption += f". {note}"
         return picture.png(dpi=100, caption=True)
+
+    def to_napari(self) -> napari.Viewer:
+        """Open what is shown in napari: the channels of the image, and masks as layers of labels.
+
+        Where the size of a pixel is known, layers have it as their scale, in micrometres. napari
+        must be installed beside cellrepro (``pip install "napari[all]"``), on a computer with a
+        screen: that of the kernel.
+        """
+        return opened_in_napari(self._scenes, cast("Scene", self.scene))
+
+    def _said_of_napari(self) -> str:
+        """Open napari, and say why where that cannot be."""
+        try:
+            self.to_napari()
+        except CellreproError as error:
+            return str(error)
+        return ""
 
     def _follow(self, choice: Mapping[str, int]) -> None:
         """Show what the browser chose, or say why that cannot be."""
@@ -166,7 +196,9 @@ class Explorer(anywidget.AnyWidget):
     def _answer(
         self, _widget: object, content: Mapping[str, Sequence[str]], _buffers: object
     ) -> None:
-        """Send the planes that the browser asks for."""
+        """Send the planes that the browser asks for, or open napari."""
+        if content.get("open") == "napari":
+            self.send({"said": self._said_of_napari()})
         for name in content.get("want", ()):
             try:
                 plane = self._scenes.plane(name)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
+from cellrepro.comparison.object_changes import ObjectKind
+
 CATEGORIES = ("background", "agree", "only_a", "only_b", "other_object")
 """What each value of a categories map means, in order: 0, 1, 2, 3, 4."""
 COLOURS = {
@@ -14,12 +18,38 @@ COLOURS = {
     "other_object": "#CC79A7",
 }
 """Okabe-Ito colours (white is faint), the same in the browser and in the static picture."""
+_OF_MANY_CHANNELS = {
+    "sky": "#56B4E9",
+    "orange": "#E69F00",
+    "teal": "#009E73",
+    "pink": "#CC79A7",
+    "yellow": "#F0E442",
+    "vermilion": "#D55E00",
+    "deep blue": "#0072B2",
+    "grey": "#FFFFFF",
+}
 CHANNELS: tuple[dict[str, str], ...] = (
     {"grey": "#FFFFFF"},
     {"green": "#00FF00", "magenta": "#FF00FF"},
     {"red": "#FF0000", "green": "#00FF00", "blue": "#0000FF"},
+    *(
+        dict(itertools.islice(_OF_MANY_CHANNELS.items(), n_channels))
+        for n_channels in range(4, len(_OF_MANY_CHANNELS) + 1)
+    ),
 )
-"""How the channels of an image are shown: of one, of two, of three; of more, the first three."""
+"""How the channels of an image are shown: of one, of two, of three (red, green and blue, as a
+photograph), and of more. Of still more than these the first are shown."""
+CHANNEL_COLOURS = {name: colour for channels in CHANNELS for name, colour in channels.items()}
+"""Every colour that a channel can be given, by its name."""
+DOTS = {
+    ObjectKind.MOVED: "agree",
+    ObjectKind.SPLIT: "other_object",
+    ObjectKind.MERGED: "other_object",
+    ObjectKind.LOST: "only_a",
+    ObjectKind.GAINED: "only_b",
+}
+"""The colour of the dot on a changed cell, by its name in `COLOURS`; where two dots meet, the later
+kind is seen."""
 DASHES: dict[str, tuple[int, int] | None] = {"a": None, "b": (6, 4), "truth": (2, 4)}
 """How outlines differ in style: pixels on and off along the line; None is solid."""
 AGREE_SHARE = 0.25

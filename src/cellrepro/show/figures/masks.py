@@ -17,10 +17,12 @@ from cellrepro.show.figures.pixels import (
     SIDE,
     background_of,
     category_picture,
+    panel_shape,
     shown_image,
     vote_picture,
     with_outlines,
 )
+from cellrepro.show.figures.scale_bar import draw_scale_bar, scale_bar
 from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.figures.style import WIDTH, Picture
 from cellrepro.words import amount, grouped, ppm_text
@@ -167,9 +169,10 @@ def difference(
     name_b: str = "B",
     truth: np.ndarray | None = None,
     votes: tuple[np.ndarray, int] | None = None,
+    pixel_size: float | None = None,
     side: int = SIDE,
 ) -> Picture:
-    """Draw two label images side by side, and where they differ."""
+    """Draw two label images side by side, and where they differ; micrometres where known."""
     plane = flat(image, a, b, truth)
     plane_a, plane_b, plane_truth = plane.labels
     assert plane_a is not None
@@ -195,6 +198,11 @@ def difference(
     grid = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     for axes, panel in zip(grid, panels, strict=True):
         panel.draw(axes)
+    if pixel_size:
+        n_columns = plane_a.shape[1]
+        shape = panel_shape(plane_a.shape, side)
+        bar = scale_bar(pixel_size, n_columns)
+        draw_scale_bar(grid[0], bar, n_columns=n_columns, shape=shape)
     _ring(grid[2], drawn >= 2)
     style.legend(figure, _explained(short_a, short_b, with_truth=plane_truth is not None))
     return figure.described(_difference_heading(plane.name, comparison, plane_a.size))

@@ -47,7 +47,8 @@ def shown_image(image: np.ndarray) -> np.ndarray:
     """Get an image as it is shown: its channels, each stretched and in its colour, added up.
 
     A channel is stretched from percentile 1 to 99, or from minimum to maximum where these are
-    equal; of a large image they are estimated from a sample of rows and columns. The browser's
+    equal, the channels of a photograph alike; of a large image these are estimated from a sample of
+    rows and columns. The browser's
     `coloured` is the same rule.
     """
     image = np.asarray(image)
@@ -57,6 +58,8 @@ def shown_image(image: np.ndarray) -> np.ndarray:
     every = math.ceil(math.sqrt(values.size / _MOST_SAMPLED))
     sample = _finite(values[::every, ::every])
     low, high = np.percentile(sample, (1, 99), axis=(0, 1))
+    if is_photograph(with_channels):
+        low, high = low.min(keepdims=True), high.max(keepdims=True)
     is_flat = low == high
     low = np.where(is_flat, sample.min((0, 1)), low)
     high = np.where(is_flat, sample.max((0, 1)), high)
@@ -70,6 +73,14 @@ def shown_image(image: np.ndarray) -> np.ndarray:
     return shown
 
 
+def is_photograph(image: np.ndarray) -> bool:
+    """Whether an image has red, green and blue of 8 bit.
+
+    They are stretched alike, so that colours stay what they are.
+    """
+    return image.dtype == np.uint8 and image.shape[-1] == 3
+
+
 def _finite(values: np.ndarray) -> np.ndarray:
     wide = values.astype(np.float64)
     return np.where(np.isfinite(wide), wide, 0.0)
@@ -80,8 +91,8 @@ def channels_text(image: np.ndarray | None, shape: tuple[int, ...]) -> str:
 
     >>> channels_text(np.zeros((8, 8, 2)), (8, 8)), channels_text(np.zeros((8, 8)), (8, 8))
     ('channel 1 green, channel 2 magenta', '')
-    >>> channels_text(np.zeros((8, 8, 5)), (8, 8))
-    'channel 1 red, channel 2 green, channel 3 blue; the other 2 are not shown'
+    >>> channels_text(np.zeros((8, 8, 4)), (8, 8))
+    'channel 1 sky, channel 2 orange, channel 3 teal, channel 4 pink'
     """
     if image is None or image.ndim == len(shape) or image.shape[-1] == 1:
         return ""

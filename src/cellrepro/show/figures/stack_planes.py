@@ -40,9 +40,9 @@ def telling_plane(categories: np.ndarray) -> int:
 
 
 def plane_name(z: int, n_planes: int) -> str:
-    """Name a plane of a stack: people count from 1, arrays from 0.
+    """Name a plane of a stack, counted from 0 as everywhere.
 
     >>> plane_name(3, 7)
-    'plane 4 of 7'
+    'plane z 3 (of 0 to 6)'
     """
-    return f"plane {z + 1} of {n_planes}"
+    return f"plane z {z} (of 0 to {n_planes - 1})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -86,7 +87,9 @@ class Picture(Figure):
 
         width = self.get_figwidth()
         n_letters = round(13 * width)
-        text = "\n".join(textwrap.fill(line, n_letters) for line in self.caption.splitlines())
+        # A number such as 2 198 is not torn apart at the end of a line.
+        whole_numbers = re.sub(r"(?<=\d) (?=\d{3}(?!\d))", "\N{NO-BREAK SPACE}", self.caption)
+        text = "\n".join(textwrap.fill(line, n_letters) for line in whole_numbers.splitlines())
         below = Picture(width, 0.27 + 0.17 * text.count("\n"))
         below.text(0.01, 0.98, text, va="top", fontsize=9, color=GREY, parse_math=False)
         files = (drawn, io.BytesIO(below.png(dpi=dpi)))

@@ -209,6 +209,7 @@ def _shown_pair(
     store: Store,
 ) -> ShownPair:
     """Read the masks of one image, and that image, whose size must be theirs."""
+    from cellrepro.images.pixel_size import pixel_size_in
     from cellrepro.show.pages.comparison_page import ShownPair
     from cellrepro.show.pages.explorer_page import side_name
 
@@ -233,6 +234,7 @@ def _shown_pair(
         a=masks_a,
         b=masks_b,
         image=_pixels(image, repeats, name, masks_a, store),
+        pixel_size=None if image is None else pixel_size_in(Path(image)),
         comparison=comparison.masks[name],
         settings=comparison.settings if repeats is None else _differences_of_runs(comparison),
         are_runs=repeats is not None,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _MOST_TILES = 12
 _MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is too large for a page
+_USUAL_CHANNELS = 3  # with more of them, an image may have fewer pixels
 _EXPLORER_HEIGHT = 560  # CSS pixels
 
 _SCORES = (
@@ -64,6 +65,8 @@ class ShownPair:
     remarks: tuple[str, ...]
     by_image: Mapping[str, MaskComparison]
     """The comparisons of all images, among which this is one."""
+    pixel_size: float | None = None
+    """The side of a pixel, micrometres; None where the image's file does not say it."""
     are_runs: bool = False
     """Whether both are stored runs, not files."""
     why: Why | None = None
@@ -124,7 +127,7 @@ class WhyBox:
 def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     """Write the page."""
     changes = changed_cells(pair.comparison)
-    view = View(pair.image_name, [pair.a, pair.b], pair.image)
+    view = View(pair.image_name, [pair.a, pair.b], pair.image, pixel_size=pair.pixel_size)
     rows = [_setting_row(setting) for setting in pair.settings]
     page = rendered(
         "comparison.html.j2",
@@ -269,7 +272,8 @@ def _tiles(changes: Sequence[ObjectChange], pair: ShownPair) -> tuple[CellTile, 
 
 
 def _explorer(view: View, pair: ShownPair) -> ExplorerPart | None:
-    if pair.a.size > _MOST_EXPLORED:
+    n_channels = 1 if pair.image is None else pair.image.size / pair.a.size
+    if pair.a.size * max(1, n_channels / _USUAL_CHANNELS) > _MOST_EXPLORED:
         return None
     return explorer_part(view, pair.name_a, pair.name_b, height=_EXPLORER_HEIGHT)
 
@@ -293,7 +297,7 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table | None:
         for change in changes[:MOST_ROWS]
     ]
     kinds = {"IoU": "{:.2f}", "pixels in A": "count", "pixels in B": "count"}
-    return table(rows, kinds | dict.fromkeys(("plane", "y", "x"), "{:.0f}"))
+    return table(rows, kinds | dict.fromkeys(("z", "y", "x"), "{:.0f}"))
 
 
 def _cells_by_number(changes: Sequence[ObjectChange]) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import stat
-import sys
 import tempfile
 import time
 import webbrowser
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from cellrepro.results import Result
+from cellrepro.show.explorer.napari_layers import has_screen
 from cellrepro.show.explorer.page_part import explorer_part
 from cellrepro.show.explorer.read_view import read_view
 from cellrepro.show.pages.page_file import PageTarget, page_target, rendered, write_page
@@ -49,11 +49,9 @@ class ExplorerPage(Result):
 
     def open(self) -> bool:
         """Show it in the browser."""
-        has_screen = not sys.platform.startswith("linux") or any(
-            os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-        )
         # Without a screen a browser of text would take over the terminal.
-        return has_screen and webbrowser.open(self.html.resolve().as_uri())
+        can_be_seen = has_screen() or bool(os.environ.get("BROWSER"))
+        return can_be_seen and webbrowser.open(self.html.resolve().as_uri())
 
 
 def explorer_page(

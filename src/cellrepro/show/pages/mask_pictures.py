@@ -14,7 +14,7 @@ import numpy as np
 from cellrepro.comparison.category_map import categories
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
-from cellrepro.show.figures.colours import COLOURS
+from cellrepro.show.figures.colours import COLOURS, DOTS
 from cellrepro.show.figures.pixels import (
     background_of,
     category_picture,
@@ -28,16 +28,8 @@ from cellrepro.show.pages.parts import Figure, Mark, Panel, panel, table_file
 from cellrepro.words import amount, grouped, joined, ppm_text
 
 _MOST_MARKS = 40  # cells that get a sign each; more get dots
-_DOTS = {
-    ObjectKind.MOVED: "agree",
-    ObjectKind.SPLIT: "other_object",
-    ObjectKind.MERGED: "other_object",
-    ObjectKind.LOST: "only_a",
-    ObjectKind.GAINED: "only_b",
-}
-"""The colour of a dot, by its name in `COLOURS`; where two dots meet, the later kind is seen."""
-_MOST_LARGE_DOTS = 2500  # dots that are four pixels wide; more are one pixel each
-_UNDER_DOTS = 0.5  # factor of the picture's brightness
+_MOST_LARGEDOTS = 2500  # dots that are four pixels wide; more are one pixel each
+_UNDERDOTS = 0.5  # factor of the picture's brightness
 _SMALLEST_WINDOW = 40  # side of the part that is shown closer, pixels
 _LARGEST_WINDOW = 160
 _LEAST_RADIUS = 0.014  # of a ring, as a share of the longer side
@@ -121,10 +113,10 @@ def _row_of_cell(name: str, change: ObjectChange) -> dict[str, object]:
 
 
 def place_columns(change: ObjectChange) -> dict[str, float]:
-    """Get the centroid of a cell by the titles of columns; planes count from 1, as in viewers."""
+    """Get the centroid of a cell by the titles of columns; planes count from 0."""
     *planes, y, x = change.position
     place = {"y": y, "x": x}
-    return {"plane": round(planes[0]) + 1, **place} if planes else place
+    return {"z": round(planes[0]), **place} if planes else place
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,18 +208,18 @@ def _dot(picture: np.ndarray, changed: Sequence[ObjectChange], shape: Sequence[i
     from scipy import ndimage
 
     rows, columns = picture.shape[:2]
-    numbers = {kind: number for number, kind in enumerate(_DOTS, start=1)}
+    numbers = {kind: number for number, kind in enumerate(DOTS, start=1)}
     dots = np.zeros((rows, columns), np.uint8)
     for change in changed:
         y, x = change.position
         row = min(rows - 1, int((y + 0.5) * rows / shape[0]))
         column = min(columns - 1, int((x + 0.5) * columns / shape[1]))
         dots[row, column] = max(dots[row, column], numbers[change.kind])
-    if len(changed) <= _MOST_LARGE_DOTS:
+    if len(changed) <= _MOST_LARGEDOTS:
         dots = ndimage.grey_dilation(dots, size=(4, 4))
-    picture[:] = np.rint(picture * _UNDER_DOTS)
+    picture[:] = np.rint(picture * _UNDERDOTS)
     picture[ndimage.binary_dilation(dots > 0, np.ones((3, 3)))] = 0
-    for kind, colour in _DOTS.items():
+    for kind, colour in DOTS.items():
         painted(picture, dots == numbers[kind], COLOURS[colour])
 
 

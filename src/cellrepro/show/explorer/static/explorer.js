@@ -3,6 +3,11 @@
 // browser_code.py joins the files of this folder into the one module that the browser loads:
 //   explorer_planes.js     the arrays that the kernel sends
 //   explorer_pixels.js     from arrays to pixels
+//   explorer_channels.js   colours and contrast of the image's channels
+//   explorer_blink.js      A and B in turn
+//   explorer_panes.js      one picture, or A and B side by side
+//   explorer_scale_bar.js  a bar of a round length
+//   explorer_overview.js   where changed cells lie in a large image, and in a stack
 //   explorer_drawing.js    the canvas
 //   explorer_files.js      downloads
 //   explorer_parts.js      the elements of the page
@@ -18,6 +23,7 @@ const LARGEST_PIXEL_CSS = 48; // how big one image pixel can get, in CSS pixels
 const WIDE_CSS = 660; // from here on the panel stands beside the picture
 const SIDE_CSS = 320; // its least width, with its gap
 const CELL_SHARE = 0.14; // of the canvas that a cell takes to which the view moves
+const STYLES = ["patterns", "scale_bar"]; // how things are shown, and nothing that is shown
 const CHOICE = ["view", "a", "b", "z"];
 const WHOLE_IMAGE = Object.freeze({ zoom: 1, scale: 1, offsetX: 0, offsetY: 0 });
 
@@ -31,14 +37,16 @@ class Explorer {
     this.drawing = new Drawing(this);
     this.labels = new Labels(this);
     this.readout = new Readout(this);
+    this.channels = new Channels(this);
+    this.overview = new Overview(this);
+    this.panes = panesOf("outlines");
     this.view = WHOLE_IMAGE;
     this.mode = "outlines";
-    this.shown = { image: true, truth: false, patterns: true }; // by the names of check boxes
+    this.shown = { image: true, truth: false, patterns: true, scale_bar: true }; // by the names of check boxes
     this.opacity = Object.fromEntries(Object.entries(MODES).map(([m, o]) => [m, o.opacity]));
     this.curtain = 0.5; // share of the width that shows A
     this.vote = "cells";
-    const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    this.blink = { side: "a", playing: !isCalm, perSecond: 1 };
+    this.blink = new Blink(this);
     this.kindsListed = new Set(["lost", "gained", "split", "merged", "moved"]);
     this.chosen = -1; // number of a change
     this.wanted = undefined; // choice that the kernel has not answered yet
@@ -62,6 +70,9 @@ class Explorer {
       this.ahead = undefined;
       if (!isShown) this.reload();
     };
+    this.onSaid = (content) => {
+      if (content?.said !== undefined) this.showMessage(content.said);
+    };
     this.onProblem = () => this.showMessage(this.model.get("problem"));
     this.onAnswer = () => {
       if (this.model.get("answered") >= this.planes.lastRequest) {
@@ -75,6 +86,7 @@ class Explorer {
     this.model.on("change:scene", this.onScene);
     this.model.on("change:answered", this.onAnswer);
     this.model.on("change:problem", this.onProblem);
+    this.model.on("msg:custom", this.onSaid);
     this.fetchNext(0);
   }
 
@@ -82,12 +94,13 @@ class Explorer {
     this.listening.abort();
     this.resizing?.disconnect();
     this.drawing.close();
-    clearTimeout(this.blinkTimer);
+    this.blink.close();
     clearTimeout(this.patience);
     this.model.off("change:selected", this.onSelected);
     this.model.off("change:scene", this.onScene);
     this.model.off("change:answered", this.onAnswer);
     this.model.off("change:problem", this.onProblem);
+    this.model.off("msg:custom", this.onSaid);
   }
 
   // A page moved to a finer screen, or zoomed, keeps its size in CSS pixels.
@@ -121,6 +134,7 @@ class Explorer {
 
   takeOver(scene, planes) {
     const isSameImage = this.scene?.planes.image === scene.planes.image;
+    const isSameStack = this.scene?.view === scene.view;
     if (this.scene?.planes.story !== scene.planes.story) this.chosen = -1; // a row of another story
     this.scene = scene;
     this.names = scene.names;
@@ -132,15 +146,25 @@ class Explorer {
     this.rows = rows;
     this.columns = columns;
     this.imagePlane = planes.image;
-    if (!isSameImage) this.levels = halved(coloured(this.data.image, planes.image, this.channels()));
+    if (!isSameImage) {
+      this.pictures = undefined;
+      this.channels.take(planes.image, isSameStack);
+    }
     this.differs = differing(this.data.categories);
     this.showScene();
   }
 
-  // The colours of the image's channels by name; of more than three the first three are shown.
-  channels() {
-    const { channels } = this.style;
-    return channels[Math.min(this.imagePlane.shape[2], channels.length) - 1];
+  // The picture of the image and smaller copies of it.
+  levels() {
+    this.pictures ??= halved(this.channels.picture());
+    return this.pictures;
+  }
+
+  // Mix the channels of the image anew.
+  recolour() {
+    this.pictures = undefined;
+    this.overview.refresh();
+    this.redraw("image");
   }
 
   async reload() {
@@ -199,6 +223,7 @@ class Explorer {
   showScene() {
     const { scene } = this;
     this.labels.show();
+    this.overview.refresh();
     if (this.storyShown === scene.planes.story) return; // another plane of the same stack
     this.storyShown = scene.planes.story;
     this.showKinds();
@@ -302,10 +327,16 @@ class Explorer {
     }
   }
 
+  // The rows of the story that are of the kinds that are listed.
+  listedChanges() {
+    const { kind } = this.data.story;
+    return kind.map((_, row) => row).filter((row) => this.kindsListed.has(kind[row]));
+  }
+
   fillList() {
-    const { story } = this.data;
-    const rows = story.kind.map((_, row) => row).filter((r) => this.kindsListed.has(story.kind[r]));
-    this.parts.list.fill(story, rows, this.chosen);
+    this.parts.list.fill(this.data.story, this.listedChanges(), this.chosen);
+    this.overview.refresh();
+    this.redraw();
     this.parts.list.onchoose = (row) => this.goToChange(row);
   }
 
@@ -362,11 +393,9 @@ class Explorer {
     const [y, x] = position.slice(-2);
     const area = Math.max(story.area_a[row], story.area_b[row]);
     const size = Math.sqrt(isStack ? area ** (2 / 3) : area);
-    const { width, height } = this.parts.canvas;
+    const { width, height } = this.pane;
     const closeZoom = (CELL_SHARE * Math.min(width, height)) / size / this.fitted;
-    const zoom = this.clampedZoom(Math.max(this.view.zoom, closeZoom));
-    const scale = this.fitted * zoom;
-    this.moveView(zoom, width / 2 - (x + 0.5) * scale, height / 2 - (y + 0.5) * scale);
+    this.centreOn(y + 0.5, x + 0.5, this.clampedZoom(Math.max(this.view.zoom, closeZoom)));
     if (z !== this.scene.z) this.request({ z });
   }
 
@@ -391,6 +420,7 @@ class Explorer {
       return;
     }
     this.mode = mode;
+    if (this.pane) this.fitCanvas(); // A and B side by side have a pane each
     const { lines = false, areas = false, votes = false } = MODES[mode];
     Object.assign(this.shown, { a: lines, b: lines, agree: false, votes });
     Object.assign(this.shown, { only_a: areas, only_b: areas, other_object: areas });
@@ -400,7 +430,7 @@ class Explorer {
     this.showBoxes();
     this.parts.opacity.value = String(Math.round(this.opacity[mode] * 100));
     this.showRamp();
-    this.scheduleBlink();
+    this.blink.schedule();
     this.redraw("categories", "votes");
   }
 
@@ -422,6 +452,7 @@ class Explorer {
     if (key === "truth" && this.parts.rows.truth.hidden) return;
     this.shown[key] = !this.shown[key];
     this.showBoxes();
+    if (key === "image") this.overview.refresh();
     if (AREAS.includes(key) || key === "patterns") this.redraw("categories");
     else this.redraw();
   }
@@ -465,42 +496,6 @@ class Explorer {
     else this.redraw();
   }
 
-  togglePlaying() {
-    this.blink.playing = !this.blink.playing;
-    this.scheduleBlink();
-    this.redraw();
-  }
-
-  setBlinkSpeed(perSecond) {
-    this.blink.perSecond = perSecond;
-    this.scheduleBlink();
-    this.redraw();
-  }
-
-  // While it plays, A and B change places every 1 / perSecond seconds.
-  scheduleBlink() {
-    clearTimeout(this.blinkTimer);
-    const { blink, parts } = this;
-    parts.play.textContent = blink.playing ? "Pause" : "Play";
-    if (this.mode !== "blink" || !blink.playing) return;
-    this.blinkTimer = setTimeout(() => {
-      this.showOtherRun();
-      this.scheduleBlink();
-    }, 1000 / blink.perSecond);
-  }
-
-  showOtherRun() {
-    this.blink.side = this.blink.side === "a" ? "b" : "a";
-    this.redraw();
-  }
-
-  turnByHand() {
-    if (this.mode !== "blink") this.chooseMode("blink");
-    this.blink.playing = false;
-    this.scheduleBlink();
-    this.showOtherRun();
-  }
-
   // ---- the view ------------------------------------------------------------------------------
 
   // Size of the canvas: the whole image at zoom 1, as large as page and height allow.
@@ -510,17 +505,26 @@ class Explorer {
     const beside = body.clientWidth >= WIDE_CSS;
     root.dataset.wide = beside ? "1" : "0";
     const widthCss = body.clientWidth - (beside ? SIDE_CSS : 0);
-    const pixelCss = Math.min(widthCss / this.columns, this.heightCss / this.rows);
+    const { isBeside, pixelCss } =
+      this.mode === "sides"
+        ? areBeside(this.columns, this.rows, widthCss, this.heightCss, beside)
+        : { pixelCss: Math.min(widthCss / this.columns, this.heightCss / this.rows) };
     this.ratio = window.devicePixelRatio || 1;
     const width = Math.max(1, Math.round(this.columns * pixelCss * this.ratio));
     const height = Math.max(1, Math.round(this.rows * pixelCss * this.ratio));
-    if (canvas.width === width && canvas.height === height && this.fitted) return;
-    const grown = this.fitted ? width / canvas.width : 1;
-    canvas.width = width;
-    canvas.height = height;
-    canvas.style.width = `${width / this.ratio}px`;
-    canvas.style.height = `${height / this.ratio}px`;
+    this.panes = panesOf(this.mode, isBeside, width, height, Math.round(GAP_CSS * this.ratio));
+    const last = this.panes.at(-1);
+    const size = [last.x + width, last.y + height];
+    if (this.pane?.width === width && this.pane.height === height && canvas.width === size[0]) {
+      if (this.fitted && canvas.height === size[1]) return;
+    }
+    const grown = this.fitted ? width / this.pane.width : 1;
+    this.pane = { width, height };
+    [canvas.width, canvas.height] = size;
+    canvas.style.width = `${canvas.width / this.ratio}px`;
+    canvas.style.height = `${canvas.height / this.ratio}px`;
     stage.style.width = canvas.style.width;
+    root.dataset.panes = this.mode !== "sides" ? "one" : isBeside ? "beside" : "below";
     this.fitted = width / this.columns;
     this.moveView(this.view.zoom, this.view.offsetX * grown, this.view.offsetY * grown);
     this.parts.list.paint();
@@ -536,7 +540,7 @@ class Explorer {
 
   // Move the view; the image always covers the canvas. `fitted` is the scale at zoom 1.
   moveView(zoom, offsetX, offsetY) {
-    const { width, height } = this.parts.canvas;
+    const { width, height } = this.pane;
     const scale = this.fitted * zoom;
     this.view = {
       zoom,
@@ -547,11 +551,25 @@ class Explorer {
     this.redraw(...LAYERS);
   }
 
+  // Move the view so that a place of the image, in its pixels, is in the middle.
+  centreOn(y, x, zoom) {
+    const { width, height } = this.pane;
+    const scale = this.fitted * zoom;
+    this.moveView(zoom, width / 2 - x * scale, height / 2 - y * scale);
+  }
+
+  // The bar that says how long something is; none where the file does not say it.
+  scaleBar() {
+    const { pixel_size: pixelSize } = this.scene;
+    if (!pixelSize || !this.shown.scale_bar) return undefined;
+    return scaleBar(pixelSize / this.view.scale, this.pane.width);
+  }
+
   zoomBy(factor, x, y) {
     this.zoomTo(this.view.zoom * factor, x, y);
   }
 
-  zoomTo(zoom, x = this.parts.canvas.width / 2, y = this.parts.canvas.height / 2) {
+  zoomTo(zoom, x = this.pane.width / 2, y = this.pane.height / 2) {
     const { scale, offsetX, offsetY } = this.view;
     const wanted = this.clampedZoom(zoom);
     const grown = (this.fitted * wanted) / scale; // what lies at (x, y) stays there
@@ -575,11 +593,12 @@ class Explorer {
     parts.zoom.value = String(Math.round((1000 * Math.log(zoom)) / Math.log(this.largestZoom() || 2)) || 0);
     parts.scale.textContent = `${((100 * scale) / this.ratio).toFixed(0)} %`;
     parts.canvas.style.touchAction = zoom > 1 ? "none" : "pan-y";
-    const shown = Object.keys(this.shown).filter((key) => this.shown[key] && key !== "patterns");
+    const shown = Object.keys(this.shown).filter((key) => this.shown[key] && !STYLES.includes(key));
     Object.assign(parts.root.dataset, {
       mode: this.mode,
       shows: shown.sort().join(" "),
       patterns: this.shown.patterns ? "1" : "0",
+      bar: this.scaleBar()?.text.replace("\u00a0", " ") ?? "",
       chosen: chosen < 0 ? "" : `${story.kind[chosen]} ${cellNumbers(story, chosen)}`,
       image: this.names.image,
       a: this.names.a,
@@ -592,6 +611,7 @@ class Explorer {
       offsetX: offsetX.toFixed(2),
       offsetY: offsetY.toFixed(2),
       curtain: this.curtain.toFixed(3),
+      pointed: (this.mode === "sides" && this.readout.pointed?.map(Math.round).join(", ")) || "",
       opacity: this.opacity[this.mode].toFixed(2),
       layersMs: layersMs.toFixed(1),
       compositeMs: compositeMs.toFixed(1),

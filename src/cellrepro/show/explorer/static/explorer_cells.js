@@ -101,9 +101,9 @@ function givenNumber(story, side, label) {
   return story.given ? story.given[side][label] : label;
 }
 
-// People count planes from 1, arrays from 0.
+// Planes count from 0, as rows and columns do.
 function planeText(z) {
-  return `plane ${Math.round(z) + 1}`;
+  return `z ${Math.round(z)}`;
 }
 
 // Pairs of name and text.
@@ -126,8 +126,8 @@ function storyFacts(story, row, { a, b }) {
   }
   const [y, x] = position.slice(-2).map((value) => value.toFixed(1));
   facts.push(["centre", `${isStack ? `${planeText(position[0])}, ` : ""}y ${y}, x ${x}`]);
-  const cuts = story.cut_between[row].map(([above, below]) => `${above + 1} and ${below + 1}`);
-  if (cuts.length) facts.push(["cut between", `planes ${cuts.join("; ")}`]);
+  const cuts = story.cut_between[row].map(([above, below]) => `${above} and ${below}`);
+  if (cuts.length) facts.push(["cut between", `planes z ${cuts.join("; ")}`]);
   if (story.moved[row] !== null) facts.push(["centre moved by", `${story.moved[row].toFixed(2)} px`]);
   if (story.runs && story.runs[row] !== null) {
     const n = story.runs[row];

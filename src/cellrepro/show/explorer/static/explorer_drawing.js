@@ -40,6 +40,7 @@ class Drawing {
     }
     const layersDone = performance.now();
     this.composite();
+    this.explorer.overview.draw();
     this.explorer.report(layersDone - started, performance.now() - layersDone);
   }
 
@@ -52,19 +53,17 @@ class Drawing {
   }
 
   drawLayer(name) {
-    const { levels } = this.explorer;
-    if (name === "image") paintPicture(this.layers.image, levels, this.placement());
+    if (name === "image") paintPicture(this.layers.image, this.explorer.levels(), this.placement());
     else if (name === "categories") this.drawCategories();
     else if (name === "votes") this.drawVotes();
     else if (name === "mark") this.drawMark();
     else this.drawOutline(name);
   }
 
-  // How the image lies on the canvas, for the functions that paint.
+  // How the image lies on a pane, for the functions that paint.
   placement() {
-    const { view, columns, rows } = this.explorer;
-    const { width, height } = this.canvas;
-    return { view, columns, rows, width, height };
+    const { view, columns, rows, pane } = this.explorer;
+    return { view, columns, rows, ...pane };
   }
 
   // One pixel of the screen where the image is shrunk, two where it is enlarged.
@@ -115,8 +114,9 @@ class Drawing {
   // The chosen cells, and a ring around them where they are small.
   drawMark() {
     const layer = this.layers.mark;
-    layer.canvas.width = this.canvas.width; // which clears it
-    layer.canvas.height = this.canvas.height;
+    const { pane } = this.explorer;
+    layer.canvas.width = pane.width; // which clears it
+    layer.canvas.height = pane.height;
     this.drawChosenCells(layer.context);
     this.drawRing(layer.context);
   }
@@ -191,7 +191,7 @@ class Drawing {
       }
     }
     const { scale, offsetX, offsetY } = view;
-    const { width, height } = this.canvas;
+    const { width, height } = this.explorer.pane;
     const x0 = Math.max(0, Math.floor(left * scale + offsetX) - margin);
     const y0 = Math.max(0, Math.floor(top * scale + offsetY) - margin);
     const x1 = Math.min(width, Math.ceil((right + 1) * scale + offsetX) + margin);
@@ -202,18 +202,35 @@ class Drawing {
 
   composite() {
     const { context } = this;
-    const { mode, curtain, blink, opacity, parts } = this.explorer;
-    const { cursor } = this.explorer.readout;
-    const { width, height } = this.canvas;
+    const { panes, pane, curtain, parts } = this.explorer;
     context.globalAlpha = 1;
     context.fillStyle = "#000";
-    context.fillRect(0, 0, width, height);
+    context.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    for (const { x, y, without } of panes) {
+      context.save();
+      context.beginPath();
+      context.rect(x, y, pane.width, pane.height);
+      context.clip();
+      context.translate(x, y);
+      this.compositePane(without);
+      context.restore();
+    }
+    parts.divider.style.left = `${curtain * 100}%`;
+  }
+
+  // Put the layers of one pane on each other, without one of the sides.
+  compositePane(without) {
+    const { context } = this;
+    const { mode, curtain, blink, opacity, pane, ratio } = this.explorer;
+    const { cursor, pointed } = this.explorer.readout;
+    const { width, height } = pane;
     const spans = {}; // columns of the canvas in which a layer is seen; default all
     if (mode === "curtain") {
       const split = Math.round(curtain * width);
       spans.a = [0, split];
       spans.b = [split, width];
     }
+    if (without) spans[without] = [0, 0];
     if (mode === "blink") spans[blink.side === "a" ? "b" : "a"] = [0, 0];
     for (const name of LAYERS) {
       const [from, to] = spans[name] ?? [0, width];
@@ -225,7 +242,26 @@ class Drawing {
     }
     context.globalAlpha = 1;
     if (cursor) this.drawCursor(cursor);
-    parts.divider.style.left = `${curtain * 100}%`;
+    else if (pointed && without) this.drawCross(pointed);
+    const bar = this.explorer.scaleBar();
+    if (bar) drawScaleBar(context, bar, width, height, ratio);
+  }
+
+  // Where the pointer is, on both panes.
+  drawCross(position) {
+    const { ratio } = this.explorer;
+    const [x, y] = position.map((value) => Math.floor(value) + 0.5); // sharp lines
+    const arm = 8 * ratio;
+    for (const [colour, width] of [["#000000", 3], ["#ffffff", 1]]) {
+      this.context.strokeStyle = colour;
+      this.context.lineWidth = width * ratio;
+      this.context.beginPath();
+      this.context.moveTo(x - arm, y);
+      this.context.lineTo(x + arm, y);
+      this.context.moveTo(x, y - arm);
+      this.context.lineTo(x, y + arm);
+      this.context.stroke();
+    }
   }
 
   // Differences stand out on a dimmed image, also on cells as bright as their colours.

@@ -4,7 +4,7 @@
 function saveFile(explorer, content) {
   const { names, data, scene, mode, parts, rows, columns } = explorer;
   const { image, a, b } = names;
-  const stem = scene.n_planes > 1 ? `${image}_plane_${scene.z + 1}` : image;
+  const stem = scene.n_planes > 1 ? `${image}_z${scene.z}` : image;
   if (content === "png") {
     parts.canvas.toBlob((blob) => download(blob, `${fileName(stem, a, b, mode)}.png`));
     return;

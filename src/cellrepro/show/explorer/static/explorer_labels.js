@@ -48,12 +48,11 @@ class Labels {
   // Masks can be looked at without their image.
   showImageRow() {
     const { parts } = this;
-    const { scene, imagePlane } = this.explorer;
+    const { scene } = this.explorer;
     parts.rows.image.hidden = !scene.has_image;
     parts.reads.value.hidden = !scene.has_image;
-    parts.contrast.textContent = scene.has_image
-      ? contrastText(imagePlane, Object.keys(this.explorer.channels()))
-      : "";
+    parts.rows.scale_bar.hidden = !scene.pixel_size;
+    parts.channels.hidden = !scene.has_image;
   }
 
   // Where the truth is A or B, its outline is that of A or B.
@@ -79,7 +78,7 @@ class Labels {
     parts.zRow.hidden = n < 2;
     parts.z.max = String(n - 1);
     parts.z.value = String(z);
-    parts.zText.textContent = `${z + 1} of ${n}`;
+    parts.zText.textContent = `z ${z} of 0\u2013${n - 1}`;
   }
 
   describeCanvas() {
@@ -88,7 +87,7 @@ class Labels {
       "aria-label",
       `Masks of ${names.a} and ${names.b} on ${names.image}. ${scene.line}. Arrow keys move, plus ` +
         "and minus zoom, 0 shows everything, shift with arrows reads pixels, enter tells the " +
-        "story of a cell, n and p go through the changed cells, page up and page down through planes.",
+        "story of a cell, n and p go through the changed cells, page up and page down through planes (from 0).",
     );
   }
 

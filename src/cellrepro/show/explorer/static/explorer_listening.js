@@ -13,6 +13,7 @@ function listen(explorer) {
   listenToPointer(explorer, on);
   listenToWheel(explorer, on);
   listenToKeys(explorer, on);
+  listenToOverview(explorer, on);
 }
 
 // Where an event is on the canvas, in its pixels.
@@ -37,6 +38,7 @@ function listenToControls(explorer, on) {
   for (const [content, element] of Object.entries(parts.exports)) {
     on(element, "click", () => saveFile(explorer, content));
   }
+  on(parts.napari, "click", () => explorer.model.send({ open: "napari" }));
   on(parts.previous, "click", () => explorer.stepImage(-1));
   on(parts.next, "click", () => explorer.stepImage(1));
   on(parts.swap, "click", () => explorer.swap());
@@ -49,9 +51,9 @@ function listenToControls(explorer, on) {
   on(parts.closer, "click", () => explorer.zoomTo(explorer.view.zoom * KEY_ZOOM));
   on(parts.farther, "click", () => explorer.zoomTo(explorer.view.zoom / KEY_ZOOM));
   on(parts.whole, "click", () => explorer.moveView(1, 0, 0));
-  on(parts.speed, "input", () => explorer.setBlinkSpeed(Number(parts.speed.value) / 10));
-  on(parts.play, "click", () => explorer.togglePlaying());
-  on(parts.turn, "click", () => explorer.turnByHand());
+  on(parts.speed, "input", () => explorer.blink.setSpeed(Number(parts.speed.value) / 10));
+  on(parts.play, "click", () => explorer.blink.togglePlaying());
+  on(parts.turn, "click", () => explorer.blink.turnByHand());
 }
 
 function listenToCurtain(explorer, on) {
@@ -91,22 +93,24 @@ function listenToPointer(explorer, on) {
       const other = [...pointers].find(([id]) => id !== event.pointerId)?.[1];
       if (other) {
         const distance = ([x, y]) => Math.hypot(x - other[0], y - other[1]);
-        explorer.zoomBy(distance(now) / Math.max(1, distance(before)), ...other);
+        const grown = distance(now) / Math.max(1, distance(before));
+        explorer.zoomBy(grown, ...inPane(other, explorer.panes));
       } else if (!isClick()) {
         explorer.panBy(moveX, moveY);
       }
       pointers.set(event.pointerId, now);
     }
-    explorer.readout.readAt(...now);
+    explorer.readout.readAt(...inPane(now, explorer.panes));
   });
   on(canvas, "pointerup", (event) => {
     if (pointers.has(event.pointerId) && isClick()) {
-      const position = canvasPosition(explorer, event);
+      const position = inPane(canvasPosition(explorer, event), explorer.panes);
       explorer.readout.readAt(...position);
       explorer.chooseChangeAt(...position);
     }
     pointers.delete(event.pointerId);
   });
+  on(canvas, "pointerleave", () => explorer.readout.point(undefined));
   on(canvas, "pointercancel", (event) => pointers.delete(event.pointerId));
   on(canvas, "dblclick", () => explorer.moveView(1, 0, 0));
 }
@@ -119,7 +123,7 @@ function listenToWheel(explorer, on) {
     event.stopPropagation();
     const perStep = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 3 : 100;
     const steps = Math.min(3, Math.max(-3, event.deltaY / perStep));
-    const position = canvasPosition(explorer, event);
+    const position = inPane(canvasPosition(explorer, event), explorer.panes);
     explorer.zoomBy(KEY_ZOOM ** -steps, ...position);
     explorer.readout.readAt(...position);
   };
@@ -150,9 +154,9 @@ function readingKeys(explorer) {
 }
 
 function keys(explorer) {
-  const { canvas } = explorer.parts;
-  const stepX = canvas.width / 10;
-  const stepY = canvas.height / 10;
+  const { pane } = explorer;
+  const stepX = pane.width / 10;
+  const stepY = pane.height / 10;
   const modes = Object.keys(MODES).map((mode, i) => [
     String(i + 1),
     () => explorer.chooseMode(mode),
@@ -162,6 +166,8 @@ function keys(explorer) {
   const ofPlanes = {
     PageUp: () => explorer.stepPlane(-1),
     PageDown: () => explorer.stepPlane(1),
+    "<": () => explorer.stepPlane(-1),
+    ">": () => explorer.stepPlane(1),
   };
   return {
     ...Object.fromEntries(modes),
@@ -174,7 +180,7 @@ function keys(explorer) {
     "=": () => zoomBy(KEY_ZOOM),
     "-": () => zoomBy(1 / KEY_ZOOM),
     0: () => explorer.moveView(1, 0, 0),
-    " ": () => explorer.turnByHand(),
+    " ": () => explorer.blink.turnByHand(),
     "[": () => explorer.moveCurtain(explorer.curtain - 0.02),
     "]": () => explorer.moveCurtain(explorer.curtain + 0.02),
     ",": () => explorer.stepImage(-1),
@@ -184,6 +190,7 @@ function keys(explorer) {
     t: () => explorer.toggle("truth"),
     h: () => explorer.toggle("patterns"),
     i: () => explorer.toggle("image"),
+    b: () => explorer.toggle("scale_bar"),
     x: () => explorer.swap(),
     Enter: () => explorer.chooseChangeAtCursor(),
     Escape: () => {

@@ -10,6 +10,7 @@ const MODES = {
   blink: { label: "Blink", title: "A and B in turn", lines: true, opacity: 1 },
   categories: { label: "Difference", title: "Only what differs", areas: true, opacity: 0.9 },
   agreement: { label: "Agreement", title: "How many of all runs agree", votes: true, opacity: 0.85 },
+  sides: { label: "Side by side", title: "A and B, each by itself, in one view", lines: true, opacity: 1 },
 };
 
 function grouped(number) {
@@ -125,8 +126,9 @@ function legend(parts) {
   const opacity = make("label", "cre-opacity-row", {}, "opacity", parts.opacity);
   const image = box("image", area("image"), "image");
   const patterns = box("patterns", area("patterns"), "patterns");
-  parts.contrast = make("p", "cre-hint cre-contrast");
-  const picture = make("div", "cre-picture", {}, image, patterns, opacity, parts.contrast);
+  const bar = box("scale_bar", make("span", "cre-bar"), "scale bar");
+  parts.channels = make("div", "cre-channels");
+  const picture = make("div", "cre-picture", {}, image, patterns, bar, opacity, parts.channels);
   return make("div", "cre-legend", {}, outlines, pixels, picture, parts.votes);
 }
 
@@ -152,7 +154,9 @@ function sliders(parts) {
   parts.speed = range("cre-speed", limits(2, 30, speed));
   parts.z = range("cre-z", limits(0, 0, { step: "1", "aria-label": "Plane" }));
   parts.zText = make("span", "cre-amount");
-  parts.zRow = slider("plane", "", parts.z, parts.zText);
+  parts.zStrip = make("canvas", "cre-strip", { "aria-hidden": "true" });
+  const planes = make("span", "cre-planes", {}, parts.z, parts.zStrip);
+  parts.zRow = slider("plane", "", planes, parts.zText);
   const { farther, zoom, closer, scale, whole, speed: pace, play, turn } = parts;
   return make(
     "div",
@@ -191,16 +195,16 @@ const HELP = [
   ["Wheel or pinch", "zoom"],
   ["Drag", "move"],
   ["Click", "a cell\u2019s story"],
-  ["1 \u2013 5", "view"],
+  ["1 \u2013 6", "view"],
   ["Arrows + \u2212 0", "move, zoom, fit"],
   ["Shift arrows", "read pixel by pixel"],
   ["Enter", "story of that cell"],
   ["N P", "next, previous change"],
   ["Space", "A or B"],
-  ["T H", "truth, patterns"],
+  ["T H I B", "truth, patterns, image, scale bar"],
   ["X", "exchange A and B"],
   [", .", "image"],
-  ["Page \u2191 \u2193", "plane of a stack"],
+  ["Page \u2191 \u2193 or < >", "plane of a stack"],
   ["Esc", "nothing chosen"],
 ];
 
@@ -225,12 +229,20 @@ function build(model, el) {
   parts.story = make("div", "cre-story", { "aria-live": "polite" });
   parts.list = new CellList();
   parts.kinds = make("div", "cre-kinds", { role: "group", "aria-label": "Kinds in the list" });
+  parts.overview = make("canvas", "cre-overview", {
+    role: "img",
+    "aria-label": "Where the changed cells lie in the whole image; click to go there",
+    title: "click or drag to go there",
+  });
+  const where = heading("Where they lie");
+  parts.overviewSection = make("section", "cre-where", {}, where, parts.overview);
   const side = make(
     "div",
     "cre-side",
     {},
     legend(parts),
     make("section", "", {}, heading("Cell"), parts.story),
+    parts.overviewSection,
     make("section", "cre-list", {}, heading("Changed cells"), parts.kinds, parts.list.root),
   );
 
@@ -244,6 +256,12 @@ function build(model, el) {
   ]) {
     parts.exports[key] = button("cre-small", text, { "data-export": key, title });
     exports.append(parts.exports[key]);
+  }
+  if (model.get("has_napari")) {
+    parts.napari = button("cre-small", "Open in napari", {
+      title: "image and masks as layers in napari, on the computer of the kernel",
+    });
+    exports.append(parts.napari);
   }
   const help = make("p", "cre-help");
   for (const [keys, does] of HELP) {

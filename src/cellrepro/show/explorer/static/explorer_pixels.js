@@ -3,57 +3,64 @@
 const CATEGORIES = ["background", "agree", "only_a", "only_b", "other_object"];
 
 // The picture of an image: its channels, each stretched and in its colour, added up. Same rule as
-// `shown_image` in figures/pixels.py.
-function coloured(values, { shape, low, high }, channels) {
+// `shown_image` in figures/pixels.py. `looks` has for each channel whether it is shown, its colour,
+// and the stored values between which it is stretched.
+function coloured(values, { shape, highest }, looks, gamma) {
   const [rows, columns, nChannels] = shape;
   const layer = new Layer();
   const pixels = layer.cleared(columns, rows);
-  const colours = Object.values(channels).map((hex) => {
-    const number = parseInt(hex.slice(1), 16);
-    return [number >> 16, (number >> 8) & 255, number & 255];
-  });
-  const share = (i, c) => Math.min(1, Math.max(0, (values[i + c] - low[c]) / (high[c] - low[c])));
-  for (let p = 0, i = 0; p < pixels.length; p++, i += nChannels) {
-    if (nChannels === 1) {
-      pixels[p] = 0xff000000 | (Math.floor(share(p, 0) * 255 + 0.5) * 0x010101); // half the time
-      continue;
+  const mixed = looks
+    .map(({ shown, colour, low, high }, c) => ({
+      c,
+      colour: shown || nChannels === 1 ? channelsOf(colour) : undefined,
+      shares: stretchedShares(low, high, highest[c], gamma),
+    }))
+    .filter(({ colour }) => colour);
+  if (mixed.length === 1) {
+    const [{ c, colour, shares }] = mixed; // half the time
+    const table = Uint32Array.from(shares, (share) => opaque(...colour.map((part) => share * part + 0.5)));
+    for (let p = 0, i = c; p < pixels.length; p++, i += nChannels) pixels[p] = table[values[i]];
+  } else {
+    for (let p = 0, i = 0; p < pixels.length; p++, i += nChannels) {
+      let red = 0.5;
+      let green = 0.5;
+      let blue = 0.5;
+      for (const { c, colour, shares } of mixed) {
+        const share = shares[values[i + c]];
+        red += share * colour[0];
+        green += share * colour[1];
+        blue += share * colour[2];
+      }
+      pixels[p] = opaque(Math.min(255, red), Math.min(255, green), Math.min(255, blue));
     }
-    let red = 0.5;
-    let green = 0.5;
-    let blue = 0.5;
-    for (let c = 0; c < colours.length; c++) {
-      const part = share(i, c);
-      red += part * colours[c][0];
-      green += part * colours[c][1];
-      blue += part * colours[c][2];
-    }
-    pixels[p] =
-      0xff000000 | (Math.min(255, blue) << 16) | (Math.min(255, green) << 8) | Math.min(255, red);
   }
   layer.finish();
   return layer;
 }
 
-// Between which values the channels are stretched, and in which colour each is shown.
-function contrastText({ shape, low, high, offset, step, exact }, names) {
-  const value = (stored) => {
-    const number = offset + stored * step;
-    return grouped(exact ? Math.round(number) : Number(number.toPrecision(3)));
-  };
-  const span = (c) => `${value(low[c])} to ${value(high[c])}`;
-  const said = "(percentiles 1 and 99)";
-  if (shape[2] === 1) return `contrast ${span(0)} ${said}`;
-  const channels = names.map((name, c) => `channel ${c + 1} ${name}, ${span(c)}`).join("; ");
-  const rest = shape[2] > names.length ? `; the other ${shape[2] - names.length} are not shown` : "";
-  return `${channels} ${said}${rest}`;
+function opaque(red, green, blue) {
+  return (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+// Red, green and blue of a colour.
+function channelsOf(hex) {
+  const number = parseInt(hex.slice(1), 16);
+  return [number >> 16, (number >> 8) & 255, number & 255];
+}
+
+// How bright each stored value is shown, from 0 to 1.
+function stretchedShares(low, high, highest, gamma) {
+  const shares = new Float64Array(highest + 1);
+  for (let value = 0; value <= highest; value++) {
+    const share = Math.min(1, Math.max(0, (value - low) / (high - low)));
+    shares[value] = gamma === 1 ? share : share ** gamma;
+  }
+  return shares;
 }
 
 // A colour as ImageData stores it, read as one little-endian 32-bit number.
 function packedColour(hex, alpha = 1, share = 1) {
-  const number = parseInt(hex.slice(1), 16);
-  const [red, green, blue] = [number >> 16, (number >> 8) & 255, number & 255].map((value) =>
-    Math.round(value * share),
-  );
+  const [red, green, blue] = channelsOf(hex).map((value) => Math.round(value * share));
   return ((Math.round(alpha * 255) << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
 

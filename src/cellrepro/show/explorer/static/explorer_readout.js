@@ -4,11 +4,19 @@ class Readout {
   constructor(explorer) {
     this.explorer = explorer;
     this.cursor = undefined; // row and column that are read by keyboard
+    this.pointed = undefined; // where the pointer is on a pane
   }
 
   readAt(x, y) {
+    this.point([x, y]);
     const p = this.explorer.pixelAt(x, y);
     if (p !== undefined) this.readPixel(p);
+  }
+
+  // Show on both sides where the pointer is.
+  point(position) {
+    this.pointed = position;
+    if (this.explorer.mode === "sides") this.explorer.redraw();
   }
 
   readPixel(p) {
@@ -45,7 +53,7 @@ class Readout {
   moveCursor(down, right) {
     const { explorer } = this;
     const { columns, rows, view } = explorer;
-    const { width, height } = explorer.parts.canvas;
+    const { width, height } = explorer.pane;
     const middle = explorer.pixelAt(width / 2, height / 2);
     const [row, column] = this.cursor ?? [Math.floor(middle / columns), middle % columns];
     const to = (value, limit) => Math.min(limit - 1, Math.max(0, value));
