@@ -73,6 +73,10 @@ class Equality:
         """Name the result of a repeat, as ``A 1``; a dash where it is no result."""
         return f"{self.masks.get(repeat.name, '–')} {self.networks.get(repeat.name, '')}".strip()
 
+    def colour(self, repeat: Repeat) -> str:
+        """Give the CSS class of its letter; empty where the letter stands alone."""
+        return self._style.get(self.masks.get(repeat.name, ""), "")
+
     @cached_property
     def columns(self) -> list[tuple[str, str]]:
         """The columns of the table: profile and mode."""
@@ -108,10 +112,7 @@ class Equality:
             over=f"{n_repeats}; {failed}" if failed else n_repeats,
             verdict=result.verdict,
             detail=result.judgement.detail() if needs_detail else "",
-            groups={
-                self.of(repeat): self._style.get(self.masks[repeat.name], "")
-                for repeat in result.repeats
-            },
+            groups={self.of(repeat): self.colour(repeat) for repeat in result.repeats},
         )
 
     @property
