@@ -61,7 +61,7 @@ def undrawn(monkeypatch):
 class Page(HTMLParser):
     """Tags and text of a page, in which all is balanced."""
 
-    VOID = ("meta", "img", "image", "circle", "rect")
+    VOID = ("meta", "img", "image", "circle", "rect", "input")
 
     def __init__(self, html: str):
         super().__init__()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from cellrepro.comparison.five_steps import GRID, Step, protocol
 from cellrepro.comparison.object_changes import ObjectKind
@@ -27,13 +26,11 @@ from cellrepro.show.report import (
     section_worst,
 )
 from cellrepro.show.report.run_pairs import run_pairs
-from cellrepro.show.report.run_table import MOST_LISTED, RunTable, run_table
+from cellrepro.show.report.run_table import MOST_LISTED, TEMPLATES, RunTable, run_table
 from cellrepro.show.report.summary import PLACES, Chapter, Summary
 from cellrepro.show.shown_verdicts import SHOWN
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-
-_TEMPLATES = Path(__file__).with_name("templates")
 
 
 @dataclass(frozen=True)
@@ -79,8 +76,9 @@ def report_page(store: Store, summary: Summary, folder: str | None) -> str:
     views = [ChapterView.of(chapter, worst) for chapter in summary.chapters]
     return rendered(
         "report.html.j2",
-        _TEMPLATES,
+        TEMPLATES,
         summary=summary,
+        outcomes=summary.outcomes,
         alone=len(summary.chapters) == 1,
         views=views,
         worst=worst,

@@ -13,18 +13,25 @@ from pathlib import Path
 
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST
 from cellrepro.comparison.place_fields import BARE
+from cellrepro.errors import BadInput
 from cellrepro.explanation.compare_repeats import environment_by_name, not_applicable, spec_by_name
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.nested_values import flattened
 from cellrepro.show.explorer.page_part import ExplorerPart, json_in_a_script
-from cellrepro.show.report.run_pairs import RunPairs
+from cellrepro.show.pages.page_file import rendered
+from cellrepro.show.report.run_pairs import RunPairs, run_pairs
 from cellrepro.show.report.section_equality import Equality
-from cellrepro.show.report.summary import Chapter, JudgedSpec
-from cellrepro.store.stored_run import Repeat
+from cellrepro.show.report.summary import Chapter, JudgedSpec, chapters_of
+from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat, Run
+from cellrepro.words import amount
 
 MOST_LISTED = 1000
 """Rows; a browser sorts as many at once, and their page has a megabyte."""
 
+_MOST_BYTES_IN_NOTEBOOK = 2**19  # of packed masks and images: notebooks are committed
+TEMPLATES = Path(__file__).with_name("templates")
+"""Of the report and of its parts."""
 _SCRIPT = Path(__file__).with_name("run_table.js")
 
 Links = Callable[[Repeat], Mapping[str, str]]
@@ -140,6 +147,57 @@ def run_table(
         explorer=pairs.explorer,
         explorer_note=pairs.note,
     )
+
+
+# -- in a notebook -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class RunTableOutput:
+    """The table in a notebook; what is saved with it works without a kernel."""
+
+    table: RunTable
+
+    def __repr__(self) -> str:
+        """Give the number of runs."""
+        return f"<table of {amount(self.table.n_runs, 'run')}>"
+
+    def _repr_html_(self) -> str:
+        return rendered("run_table_output.html.j2", TEMPLATES, table=self.table)
+
+
+def table_of_runs(store: Store, runs: Sequence[Run]) -> RunTableOutput:
+    """Show runs as the report does: sorted, filtered, and two of them with all that differs.
+
+    Parameters
+    ----------
+    store : Store
+        Which holds their images.
+    runs : sequence of Run
+        Those of it that are listed.
+
+    Returns
+    -------
+    RunTableOutput
+        Which shows itself in a notebook, and stays when it is saved. Where it is not trusted it is
+        the table alone.
+
+    Raises
+    ------
+    BadInput
+        If there is no run, or a file of one cannot be read.
+    """
+    if not runs:
+        raise BadInput(
+            f"there are no runs of {store.root} to list; give some, as `cellrepro.Store.runs` does"
+        )
+    chapters = chapters_of(store, runs)
+    equalities = [Equality(chapter) for chapter in chapters]
+    pairs = run_pairs(chapters, equalities, most_bytes=_MOST_BYTES_IN_NOTEBOOK)
+    return RunTableOutput(run_table(chapters, equalities, pairs))
+
+
+# -- rows ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
