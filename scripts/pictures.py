@@ -20,8 +20,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import browser
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 PROJECT = Path(__file__).resolve().parents[1]
 IMAGES = PROJECT / "docs" / "images"
@@ -34,6 +38,7 @@ DRAWN_BY = (
     "pages/templates/page.html.j2",
     "pages/templates/page.css.j2",
     "report/templates/*",
+    "report/*.js",
     "figures/*.py",
 )
 """What decides how the pictures look, below ``show``."""
@@ -165,6 +170,8 @@ def photograph(chromium: str, store: Path) -> None:
             page = window.new_page(viewport=size)
             page.goto(page_file.as_uri())
             page.screenshot(path=IMAGES / f"report{screen.ending}.png")
+            if screen is DESKTOP:
+                photograph_two_runs(page)
             page.set_viewport_size({"width": screen.width, "height": screen.explorer_height})
             page.goto(address, timeout=WAIT_MS)
             page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=WAIT_MS)
@@ -175,6 +182,14 @@ def photograph(chromium: str, store: Path) -> None:
             page.screenshot(path=IMAGES / f"explorer{screen.ending}.png")
             page.close()
         window.close()
+
+
+def photograph_two_runs(page: Page) -> None:
+    """Photograph the report's table, folded to the two runs that differ most."""
+    page.locator("[data-compare]").click()
+    page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=WAIT_MS)
+    page.wait_for_timeout(1_000)
+    page.locator("#runs").screenshot(path=IMAGES / "two_runs.png")
 
 
 def explorer_served(store: Path) -> AbstractContextManager[str]:

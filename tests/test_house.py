@@ -30,6 +30,7 @@ GROUND = [
     "extras",
     "field_defaults",
     "libraries",
+    "loss_lines",
     "nested_values",
     "own_scripts",
     "pickles",

@@ -69,15 +69,15 @@ def test_the_file_for_another_process_keeps_up_and_its_last_state_stays(monkeypa
     path = tmp_path / "progress.json"
     monkeypatch.setenv(FILE_VARIABLE, str(path))
     with progress(4, "train") as bar:
-        bar.advance()
-        bar.advance("two")
+        bar.advance(loss=0.5)
+        bar.advance("two", loss=float("nan"))
         deadline = time.monotonic() + 60  # while the third step takes long
         while '"done": 2' not in path.read_text(encoding="utf-8"):
             assert time.monotonic() < deadline
             time.sleep(0.1)
         bar.advance("three")
     last = json.loads(path.read_text(encoding="utf-8"))
-    assert last == {"done": 3, "total": 4, "text": "three"}
+    assert last == {"done": 3, "total": 4, "text": "three", "losses": [0.5, None]}
 
 
 def test_a_thread_that_waited_to_write_the_file_writes_how_far_the_work_is_by_then(
@@ -126,11 +126,13 @@ def test_a_notebook_gets_one_output_redrawn_in_place(monkeypatch, clock, capsys)
     with progress(200, "train <b>") as bar:
         for _ in range(200):
             clock.seconds += 0.1
-            bar.advance("epoch")
+            bar.advance("epoch", loss=1 / (1 + bar.done))
     assert handle.update.call_count < 50
     (shown,) = handle.update.call_args.args
     assert shown["text/plain"].startswith("train <b>: 200/200 in 20 s")
+    assert shown["text/plain"].endswith("epoch, loss 0.005")
     assert "&lt;b&gt;" in shown["text/html"]
+    assert "over 200 epochs, the last is 0.005" in shown["text/html"]  # a line that grows
 
     monkeypatch.setenv(LINES_VARIABLE, "lines")
     with progress(1, "train") as bar:

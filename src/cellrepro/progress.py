@@ -7,6 +7,7 @@ import sys
 import time
 from html import escape
 
+from cellrepro.loss_lines import loss_picture
 from cellrepro.progress_count import REFRESH_SECONDS, Progress
 from cellrepro.progress_log import Lines
 from cellrepro.shown_text import visible
@@ -26,7 +27,7 @@ class TerminalBar(Progress):
 
     def show(self, *, end: bool = False) -> None:
         """Redraw the bar."""
-        self._bar.set_postfix_str(self.text, refresh=False)
+        self._bar.set_postfix_str(self.last, refresh=False)
         n_new = self.n_earlier - self._bar.initial
         for count in ("initial", "n", "last_print_n"):  # which tqdm leaves out of its estimate
             setattr(self._bar, count, getattr(self._bar, count) + n_new)
@@ -53,7 +54,8 @@ class NotebookBar(Progress):
     def _bundle(self) -> dict[str, str]:
         text = self.summary()
         bar = f'<progress value="{self.done}" max="{self.total}" style="width:16em"></progress>'
-        return {"text/plain": text, "text/html": f"{bar} {escape(text)}"}
+        page = f"{bar} {escape(text)}{loss_picture(self.losses)}"
+        return {"text/plain": text, "text/html": page}
 
     def show(self, *, end: bool = False) -> None:
         """Redraw the output, twice a second at most."""

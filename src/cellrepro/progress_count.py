@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from cellrepro.loss_lines import finite
 from cellrepro.words import minutes
 
 REFRESH_SECONDS = 0.5
@@ -19,6 +20,8 @@ class Progress:
         self.done = 0
         self.n_earlier = 0
         self.text = ""
+        self.losses: list[float | None] = []
+        self._last_loss: float | None = None
         self.even = True
         self._started = time.monotonic()
 
@@ -29,20 +32,28 @@ class Progress:
     def __exit__(self, *exception: object) -> None:
         self.show(end=True)
 
-    def advance(self, text: str = "") -> None:
-        """One step is done; ``text`` says something about it."""
+    def advance(self, text: str = "", loss: float | None = None) -> None:
+        """One step is done; ``text`` says something about it, an epoch had a ``loss``."""
         self.done += 1
-        self.note(text)
+        if loss is not None:
+            self.losses.append(finite(loss))
+        self.note(text, loss)
 
-    def advance_earlier(self, text: str = "") -> None:
+    def advance_earlier(self, text: str = "", loss: float | None = None) -> None:
         """One step was done before this began, so that it says nothing of the time that is left."""
         self.n_earlier += 1
-        self.advance(text)
+        self.advance(text, loss)
 
-    def note(self, text: str) -> None:
+    def note(self, text: str, loss: float | None = None) -> None:
         """Say what is going on without counting a step."""
         self.text = text
+        self._last_loss = loss
         self.show()
+
+    @property
+    def last(self) -> str:
+        """The last text, with the loss that came with it."""
+        return self.text if self._last_loss is None else f"{self.text}, loss {self._last_loss:.3f}"
 
     def say(self, line: str) -> None:
         """Print one line that stays."""
@@ -59,4 +70,4 @@ class Progress:
             left = f", about {minutes(seconds / n_made * (self.total - self.done))} left"
         before = f" ({self.n_earlier} of them before)" if self.n_earlier else ""
         head = f"{self.label}: {self.done}/{self.total}{before} in {minutes(seconds)}{left}"
-        return f"{head} · {self.text}" if self.text else head
+        return f"{head} · {self.last}" if self.last else head

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from cellrepro.loss_lines import thinned
 from cellrepro.progress_count import REFRESH_SECONDS, Progress
 
 FILE_VARIABLE = "CELLREPRO_PROGRESS_FILE"
@@ -74,13 +75,21 @@ class Lines(Progress):
         while not self._ended.wait(REFRESH_SECONDS):
             self.show()
 
+    def _how_far(self) -> dict[str, object]:
+        return {
+            "done": self.done,
+            "total": self.total,
+            "text": self.text,
+            "losses": thinned(self.losses),
+        }
+
     def _write(self) -> None:
         """Write the file that `FILE_VARIABLE` names, where something is new."""
         path = os.environ.get(FILE_VARIABLE)
         # A full disk is for others to report.
         with self._one_writer, suppress(OSError):
             # Within the lock: a thread that waited for it writes how far the work is by now.
-            text = json.dumps({"done": self.done, "total": self.total, "text": self.text})
+            text = json.dumps(self._how_far())
             if path is None or text == self._written:
                 return
             self._written = text

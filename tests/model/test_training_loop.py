@@ -1,6 +1,7 @@
 """Training as ``cellpose.train.train_seg`` trains, bit for bit, and may be watched."""
 
 import copy
+import json
 import random
 from dataclasses import replace
 from unittest.mock import MagicMock
@@ -24,9 +25,11 @@ from cellrepro.model.augmentation import upcoming_crops
 from cellrepro.model.epoch_schedule import learning_rates, trains_nothing
 from cellrepro.model.prepared_images import trainable, training_labels, with_flows
 from cellrepro.model.training_loop import TrainingLoop
+from cellrepro.progress import progress
+from cellrepro.progress_log import FILE_VARIABLE
 from cellrepro.spec.training_fields import Hyperparameters
 from cellrepro.trace.watches import Watch, Watches
-from small_training import IMAGES, begun, tiny
+from small_training import IMAGES, begun, left_by, tiny
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread", "generators_free"),
@@ -255,6 +258,25 @@ def test_the_learning_rates_are_those_that_train_seg_sets(
     small = replace(images[0][0], image=image, masks=masks)
     by_cellpose(toy, [small], tmp_path, n_epochs=n_epochs, min_train_masks=1, bsize=16)
     assert learning_rates(n_epochs, 0.01).tolist() == used
+
+
+def test_whoever_looks_on_changes_no_bit(tmp_path, monkeypatch):
+    """The loss of every epoch travels to a notebook or to `watch` while the training goes on."""
+    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "progress.json"))
+    ends = []
+    for looks_on in (False, True):
+        with progress(3, "train", quiet=not looks_on) as bar:
+
+            def epoch_ended(epoch, bar=bar):
+                bar.advance(f"epoch {epoch.index}", epoch.train_loss)
+
+            options = {"on_epoch": epoch_ended} if looks_on else {}
+            network, loop = begun(images_per_epoch=1, **options)
+            course = loop.run()
+        ends.append(left_by(network, loop.optimizer))
+    assert ends[0] == ends[1]
+    told = json.loads((tmp_path / "progress.json").read_text(encoding="utf-8"))
+    assert told["losses"] == [epoch.train_loss for epoch in course.epochs]
 
 
 def trained(images, *, seed=3, rdrop=0.4, n_epochs=2, **options):

@@ -185,7 +185,8 @@ texts = [spread.sentence(), str(compared), *compared.notes, runs[0].spec.label, 
 display(show.markdown("\\n\\n".join(f"**{{text}}**" for text in texts)))
 for result in (compared, spread, judge([r.outcome for r in repeats]), cellrepro.check_store(store)):
     display(result)
-tables = [show.result_table(runs), show.warning_table(repeats)]
+display(show.table_of_runs(store, runs))
+tables = [show.warning_table(repeats)]
 scored = {{{evil!r}: list(compared.masks.values())}}
 tables += [show.kind_table(compared.masks), show.score_table(scored)]
 for table in tables:

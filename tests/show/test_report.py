@@ -36,7 +36,7 @@ from cellrepro.exchange.statement import Attestation
 from cellrepro.show.figures import style
 from cellrepro.show.pages.parts import table_file
 from cellrepro.show.report import page as report_page
-from cellrepro.show.report import section_agreement
+from cellrepro.show.report import run_pairs, section_agreement
 from cellrepro.show.report.build import write_report
 from cellrepro.store.store import Store
 from lab_server import browsing
@@ -61,7 +61,7 @@ def undrawn(monkeypatch):
 class Page(HTMLParser):
     """Tags and text of a page, in which all is balanced."""
 
-    VOID = ("meta", "img", "image", "circle", "rect")
+    VOID = ("meta", "img", "image", "circle", "rect", "input")
 
     def __init__(self, html: str):
         super().__init__()
@@ -78,7 +78,7 @@ class Page(HTMLParser):
         assert tag in self.VOID or self.open.pop() == tag
 
     def handle_data(self, data):
-        self.texts += [data] * ("style" not in self.open)
+        self.texts += [data] * (not {"style", "script"} & {*self.open})
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.tags if name == tag]
@@ -99,7 +99,8 @@ def written_page(store: Path, **where) -> Page:
 
 def assert_self_contained(page: Page, *, beside: Path | None = None) -> None:
     """Nothing is asked for but what is inside; links lead into the page or to files beside it."""
-    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "base"}
+    assert not {tag for tag, _ in page.tags} & {"link", "iframe", "object", "base"}
+    assert not [script for script in page.all("script") if "src" in script]
     for tag, attributes in page.tags:
         for name, value in attributes.items():
             assert not name.startswith("on")
@@ -110,7 +111,7 @@ def assert_self_contained(page: Page, *, beside: Path | None = None) -> None:
     for link in page.all("a"):
         address = link["href"]
         if address.startswith("#"):
-            assert address[1:] in ids
+            assert address[1:] in ids, address
         elif "download" not in link:
             assert address.startswith("../runs/")
             assert (beside / address).exists(), address
@@ -194,15 +195,18 @@ def test_files_agree_with_the_page(page):
 def test_a_page_over_many_runs_says_what_it_leaves_out(tmp_path, monkeypatch):
     planted(tmp_path)
     monkeypatch.setattr(report_page, "MOST_ROWS", 1)
+    monkeypatch.setattr(report_page, "MOST_LISTED", 1)
+    monkeypatch.setattr(run_pairs, "_MOST_RESULTS", 2)
     monkeypatch.setattr(section_agreement, "_MOST_OF_IMAGE", 2 * SIZE**2)
     parsed = written_page(tmp_path)
     assert_self_contained(parsed, beside=tmp_path / "report")
-    listed = parsed.html[parsed.html.index("<summary>List of runs") :].partition("</table>")[0]
-    assert listed.count("<tr id=") == 3  # the first, and the two of the worst image
+    listed = parsed.html[parsed.html.index('class="run-table"') :].partition("</table>")[0]
+    assert listed.count("<tr id=") == 2  # those of the worst image
     for said in (
         "The first 1 of 2 rows; all are in the file below.",
         "The first 1 of 5 specs; all are in the file.",
-        "The first 1 of 10 runs; all are in the file there.",
+        "10 runs, of which 2 are listed: the first of every result before others.",
+        "So that this page stays small, its explorer holds 2 of 4 different results.",
         "img_a has too many different results to look at all: 3 runs of 10 were drawn",
     ):
         assert said in parsed.text, said

@@ -29,22 +29,6 @@ def masks():
     return {name: compare_masks(labels, other[name]) for name, labels in three().items()}
 
 
-def test_equal_results_share_a_row(tmp_path):
-    """Same weights and masks: one row; same masks of different weights: one number, two rows."""
-    store = Store(tmp_path)
-    found = [
-        add_run(store, [(1.0, three())] * 2),
-        add_run(store, [(1.0, three())], profile="cpu-1thread"),
-        add_run(store, [(2.0, three())], seed=1),
-        add_run(store, [(2.0, three(squares(second=False)))], seed=2),
-        add_run(store, [(None, three())], task="segment"),
-    ]
-    listed = show.result_table(found)
-    assert listed["repeats"].tolist() == [3, 1, 1, 1]
-    assert listed.index.tolist() == ["#1", "#2", "#2", "–"]
-    assert listed["masks"].tolist() == ["#1", "#1", "#2", "#1"]
-
-
 def test_a_warning_has_its_place(tmp_path):
     warned = {
         "message": "put_ does not have a deterministic implementation, but. And more.",

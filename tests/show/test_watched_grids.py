@@ -25,7 +25,7 @@ ROWS = [
     row("seed 0", "waiting"),
     row("seed 1", "done", machine="lab-1", repeat=2),
     row("seed 2", "running", machine="lab-1", repeat=1, started=NOW - 60, done=1, total=2,
-        text="epoch 6/12, loss 0.41"),
+        text="epoch 6/12", losses=[0.9, 0.7, None, 0.41]),
     row("seed 3", "out-of-memory", machine="lab-1", reason="memory is short"),
 ]  # fmt: skip
 
@@ -50,7 +50,7 @@ def test_what_runs_and_what_failed_is_said(standing, invoke):
     # A spec and three quarters took a minute; one and a quarter are to come.
     assert "about 43 s left" in first
     assert rows == [
-        "running  seed 2  lab-1  2 of 2  epoch 6/12, loss 0.41  20 s",
+        "running  seed 2  lab-1  2 of 2  epoch 6/12  loss 0.410 █▅?▁  20 s",
         "out-of-memory  seed 3  lab-1  0 of 2  memory is short",
     ]
     assert [one["label"] for one in document["grids"][0]["rows"]] == [one.label for one in ROWS]

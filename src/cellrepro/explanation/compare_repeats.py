@@ -63,7 +63,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
     """
     compared = _masks_compared(a, b)
     masks = compared.by_image
-    environment = _differing(_environment(a.manifest), _environment(b.manifest))
+    environment = _differing(environment_by_name(a.manifest), environment_by_name(b.manifest))
     spec = _differing_spec(a, b)
     weights = None
     if a.weights is not None and b.weights is not None:
@@ -157,16 +157,21 @@ def _verdict_on_weights(a: Repeat, b: Repeat, weights: WeightsComparison | None)
 
 def _differing_spec(a: Repeat, b: Repeat) -> dict[str, TwoValues]:
     """Fields in which two specs differ, but for a training's where one of the two has none."""
-    parameters_a = a.spec.parameters()
-    parameters_b = b.spec.parameters()
+    left_out = not_applicable(a) | not_applicable(b)
     return {
         name: values
-        for name, values in _differing(_spec_by_name(a), _spec_by_name(b)).items()
-        if _NOT_APPLICABLE not in (parameters_a.get(name), parameters_b.get(name))
+        for name, values in _differing(spec_by_name(a), spec_by_name(b)).items()
+        if name not in left_out
     }
 
 
-def _spec_by_name(repeat: Repeat) -> dict[str, Any]:
+def not_applicable(repeat: Repeat) -> set[str]:
+    """Fields of a spec that its task does not have: a training's, of a segmentation."""
+    parameters = repeat.spec.parameters()
+    return {name for name, value in parameters.items() if value == _NOT_APPLICABLE}
+
+
+def spec_by_name(repeat: Repeat) -> dict[str, Any]:
     """A spec's fields, with ``settings.NAME`` for each setting of a segmentation."""
     fields = {**repeat.spec.model_dump(mode="json"), "settings": None}
     if repeat.spec.task == "segment":
@@ -175,7 +180,7 @@ def _spec_by_name(repeat: Repeat) -> dict[str, Any]:
     return fields
 
 
-def _environment(manifest: Manifest) -> dict[str, Any]:
+def environment_by_name(manifest: Manifest) -> dict[str, Any]:
     """What a repeat depends on beside its spec, by ``FIELD`` or ``FIELD.NAME``."""
     fields = manifest.model_dump(include={*ENVIRONMENT_FIELDS} - {"numeric_class"})
     fields["machine"] = manifest.machine.model_dump(include=_MACHINE_FIELDS)

@@ -47,7 +47,8 @@ def _run(job: Job, reporter: JobReporter) -> GridRun:
         else:
             n_found += 1
         reason = "; ".join(stored.manifest.vacuous)
-        reporter.report(repeat=index + 1, n_found=n_found, done=0, total=0, text="", notebook="")
+        between = {"done": 0, "total": 0, "text": "", "losses": [], "notebook": ""}
+        reporter.report(repeat=index + 1, n_found=n_found, **between)
     return job.grid_run(status, machine=machine, reason=reason)
 
 

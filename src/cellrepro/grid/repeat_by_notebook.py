@@ -119,6 +119,9 @@ def _make_and_store(repeat: RepeatToMake, reporter: JobReporter) -> Repeat:
     return stored
 
 
+_REPORTED = ("done", "total", "text", "losses")
+
+
 def _execute(
     repeat: RepeatToMake, reporter: JobReporter, *, repeat_folder: Path, notebook: Path
 ) -> None:
@@ -130,7 +133,7 @@ def _execute(
         # A progress message that cannot be parsed is no reason to lose the repeat.
         with suppress(ValueError, TypeError, LookupError):
             parts = json.loads(text)
-            reporter.report(**{name: parts[name] for name in ("done", "total", "text")})
+            reporter.report(**{name: parts[name] for name in _REPORTED})
 
     # Another version of Cellpose is for a child of the kernel.
     setup = replace(job.point.plan.request.setup, cellpose=None)

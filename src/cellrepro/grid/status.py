@@ -60,7 +60,10 @@ class JobProgress(BaseModel):
     total: int = 0
     """All parts of the present repeat."""
     text: str = ""
-    """Words on the last part: epoch, loss, learning rate."""
+    """Words on the last part: epoch, learning rate."""
+    losses: list[float | None] = []
+    """Training loss of the epochs of the present repeat, some of them if there are many; null for
+    what is no finite number."""
     notebook: str = ""
     """The notebook that is being executed, as papermill writes it; empty between two repeats."""
 

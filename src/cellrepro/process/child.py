@@ -47,6 +47,8 @@ class Event:
 
     kind: EventKind
     text: str
+    loss: float | None = None
+    """Of the epoch that is done."""
 
 
 class Opened(NamedTuple):
@@ -84,9 +86,9 @@ class Child:
             raise ValueError("this work was handed over without a setup")
         return self._setup
 
-    def tell(self, kind: EventKind, text: str) -> None:
+    def tell(self, kind: EventKind, text: str, *, loss: float | None = None) -> None:
         """Send an event to the caller."""
-        self._send(Event(kind, text))
+        self._send(Event(kind, text, loss))
 
     def phase(self, name: str) -> None:
         """Tell the caller which part begins."""

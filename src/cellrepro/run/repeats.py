@@ -292,9 +292,9 @@ def _show(event: Event, *, bar: Progress) -> None:
         case "phase":
             bar.note(event.text)
         case "done":
-            bar.advance(event.text)
+            bar.advance(event.text, event.loss)
         case "found":
-            bar.advance_earlier(event.text)
+            bar.advance_earlier(event.text, event.loss)
         case "note":
             bar.say(event.text)
 

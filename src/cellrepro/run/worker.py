@@ -214,9 +214,8 @@ class _EpochListener:
     def tell(self, epoch: Epoch, kind: Literal["done", "found"]) -> None:
         """Send the progress of the training."""
         how_far = f"epoch {epoch.index + 1}/{self._work.spec.epochs}"
-        loss = f"loss {epoch.train_loss:.3f}"
         rate = f"learning rate {epoch.learning_rate:.1e}"
-        self._work.child.tell(kind, f"{how_far}, {loss}, {rate}")
+        self._work.child.tell(kind, f"{how_far}, {rate}", loss=epoch.train_loss)
 
 
 def _leave_trained_weights(work: RepeatWork) -> None:

@@ -17,11 +17,13 @@ from .figures.step_map import step_map
 from .figures.training import training_curves
 from .figures.weights import difference_histograms, layer_distances, weight_histograms
 from .pages.explorer_page import explorer_page
+from .report.run_table import table_of_runs
+from .shown_verdicts import verdict_badge
 from .tables.frames import markdown, readable
 from .tables.host import host_table, profile_table, switch_table
 from .tables.masks import kind_table, score_table
 from .tables.operations import operation_table, warning_table
-from .tables.runs import protocol_table, rate_table, result_table
+from .tables.runs import protocol_table, rate_table
 from .tables.weights import distance_matrix, statistics_table, weights_table
 
 __all__ = [
@@ -51,7 +53,6 @@ __all__ = [
     "rate_table",
     "rates_by_size",
     "readable",
-    "result_table",
     "results",
     "score_table",
     "scores_of_runs",
@@ -63,7 +64,9 @@ __all__ = [
     "step_map",
     "stored_repeats",
     "switch_table",
+    "table_of_runs",
     "training_curves",
+    "verdict_badge",
     "warning_table",
     "weight_histograms",
     "weights_changed",

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from cellrepro.grid.grid_runs import BAD_ENDINGS
 from cellrepro.grid.status import GridStatus, JobRow
+from cellrepro.loss_lines import loss_in_letters
 from cellrepro.store.stored_run import NOTEBOOK
 from cellrepro.words import amount, minutes
 
@@ -63,6 +64,7 @@ class Cells:
     machine: str
     repeat: str
     now: str
+    loss: str
     left: str
 
     @classmethod
@@ -70,20 +72,25 @@ class Cells:
         """Fill the row."""
         repeat = row.repeat
         now = ""
+        loss = ""
         left = ""
         if row.status == "running":
             repeat = min(row.repeat + 1, row.n_repeats)
             now = row.text
+            loss = loss_in_letters(row.losses)
             if row.n_made:
                 left = minutes((status.updated - row.started) / row.n_made * row.n_left)
         elif row.status in BAD_ENDINGS:
             now = row.reason
         repeats = "" if row.status == "waiting" else f"{repeat} of {row.n_repeats}"
-        return cls(spec=row.label, machine=row.machine, repeat=repeats, now=now, left=left)
+        return cls(
+            spec=row.label, machine=row.machine, repeat=repeats, now=now, loss=loss, left=left
+        )
 
     def in_order(self) -> tuple[str, ...]:
         """Give the cells from left to right."""
-        return self.spec, self.machine, self.repeat, self.now, self.left
+        loss = f"loss {self.loss}" if self.loss else ""
+        return self.spec, self.machine, self.repeat, self.now, loss, self.left
 
 
 # -- drawn ---------------------------------------------------------------------------------
@@ -106,7 +113,7 @@ def _table(status: GridStatus, store: Path, *, link: Link) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("", "spec", "machine", "repeat", "now", "left", box=None)
+    table = Table("", "spec", "machine", "repeat", "now", "loss", "left", box=None)
     rows = sorted(status.rows, key=lambda row: _FIRST.index(row.status))
     for row in rows[:_MOST_ROWS]:
         cells = Cells.of(row, status)
@@ -117,6 +124,7 @@ def _table(status: GridStatus, store: Path, *, link: Link) -> Table:
             Text(cells.machine),
             Text(cells.repeat),
             Text(cells.now),
+            Text(cells.loss, no_wrap=True),
             Text(cells.left),
         )
     if len(rows) > _MOST_ROWS:

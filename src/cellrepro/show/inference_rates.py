@@ -76,6 +76,11 @@ def inference_rates(runs: Iterable[Run]) -> list[SegmentationSpeed]:
     )
 
 
+def has_several_sizes(speeds: Sequence[SegmentationSpeed]) -> bool:
+    """Whether images have more than one size, so that a curve over sizes is more than a point."""
+    return len({speed.edge for speed in speeds}) > 1
+
+
 def _is_timed(repeats: Sequence[Repeat]) -> bool:
     """Whether every image has masks and a time in every repeat; those of others may lack some."""
     images = repeats[0].manifest.masks.keys()

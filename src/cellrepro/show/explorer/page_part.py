@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.errors import BadInput
 from cellrepro.show.explorer.browser_code import DRAWING, HELD_BYTES, module_text, style_text
+from cellrepro.show.explorer.planes import PackedPlane
 from cellrepro.show.explorer.scenes import Scene, Scenes
 from cellrepro.show.explorer.view import View
 
@@ -35,48 +36,93 @@ class ExplorerPart:
 
 def explorer_part(view: View, name_a: str, name_b: str, *, height: int = 620) -> ExplorerPart:
     """Make the explorer of one image with two label images, and all planes that it can show."""
-    scenes = Scenes([view], [name_a, name_b])
-    by_sides = _every_scene(scenes)
-    first = by_sides["0 1"]
-    planes = {name: scenes.plane(name) for name in _plane_names(by_sides.values())}
-    n_bytes = sum(len(plane["data"]) for plane in planes.values())
-    if n_bytes > _MOST_BYTES:
+    packed = PackedScenes([name_a, name_b])
+    if not packed.add(view, most_bytes=_MOST_BYTES):
         raise BadInput(
-            f"image and masks of {view.name} are {n_bytes // 2**20} MiB when packed; expected at "
-            f"most {_MOST_BYTES // 2**20} MiB, which a browser can open: crop image and masks, or "
-            "take one plane of the stack"
+            f"image and masks of {view.name} are {packed.n_bytes_refused // 2**20} MiB when "
+            f"packed; expected at most {_MOST_BYTES // 2**20} MiB, which a browser can open: crop "
+            "image and masks, or take one plane of the stack"
         )
-    content = {
-        "state": {
-            "runs": list(scenes.names),
-            "images": [view.name],
-            "choice": {key: first[key] for key in ("view", "a", "b", "z")},
-            "scene": first,
-            "answered": 0,
-            "problem": "",
-            "selected": {},
-            "title": "",
-            "note": "",
-            "held_bytes": HELD_BYTES,
-            "height": height,
-            "drawing": DRAWING,
-        },
-        "scenes": by_sides,
-        "planes": {
-            name: {**plane, "data": base64.b64encode(plane["data"]).decode("ascii")}
-            for name, plane in planes.items()
-        },
-    }
-    return ExplorerPart(
-        data=_inside_a_script(json.dumps(content, allow_nan=False)),
-        module=_module(),
-        style=style_text(),
-        line=first["line"],
-    )
+    return packed.part(first="0 0 1", height=height)
+
+
+class PackedScenes:
+    """Every scene of some images with the masks of the same runs, packed image by image."""
+
+    def __init__(self, names: Sequence[str]):
+        self._given_names = list(names)
+        self._names: Sequence[str] = names
+        self._images: list[str] = []
+        self.scenes: dict[str, Scene] = {}
+        """By the numbers of image, A and B: "0 0 1"."""
+        self._planes: dict[str, PackedPlane] = {}
+        self.n_bytes = 0
+        self.n_bytes_refused = 0
+        """Of the last image for which there was no room."""
+
+    def add(self, view: View, *, most_bytes: int) -> bool:
+        """Add an image with all that can be shown of it, unless it takes more bytes than that."""
+        scenes = Scenes([view], self._given_names)
+        number = len(self._images)
+        of_image = _every_scene(scenes)
+        # Of an image that stands alone, planes are numbered by 0.
+        planes = {name: scenes.plane(name) for name in _plane_names(of_image.values())}
+        n_bytes = sum(len(plane["data"]) for plane in planes.values())
+        if n_bytes > most_bytes:
+            self.n_bytes_refused = n_bytes
+            return False
+        for sides, scene in of_image.items():
+            scene["view"] = number
+            scene["planes"] = {
+                content: _of_view(number, name) for content, name in scene["planes"].items()
+            }
+            self.scenes[f"{number} {sides}"] = scene
+        self._planes |= {_of_view(number, name): plane for name, plane in planes.items()}
+        self._images.append(view.name)
+        self.n_bytes += n_bytes
+        if len(scenes.names) > len(self._names):  # the truth is a side, too
+            self._names = scenes.names
+        return True
+
+    def part(self, *, first: str, height: int = 620, note: str = "") -> ExplorerPart:
+        """Make the explorer, which opens with one of the scenes."""
+        shown = self.scenes[first]
+        content = {
+            "state": {
+                "runs": list(self._names),
+                "images": self._images,
+                "choice": {key: shown[key] for key in ("view", "a", "b", "z")},
+                "scene": shown,
+                "answered": 0,
+                "problem": "",
+                "selected": {},
+                "title": "",
+                "note": note,
+                "held_bytes": HELD_BYTES,
+                "height": height,
+                "drawing": DRAWING,
+            },
+            "scenes": self.scenes,
+            "planes": {
+                name: {**plane, "data": base64.b64encode(plane["data"]).decode("ascii")}
+                for name, plane in self._planes.items()
+            },
+        }
+        return ExplorerPart(
+            data=json_in_a_script(content),
+            module=_module(),
+            style=style_text(),
+            line=shown["line"],
+        )
+
+
+def _of_view(number: int, plane: str) -> str:
+    """The name of a plane, which begins with the number of its image."""
+    return f"{number}/{plane.partition('/')[2]}"
 
 
 def _every_scene(scenes: Scenes) -> dict[str, Scene]:
-    """Make the scene of every two sides, by their numbers: "0 1"."""
+    """Make the scene of every two sides of one image, by their numbers: "0 1"."""
     sides = scenes.open(0).sides
     return {f"{a} {b}": scenes.scene(0, a, b) for a, b in itertools.permutations(sides, 2)}
 
@@ -100,6 +146,6 @@ def _module() -> str:
     return f"{alone}\n{_PAGE_MODEL.read_text(encoding='utf-8')}"
 
 
-def _inside_a_script(text: str) -> str:
-    """Escape JSON so that nothing in it ends the element that holds it."""
-    return text.replace("<", "\\u003c")
+def json_in_a_script(content: object) -> str:
+    """Write JSON in which nothing ends the element of the page that holds it."""
+    return json.dumps(content, allow_nan=False).replace("<", "\\u003c")

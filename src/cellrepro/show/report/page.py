@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from cellrepro.comparison.five_steps import GRID, Step, protocol
 from cellrepro.comparison.object_changes import ObjectKind
@@ -27,12 +26,12 @@ from cellrepro.show.report import (
     section_weights,
     section_worst,
 )
+from cellrepro.show.report.run_pairs import run_pairs
+from cellrepro.show.report.run_table import MOST_LISTED, TEMPLATES, RunTable, run_table
 from cellrepro.show.report.summary import PLACES, Chapter, Summary
 from cellrepro.show.shown_verdicts import SHOWN
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-
-_TEMPLATES = Path(__file__).with_name("templates")
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,14 @@ def report_page(
         conclusions = section_conclusion.conclusion_sections(summary.chapters, experiment)
     axes = [(chapter, axis) for chapter in summary.chapters for axis in chapter.spread.axes]
     worst = section_worst.worst_image(axes)
+    views = [ChapterView.of(chapter, worst) for chapter in summary.chapters]
     return rendered(
         "report.html.j2",
-        _TEMPLATES,
+        TEMPLATES,
         summary=summary,
+        outcomes=summary.outcomes,
         alone=len(summary.chapters) == 1,
-        views=[ChapterView.of(chapter, worst) for chapter in summary.chapters],
+        views=views,
         worst=worst,
         conclusions=conclusions,
         receipts=section_receipts.receipts_section(store),
@@ -96,7 +97,7 @@ def report_page(
         environment=section_environment.environment_section(summary.chapters),
         rates=section_cost.rates_section(summary.chapters),
         linked=folder is not None,
-        links_to=partial(_links_to, runs=folder),
+        table=_table(views, worst, folder),
         kinds=tuple(ObjectKind),
         counts_text=counts_text,
         axis_verdict=section_spread.axis_verdict,
@@ -105,6 +106,18 @@ def report_page(
         grid=GRID,
         most=MOST_ROWS,
     )
+
+
+def _table(
+    views: Sequence[ChapterView], worst: section_worst.WorstImage | None, folder: str | None
+) -> RunTable:
+    """The table of all runs, in whose explorer the worst image is shown first."""
+    chapters = [view.chapter for view in views]
+    equalities = [view.equality for view in views]
+    first = (worst.pair.a.name, worst.pair.b.name) if worst else ()
+    pairs = run_pairs(chapters, equalities, first=first, first_image=worst.image if worst else "")
+    links = partial(_links_to, runs=folder)
+    return run_table(chapters, equalities, pairs, links=links, first=first, most=MOST_LISTED)
 
 
 def _links_to(repeat: Repeat, runs: str | None) -> dict[str, str]:

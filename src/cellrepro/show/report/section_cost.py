@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.show.figures.rates import rates_by_size
-from cellrepro.show.inference_rates import inference_rates
+from cellrepro.show.inference_rates import has_several_sizes, inference_rates
 from cellrepro.show.pages.parts import Figure, Table, TableFile, figure, table, table_file
 from cellrepro.show.report.summary import Chapter
 from cellrepro.show.tables.runs import rate_table
@@ -32,17 +32,39 @@ class CostSection:
     n_runs: int
     phases: Mapping[str, str]
     """The words of each phase that a run has."""
-    longest: float
-    """Seconds of the slowest spec, all phases together."""
-    rows: Sequence[Sequence[object]]
-    """For each spec its name, then the mean seconds of each phase."""
+    rows: Sequence[TimedSpec]
     phase: str
     """The phase of which strict and fast are compared."""
-    ratios: Sequence[float]
-    """Strict over fast, for specs that differ in nothing but the mode."""
-    median: float
+    price: Price | None
+    """None where no spec was carried out in both modes."""
     strict: Table
     data: TableFile | None
+
+
+@dataclass(frozen=True)
+class TimedSpec:
+    """How long the repeats of one spec took, in the mean."""
+
+    name: str
+    seconds: Mapping[str, float]
+    """By phase."""
+    widths: Mapping[str, float]
+    """The same of the slowest spec's time, in percent."""
+
+    @property
+    def in_all(self) -> float:
+        """All phases together, seconds."""
+        return sum(self.seconds.values())
+
+
+@dataclass(frozen=True)
+class Price:
+    """How many times as long strict took as fast, over specs that differ in nothing else."""
+
+    n_pairs: int
+    median: float
+    lowest: float
+    highest: float
 
 
 def cost_section(chapter: Chapter) -> CostSection:
@@ -57,7 +79,6 @@ def cost_section(chapter: Chapter) -> CostSection:
     phase = "train" if chapter.task == "train" else "segment"
     pairs = _strict_beside_fast(chapter, seconds.get(phase, {}))
     kinds = {"strict": "{:.1f}", "fast": "{:.1f}", "times as long": "{:.2f}"}
-    ratios = [pair.ratio for pair in pairs]
     rows = [
         {
             "spec": pair.spec,
@@ -67,18 +88,31 @@ def cost_section(chapter: Chapter) -> CostSection:
         }
         for pair in pairs
     ]
-    seconds.insert(0, "spec", [chapter.names.of_spec(place) for place in seconds.index])
+    timed = [
+        TimedSpec(
+            name=chapter.names.of_spec(place),
+            seconds=of_phase,
+            widths={phase: 100 * value / longest for phase, value in of_phase.items()},
+        )
+        for place, of_phase in seconds.to_dict("index").items()
+    ]
     return CostSection(
         n_runs=len(repeats),
         phases={phase: _PHASES[phase] for phase in each},
-        longest=longest,
-        rows=seconds.values.tolist(),
+        rows=timed,
         phase=phase,
-        ratios=ratios,
-        median=statistics.median(ratios or [0.0]),
+        price=_price([pair.ratio for pair in pairs]),
         strict=table(rows, kinds, file=f"strict-beside-fast-{chapter.data}"),
-        data=table_file(f"seconds-{chapter.data}", seconds.to_dict("records")),
+        data=table_file(
+            f"seconds-{chapter.data}", [{"spec": row.name, **row.seconds} for row in timed]
+        ),
     )
+
+
+def _price(ratios: Sequence[float]) -> Price | None:
+    if not ratios:
+        return None
+    return Price(len(ratios), statistics.median(ratios), min(ratios), max(ratios))
 
 
 @dataclass(frozen=True)
@@ -113,7 +147,8 @@ class RatesSection:
     """How fast runs segmented."""
 
     table: Table
-    figure: Figure
+    figure: Figure | None
+    """None where all images have one size, of which a curve would be a single point."""
 
 
 def rates_section(chapters: Sequence[Chapter]) -> RatesSection | None:
@@ -124,4 +159,5 @@ def rates_section(chapters: Sequence[Chapter]) -> RatesSection | None:
         return None
     rows = rate_table(rates).reset_index().to_dict("records")
     shown = table(rows, dict.fromkeys(rows[0], "value"), file="rates")
-    return RatesSection(table=shown, figure=figure(rates_by_size(rates)))
+    drawn = figure(rates_by_size(rates)) if has_several_sizes(rates) else None
+    return RatesSection(table=shown, figure=drawn)

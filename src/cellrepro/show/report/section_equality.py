@@ -36,6 +36,18 @@ class SpecCell:
     """The CSS class of each of its results."""
 
 
+@dataclass(frozen=True)
+class Start:
+    """A network that others were trained from."""
+
+    name: str
+    run: str
+    """Its first repeat, by name."""
+    model: str
+    seed: str
+    epochs: int
+
+
 def _letters() -> Iterator[str]:
     """Yield A to Z, then AA, AB and so on, without end."""
     for length in count(1):
@@ -73,6 +85,10 @@ class Equality:
         """Name the result of a repeat, as ``A 1``; a dash where it is no result."""
         return f"{self.masks.get(repeat.name, '–')} {self.networks.get(repeat.name, '')}".strip()
 
+    def colour(self, repeat: Repeat) -> str:
+        """Give the CSS class of its letter; empty where the letter stands alone."""
+        return self._style.get(self.masks.get(repeat.name, ""), "")
+
     @cached_property
     def columns(self) -> list[tuple[str, str]]:
         """The columns of the table: profile and mode."""
@@ -84,6 +100,41 @@ class Equality:
             return sort_key("profile", profile), sort_key("mode", mode)
 
         return sorted(columns, key=order)
+
+    @property
+    def profiles(self) -> dict[str, int]:
+        """The profiles in the order of the columns, each with its number of modes."""
+        return dict(Counter(profile for profile, _ in self.columns))
+
+    @property
+    def n_networks(self) -> int:
+        """How many different networks there are; 0 where none was trained."""
+        return len({*self.networks.values()})
+
+    @property
+    def n_results(self) -> int:
+        """How many different results in cells there are."""
+        return len({*self.masks.values()})
+
+    @property
+    def n_images(self) -> int:
+        """Images of each run, at most."""
+        return max(result.judgement.n_images for result in self.chapter.results)
+
+    @property
+    def starts(self) -> list[Start]:
+        """The networks that others were trained from, which are none of the results."""
+        return [
+            Start(
+                name=self.chapter.names.of_spec(judged.place),
+                run=judged.repeats[0].name,
+                model=judged.spec.model,
+                seed="no seed" if judged.spec.seed is None else f"seed {judged.spec.seed}",
+                epochs=judged.spec.epochs,
+            )
+            for judged in self.chapter.judged
+            if self.chapter.names.is_start(judged.place)
+        ]
 
     @property
     def rows(self) -> dict[str, list[list[SpecCell]]]:
@@ -108,10 +159,7 @@ class Equality:
             over=f"{n_repeats}; {failed}" if failed else n_repeats,
             verdict=result.verdict,
             detail=result.judgement.detail() if needs_detail else "",
-            groups={
-                self.of(repeat): self._style.get(self.masks[repeat.name], "")
-                for repeat in result.repeats
-            },
+            groups={self.of(repeat): self.colour(repeat) for repeat in result.repeats},
         )
 
     @property

@@ -20,6 +20,7 @@ from cellrepro.show.report.section_equality import Equality
 from cellrepro.show.report.summary import Chapter
 from cellrepro.show.tables.weights import statistics_table
 from cellrepro.store.stored_run import Repeat
+from cellrepro.words import grouped, share_text
 
 _MOST_NETWORKS = 12
 _MOST_WORK = 1.5e9  # parameters times pairs of networks: seconds, not hours
@@ -57,17 +58,19 @@ class Distant:
     base: Network
     others: Sequence[Network]
     """The nearest, the middle and the farthest one from the base."""
-    pair: tuple[Network, Network]
-    """The two most distant."""
-    comparison: WeightsComparison
+    pair: Table
+    """How far apart the two most distant are."""
 
 
 @dataclass(frozen=True)
 class WeightsSection:
     """Distances of every two of some networks, and the two most distant."""
 
-    networks: Sequence[Network]
-    chosen: Sequence[Network]
+    n_runs: int
+    """Runs whose weights are in the store."""
+    n_networks: int
+    """Different networks among them."""
+    n_chosen: int
     """Those whose distances are shown."""
     n_missing: int
     """Runs whose weights are not in the store."""
@@ -94,8 +97,9 @@ def weights_section(chapter: Chapter, equality: Equality) -> WeightsSection | No
     overlaid = [distant.base, *distant.others] if distant else chosen[:_MOST_OVERLAID]
     drawn = weights.weight_histograms({network.name: network.path for network in overlaid})
     return WeightsSection(
-        networks=networks,
-        chosen=chosen,
+        n_runs=sum(len(network.members) for network in networks),
+        n_networks=len(networks),
+        n_chosen=len(chosen),
         n_missing=len(trained) - sum(len(network.members) for network in networks),
         n_parameters=n_parameters,
         matrices=_matrices(chapter, distances, chosen) if len(chosen) > 1 else [],
@@ -233,6 +237,28 @@ def _distant(
         differences=figure(drawn_differences),
         base=base,
         others=others,
-        pair=(base, farthest),
-        comparison=compare_weights(base.path, farthest.path),
+        pair=_distances_of(base, farthest, compare_weights(base.path, farthest.path)),
     )
+
+
+def _distances_of(a: Network, b: Network, comparison: WeightsComparison) -> Table:
+    share = share_text(comparison.n_differing / comparison.n_parameters)
+    rows = [
+        {"": "network", "the two": a.name},
+        {"": "the one farthest from it", "the two": b.name},
+        {
+            "": "parameters that differ",
+            "the two": f"{grouped(comparison.n_differing)} of {grouped(comparison.n_parameters)}, "
+            f"{share}",
+        },
+        {
+            "": "L2 distance",
+            "the two": f"{comparison.l2:.3g}, relative {comparison.relative_l2:.3g}",
+        },
+        {"": "cosine", "the two": f"{comparison.cosine:.9f}"},
+        {
+            "": "largest difference",
+            "the two": f"{comparison.max_abs:.3g} in {comparison.max_abs_name}",
+        },
+    ]
+    return table(rows, {"the two": "value"})

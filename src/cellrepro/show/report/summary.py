@@ -20,7 +20,7 @@ from cellrepro.comparison.seed_spread import Spread, measure_spread
 from cellrepro.comparison.spread_axes import AXES, OBSERVING
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, Damaged
-from cellrepro.show.shown_verdicts import SHOWN
+from cellrepro.show.shown_verdicts import SHOWN, VERDICT_SIGNS
 from cellrepro.spec.spec import PARAMETERS, Spec
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.store import Store
@@ -69,6 +69,21 @@ class Failure:
     reason: str
     spec: Spec | None
     """None where another version stored it."""
+
+    @property
+    def key(self) -> str:
+        """The key of its spec."""
+        return self.place.partition("/")[0]
+
+    @property
+    def machine(self) -> str:
+        """The machine on which it failed."""
+        return self.place.partition("/")[2]
+
+    @property
+    def label(self) -> str:
+        """What was asked for."""
+        return "of a different version" if self.spec is None else self.spec.label
 
 
 @dataclass(frozen=True)
@@ -129,6 +144,14 @@ class Chapter:
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """How some specs came out."""
+
+    verdict: str
+    n: int
+
+
+@dataclass(frozen=True)
 class Summary:
     """The chapters of a store: trainings first, then by the name of the data set."""
 
@@ -142,6 +165,14 @@ class Summary:
     def main(self) -> Chapter:
         """The chapter with most runs."""
         return max(self.chapters, key=lambda chapter: len(chapter.repeats))
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """How the specs of all chapters came out, each verdict with their number."""
+        counts = Counter(result.verdict for chapter in self.chapters for result in chapter.results)
+        if self.failures:
+            counts["failed"] = len(self.failures)
+        return [Outcome(verdict, counts[verdict]) for verdict in VERDICT_SIGNS if counts[verdict]]
 
     @property
     def sentence(self) -> str:
@@ -171,14 +202,20 @@ def summarise(store: Store, damaged: Mapping[str, str]) -> Summary:
             "`cellrepro train DATA` or `cellrepro grid FILE` first, or name another folder with "
             "--store"
         )
+    return Summary(chapters_of(store, runs, failures), failures, left_out)
+
+
+def chapters_of(
+    store: Store, runs: Sequence[Run], failures: Sequence[Failure] = ()
+) -> list[Chapter]:
+    """Put runs into chapters: trainings first, then by the name of the data set."""
     chapters = [
         _chapter(store, task, digest, judged, failures)
         for (task, digest), judged in _judged_by_images(runs).items()
     ]
-    chapters.sort(
-        key=lambda chapter: (chapter.task != "train", chapter.data, chapter.images_digest)
+    return sorted(
+        chapters, key=lambda chapter: (chapter.task != "train", chapter.data, chapter.images_digest)
     )
-    return Summary(chapters, failures, left_out)
 
 
 def damaged_repeats(store: Store) -> dict[str, str]:

@@ -1,13 +1,10 @@
-"""Tables of runs: their different results, the five steps over them, how fast they were."""
+"""Tables of runs: the five steps over them, how fast they were."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cellrepro.comparison.place_fields import place_of
-from cellrepro.comparison.run_names import Names
 from cellrepro.show.tables.frames import frame
 from cellrepro.words import grouped, span
 
@@ -16,52 +13,6 @@ if TYPE_CHECKING:
 
     from cellrepro.comparison.five_steps import Step
     from cellrepro.show.inference_rates import Rate, SegmentationSpeed
-    from cellrepro.store.stored_run import Repeat, Run
-
-
-def result_table(runs: Sequence[Run]) -> pd.DataFrame:
-    """List the different results of some runs: a row for all repeats that are equal bit for bit.
-
-    The result most repeats have comes first, a network that others were trained from last. Equal
-    numbers in a column mean equal bits.
-
-    Raises
-    ------
-    Damaged
-        If a file of a repeat is not what was stored.
-    """
-    repeats = [repeat for run in runs for repeat in run.repeats]
-    names = Names(repeats)
-    by_result: dict[tuple[str, str], list[Repeat]] = defaultdict(list)
-    for repeat in repeats:
-        repeat.refuse_damage()
-        manifest = repeat.manifest
-        trained = manifest.weights.digest if manifest.weights else ""
-        by_result[trained, manifest.masks_digest].append(repeat)
-
-    def order(result: tuple[str, str]) -> tuple[bool, int]:
-        members = by_result[result]
-        is_start = all(names.is_start(place_of(repeat)) for repeat in members)
-        return is_start, -len(members)
-
-    results = sorted(by_result, key=order)
-    weights_number = _numbered(weights for weights, _ in results if weights)
-    masks_number = _numbered(masks for _, masks in results)
-    rows = []
-    for weights, masks in results:
-        members = by_result[weights, masks]
-        settings = Counter(names.of_spec(place_of(repeat)) for repeat in members)
-        rows.append(
-            {
-                "weights": weights_number.get(weights, "–"),
-                "masks": masks_number[masks],
-                "repeats": len(members),
-                "settings": "; ".join(f"{name} ({n}×)" for name, n in settings.items()),
-                "cells": members[0].manifest.n_objects,
-                "AP@0.5": members[0].manifest.ap50,
-            }
-        )
-    return frame(rows, "weights")
 
 
 def protocol_table(steps: Sequence[Step]) -> pd.DataFrame:
@@ -115,8 +66,3 @@ def _rate_text(rate: Rate) -> str:
     median = grouped(rate.median)
     reach = span(grouped(rate.lowest), grouped(rate.highest))
     return median if reach == median else f"{median} ({reach})"
-
-
-def _numbered(digests: Iterable[str]) -> dict[str, str]:
-    """Number different digests in their order: #1, #2 …"""
-    return {digest: f"#{i}" for i, digest in enumerate(dict.fromkeys(digests), start=1)}

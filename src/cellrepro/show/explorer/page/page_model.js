@@ -5,7 +5,7 @@
 class PageModel {
   constructor({ state, scenes, planes }) {
     this.values = { ...state, planes: {} };
-    this.scenes = scenes; // by the numbers of A and B
+    this.scenes = scenes; // by the numbers of image, A and B
     this.stored = planes; // packed planes by name, their bytes as base64
     this.listeners = {};
   }
@@ -39,12 +39,27 @@ class PageModel {
   answer() {
     const { choice, answered } = this.values;
     if (choice.asked === undefined || choice.asked === answered) return;
-    const { a, b, z, asked } = choice;
-    const scene = this.scenes[`${a} ${b}`];
+    const { asked } = choice;
+    const scene = this.sceneOf(choice);
+    const z = Math.min(choice.z, scene.n_planes - 1);
     this.values.scene = { ...scene, z, planes: ofPlane(scene.planes, z) };
     this.fire("change:scene");
     this.values.answered = asked;
     this.fire("change:answered");
+  }
+
+  // The scene of a choice; two sides of which one has no masks of that image are others there.
+  sceneOf({ view, a, b }) {
+    const scene = this.scenes[`${view} ${a} ${b}`];
+    if (scene) return scene;
+    const first = Object.values(this.scenes).filter((each) => each.view === view);
+    return first.find((each) => each.a === a) ?? first.find((each) => each.b === b) ?? first[0];
+  }
+
+  // Show two sides of an image, as something else on the page asks for.
+  show(choice) {
+    this.values.scene = this.sceneOf(choice);
+    this.fire("change:scene");
   }
 
   send({ want }) {
@@ -69,5 +84,7 @@ addEventListener("cellrepro:cell", ({ detail }) => {
   model.fire("change:selected");
 });
 const widget = makeWidget();
+const place = document.getElementById("explorer");
 widget.initialize({ model });
-widget.render({ model, el: document.getElementById("explorer") });
+widget.render({ model, el: place });
+place.addEventListener("choose", ({ detail }) => model.show(detail));

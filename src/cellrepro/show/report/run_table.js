@@ -1,0 +1,292 @@
+// The table of runs: sorts, filters, and folds to what two ticked runs differ in.
+// Without it the table is whole. It takes values from the page as text alone.
+(() => {
+  const MOST_CHOICES = 12; // of a column that gets a list of its values
+  const make = (tag, properties = {}, ...children) => {
+    const element = document.createElement(tag);
+    Object.assign(element, properties);
+    element.append(...children);
+    return element;
+  };
+  const textOf = (cell) => cell.textContent.trim().replace(/\s+/g, " ");
+  const plural = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
+
+  class RunTable {
+    constructor(root) {
+      this.root = root;
+      this.facts = JSON.parse(root.querySelector(".run-table-data").textContent);
+      this.listed = root.querySelector(".listed");
+      this.two = root.querySelector(".two");
+      this.explorer = root.querySelector(".explorer-of-two");
+      this.body = this.listed.querySelector("tbody");
+      this.heads = [...this.listed.querySelectorAll("thead th")];
+      this.rows = [...this.body.rows].map((element, number) => ({
+        element,
+        number, // in the order of the page, as in the facts
+        name: element.dataset.name,
+        label: textOf(element.cells[0].firstElementChild),
+        texts: [...element.cells].map(textOf),
+        numbers: [...element.cells].map((cell) => RunTable.number(cell)),
+        words: textOf(element).toLowerCase(),
+      }));
+      this.ticked = [];
+      this.addTicks();
+      this.addSorting();
+      this.addFilters();
+      this.showCount();
+      root.dataset.ready = "";
+      for (const link of document.querySelectorAll("[data-compare]")) {
+        link.addEventListener("click", () => this.compareByName(link.dataset.compare.split(" ")));
+      }
+    }
+
+    static number(cell) {
+      if (!cell.classList.contains("number")) return NaN;
+      return Number.parseFloat(cell.dataset.number ?? cell.textContent);
+    }
+
+    // ---- sorting -------------------------------------------------------------------------------
+
+    addSorting() {
+      this.heads.forEach((head, column) => {
+        const button = make("button", { type: "button", title: "Sort by this column" });
+        button.append(...head.childNodes);
+        head.append(button);
+        head.setAttribute("aria-sort", "none");
+        button.addEventListener("click", () => this.sort(column));
+      });
+    }
+
+    sort(column) {
+      const head = this.heads[column];
+      const down = head.getAttribute("aria-sort") === "ascending";
+      for (const each of this.heads) each.setAttribute("aria-sort", "none");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const sign = down ? -1 : 1;
+      const compare = (a, b) => {
+        const [x, y] = [a.numbers[column], b.numbers[column]];
+        if (!Number.isNaN(x) && !Number.isNaN(y)) return sign * (x - y);
+        if (Number.isNaN(x) !== Number.isNaN(y)) return Number.isNaN(x) ? 1 : -1; // none: last
+        return sign * a.texts[column].localeCompare(b.texts[column], "en", { numeric: true });
+      };
+      // Rows that are equal in this column keep the order of the page.
+      const sorted = [...this.rows].sort((a, b) => compare(a, b) || a.number - b.number);
+      this.body.append(...sorted.map((row) => row.element));
+    }
+
+    // ---- filtering -----------------------------------------------------------------------------
+
+    addFilters() {
+      const filter = make("input", { type: "search", placeholder: "any word or number" });
+      this.selects = [];
+      const asking = make("div", { className: "asking" });
+      asking.append(make("label", {}, "only rows with", filter));
+      this.heads.forEach((head, column) => {
+        if (head.dataset.choice === undefined) return;
+        const values = [...new Set(this.rows.map((row) => row.texts[column]))];
+        if (values.length < 2 || values.length > MOST_CHOICES) return;
+        values.sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+        const select = make("select", {}, make("option", { value: "", textContent: "all" }));
+        for (const value of values) select.append(make("option", { value: `=${value}`, textContent: value }));
+        asking.append(make("label", {}, textOf(head), select));
+        this.selects.push({ select, column });
+      });
+      this.said = make("p", { className: "said" });
+      this.said.setAttribute("role", "status");
+      asking.append(this.said);
+      this.filter = filter;
+      asking.addEventListener("input", () => this.showMatching());
+      this.asking = asking;
+      this.listed.before(asking);
+    }
+
+    showMatching() {
+      const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+      for (const row of this.rows) {
+        const hasWords = words.every((word) => row.words.includes(word));
+        const hasValues = this.selects.every(
+          ({ select, column }) => !select.value || select.value === `=${row.texts[column]}`,
+        );
+        row.element.hidden = !(hasWords && hasValues);
+      }
+      this.showCount();
+    }
+
+    showCount() {
+      const n = this.rows.filter((row) => !row.element.hidden).length;
+      const shown = n === this.rows.length ? plural(n, "run") : `${n} of ${plural(this.rows.length, "run")}`;
+      const next = this.ticked.length ? "tick a second one" : "tick two to see only what differs";
+      this.said.textContent = this.rows.length > 1 ? `${shown} · ${next}` : shown;
+    }
+
+    // ---- two runs ------------------------------------------------------------------------------
+
+    addTicks() {
+      const head = make("th", { className: "tick", textContent: "✓" });
+      head.setAttribute("scope", "col");
+      head.setAttribute("aria-label", "two to compare");
+      this.heads[0].before(head);
+      for (const row of this.rows) {
+        const box = make("input", { type: "checkbox" });
+        box.setAttribute("aria-label", `compare ${row.label}`);
+        box.addEventListener("change", () => this.tick(row, box.checked));
+        row.box = box;
+        row.element.prepend(make("td", { className: "tick" }, box));
+      }
+    }
+
+    tick(row, isTicked) {
+      this.ticked = this.ticked.filter((each) => each !== row);
+      if (isTicked) this.ticked.push(row);
+      if (this.ticked.length === 2) this.fold();
+      else this.showCount();
+    }
+
+    compareByName(names) {
+      const rows = names.map((name) => this.rows.find((row) => row.name === name));
+      if (rows.includes(undefined)) return;
+      for (const row of this.rows) row.box.checked = rows.includes(row);
+      this.ticked = rows;
+      this.fold();
+    }
+
+    unfold() {
+      for (const row of this.ticked) row.box.checked = false;
+      this.ticked = [];
+      this.two.hidden = true;
+      this.explorer.hidden = true;
+      this.listed.hidden = false;
+      this.asking.hidden = false;
+      this.showCount();
+      this.rows[0].box.focus();
+    }
+
+    fold() {
+      const [a, b] = this.ticked;
+      this.listed.hidden = true;
+      this.asking.hidden = true;
+      this.two.hidden = false;
+      const back = make("button", { type: "button", textContent: "← all runs" });
+      back.addEventListener("click", () => this.unfold());
+      const swap = make("button", { type: "button", textContent: "⇄ exchange A and B" });
+      swap.addEventListener("click", () => {
+        this.ticked.reverse();
+        this.fold();
+      });
+      const side = (letter, row) =>
+        make("div", { className: letter.toLowerCase() }, make("b", {}, `${letter}: ${row.label}`),
+          make("small", {}, make("code", {}, row.name)));
+      this.two.replaceChildren(
+        make("div", { className: "actions" }, back, swap),
+        make("div", { className: "sides" }, side("A", a), side("B", b)),
+        ...this.results(a, b),
+        ...this.differing("Asked for", "spec", a, b),
+        ...this.differing("Where it ran", "environment", a, b),
+        ...this.images(a, b),
+        make("p", {}, "The same in a terminal: ", make("code", {}, `cellrepro compare ${a.name} ${b.name}`)),
+      );
+      back.focus({ preventScroll: true });
+    }
+
+    // What both came to, column by column of the table.
+    results(a, b) {
+      const names = ["repeats", "came to", "cells", "AP@0.5", "seconds"];
+      const rows = names.map((name) => {
+        const column = this.heads.findIndex((head) => textOf(head) === name);
+        return [name, a.texts[column], b.texts[column]];
+      });
+      const differing = rows.filter(([, x, y]) => x !== y);
+      return [make("h4", {}, "Came out"), make("p", {}, this.sentence(a, b)), ...(differing.length ? [tableOf(differing)] : [])];
+    }
+
+    sentence(a, b) {
+      const [bitsA, bitsB] = [this.facts.bits[a.number], this.facts.bits[b.number]];
+      const [resultA, resultB] = [this.facts.result[a.number], this.facts.result[b.number]];
+      const parts = [];
+      if (bitsA[1] && bitsB[1]) {
+        parts.push(bitsA[1] === bitsB[1] ? "The weights are equal in every bit" : "The weights differ");
+      }
+      if (bitsA[0] === bitsB[0]) parts.push("the masks are equal in every bit");
+      else if (resultA !== null && resultA === resultB) {
+        parts.push("the cells have the same outlines in every image, with other numbers");
+      } else parts.push("the masks differ");
+      const text = parts.join("; ");
+      return `${text[0].toUpperCase()}${text.slice(1)}.`;
+    }
+
+    // The fields of spec or environment in which the two differ, as `compare` says them.
+    differing(title, section, a, b) {
+      const { names, values, of_row: ofRow } = this.facts[section];
+      const [inA, inB] = [values[ofRow[a.number]], values[ofRow[b.number]]];
+      const rows = names
+        .map((name, i) => [name, inA[i], inB[i]])
+        .filter(([, x, y]) => x !== null && y !== null && x !== y);
+      const head = make("h4", {}, rows.length ? `${title}: ${plural(rows.length, "field")} differ${rows.length === 1 ? "s" : ""}` : title);
+      if (rows.length) return [head, tableOf(rows)];
+      return [head, make("p", {}, "The same in every field.")];
+    }
+
+    // The images on which the two differ, and the explorer on the one that differs most.
+    images(a, b) {
+      this.explorer.hidden = true;
+      const { result, chapter, outlines, images, side, pairs } = this.facts;
+      const [resultA, resultB] = [result[a.number], result[b.number]];
+      if (resultA === null || resultB === null || resultA === resultB) return [];
+      const head = make("h4", {}, "Cells");
+      if (chapter[resultA] !== chapter[resultB]) {
+        return [head, make("p", {}, "The two segmented different images: there are no cells to compare.")];
+      }
+      const said = [head];
+      if (outlines.length) {
+        const names = images[chapter[resultA]];
+        const differing = names.filter((_, i) => outlines[resultA][i] !== outlines[resultB][i]);
+        const listed = differing.slice(0, 8).join(", ") + (differing.length > 8 ? " and more" : "");
+        said.push(make("p", {}, `The outlines differ in ${differing.length} of ${plural(names.length, "image")}: ${listed}.`));
+      }
+      const [sideA, sideB] = [side[resultA], side[resultB]];
+      const share = ({ kinds }) => kinds.slice(0, -1).reduce((sum, n) => sum + n, 0);
+      const shown = pairs
+        .filter((pair) => pair.a === sideA && pair.b === sideB)
+        .sort((x, y) => share(y) - share(x) || y.ppm - x.ppm || x.view - y.view);
+      if (!shown.length || !shown[0].ppm) {
+        said.push(make("p", {}, "This page holds no picture of them. A page with the explorer: ",
+          make("code", {}, `cellrepro compare ${a.name} ${b.name} --html two.html`)));
+        return said;
+      }
+      const rows = shown.map((pair) => {
+        const button = make("button", { type: "button", textContent: pair.image, title: "Show in the explorer" });
+        button.addEventListener("click", () => {
+          this.show(pair);
+          this.explorer.scrollIntoView({ block: "nearest" });
+        });
+        return [button, ...pair.kinds, Math.round(pair.ppm)];
+      });
+      const titles = ["image", ...this.facts.kinds, "pixels, ppm"];
+      said.push(make("div", { className: "by-image" }, plainTable(titles, rows)));
+      this.explorer.hidden = false;
+      this.show(shown[0]);
+      return said;
+    }
+
+    show({ view, a, b }) {
+      this.explorer.querySelector("#explorer").dispatchEvent(new CustomEvent("choose", { detail: { view, a, b } }));
+    }
+  }
+
+  function plainTable(titles, rows) {
+    const head = make("tr", {}, ...titles.map((title) => {
+      const cell = make("th", {}, title);
+      cell.setAttribute("scope", "col");
+      return cell;
+    }));
+    const body = rows.map((row) => make("tr", {}, ...row.map((value) => make("td", {}, value))));
+    return make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
+  }
+
+  // Fields as A and B have them.
+  function tableOf(rows) {
+    return plainTable(["", "A", "B"], rows);
+  }
+
+  for (const root of document.querySelectorAll(".run-table:not([data-ready])")) new RunTable(root);
+})();

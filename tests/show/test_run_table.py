@@ -1,0 +1,116 @@
+"""The table of runs: whole without JavaScript, and what a reader does with it in a browser."""
+
+import itertools
+import json
+import re
+
+import pytest
+
+from cellrepro import show
+from cellrepro.errors import BadInput
+from cellrepro.explanation.compare_repeats import compare_repeats
+from cellrepro.store.store import Store
+from lab_server import browsing
+from stores import add_run, planted, three
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs") / "store"
+    planted(root)
+    return Store(root)
+
+
+@pytest.fixture(scope="module")
+def output(store):
+    return show.table_of_runs(store, store.runs())
+
+
+def facts(output):
+    return json.loads(output.table.data)
+
+
+def differing(facts, section, a, b):
+    """The fields that the page shows of two rows, as its JavaScript finds them."""
+    named = facts[section]
+    sides = [named["values"][named["of_row"][row]] for row in (a, b)]
+    return {
+        name
+        for name, x, y in zip(named["names"], *sides, strict=True)
+        if None not in (x, y) and x != y
+    }
+
+
+def test_two_rows_differ_in_what_compare_says(store, output):
+    """Of every two runs, a segmentation among them, which has no field of a training."""
+    add_run(store, [(None, three())], task="segment", data_digest="e" * 64)
+    listed = show.table_of_runs(store, store.runs())
+    told = facts(listed)
+    repeats = [(number, store.find(row.name)) for number, row in enumerate(listed.table.rows)]
+    first_of_each = [(number, repeat) for number, repeat in repeats if repeat.index == 0]
+    for (a, first), (b, second) in itertools.combinations(first_of_each, 2):
+        compared = compare_repeats(first, second)
+        expected = {*compared.spec} - {"profile_settings"}
+        if "profile_settings" in compared.spec:
+            expected.add("profile_settings.threads")
+        assert differing(told, "spec", a, b) == expected, (a, b)
+        assert differing(told, "environment", a, b) == {*compared.environment}, (a, b)
+
+
+def test_letters_are_shared_by_equal_results_and_pairs_are_in_the_explorer(output):
+    told = facts(output)
+    rows = output.table.rows
+    by_letter = {}
+    for row, result in zip(rows, told["result"], strict=True):
+        by_letter.setdefault(row.result.split()[0], set()).add(result)
+    assert all(len(results) == 1 for results in by_letter.values())
+    kinds = dict(zip(told["kinds"], range(6), strict=True))
+    lost = [pair for pair in told["pairs"] if pair["kinds"][kinds["lost"]] == 1]
+    assert {pair["image"] for pair in lost} == {"img_a"}
+    assert "<script>" in output._repr_html_()
+
+
+def test_without_runs_it_says_so(store):
+    with pytest.raises(BadInput, match=r"there are no runs of .* to list"):
+        show.table_of_runs(store, [])
+
+
+@pytest.mark.browser
+def test_a_reader_sorts_filters_and_ticks_two(tmp_path, output, browser):
+    path = tmp_path / "runs.html"
+    path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{output._repr_html_()}", encoding="utf-8")
+    url = path.as_uri()
+    with browsing(browser, viewport={"width": 390, "height": 800}) as page:
+        page.goto(url)
+        table = page.locator(".run-table")
+        cells = table.get_by_role("columnheader", name="cells")
+        cells.get_by_role("button").focus()
+        page.keyboard.press("Enter")
+        assert cells.get_attribute("aria-sort") == "ascending"
+        names = table.locator("thead th").all_inner_texts()
+        at = next(number for number, name in enumerate(names) if "cells" in name)
+        numbers = [
+            int(row.locator("td, th").nth(at).inner_text())
+            for row in table.locator("tbody tr").all()
+        ]
+        assert numbers == sorted(numbers)
+        table.get_by_label("mode").select_option("fast")
+        assert "4 of 10 runs" in table.locator(".said").inner_text()
+        table.get_by_label("only rows with").fill("different 1.0")
+        shown = table.locator("tbody tr:not([hidden])")
+        assert 0 < shown.count() < 4
+        table.get_by_label("only rows with").fill("")
+        for name in ("cpu, fast, seed 0, repeat 0", "cpu, fast, seed 0, repeat 1"):
+            table.get_by_label(re.compile(f"compare {name}")).check()
+        said = table.locator(".two").inner_text()
+        assert "The weights differ; the masks differ." in said
+        assert said.count("The same in every field.") == 2  # left to chance
+        assert "The outlines differ in 1 of 3 images: img_b." in said
+        assert "8" in page.locator(".cre-counts").inner_text()  # pixels
+        assert not table.locator(".listed").is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        table.get_by_role("button", name="← all runs").click()
+        assert table.locator(".listed").is_visible()
+    with browsing(browser, java_script_enabled=False) as page:
+        page.goto(url)
+        assert page.locator(".run-table tbody tr").count() == 10
