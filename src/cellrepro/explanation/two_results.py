@@ -169,8 +169,6 @@ class Comparison(Result):
         return list(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        from cellrepro.explanation.explanation_lines import replay_lines
-
         differs = f": {', '.join(self.differs)}" if self.differs else ""
         yield f"{self.verdict}{differs}"
         if self.why is not None:
@@ -200,6 +198,8 @@ class Comparison(Result):
             for name, (a, b) in pairs.items():
                 yield f"  {title} {name}: {a!r} and {b!r}"
         if self.explanation is not None:
+            from cellrepro.explanation.explanation_lines import replay_lines
+
             yield from (f"  {line}" for line in replay_lines(self.explanation))
         for note in self.notes:
             yield f"  note: {note}"
