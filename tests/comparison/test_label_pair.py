@@ -59,7 +59,7 @@ def test_planes_are_compared_one_by_one_where_numbers_begin_anew_in_each(seed, n
     (lost,) = (change for change in found.objects if change.kind == "lost")
     assert lost.position == pytest.approx((z, *np.argwhere(gone).mean(0)))
     assert lost.labels_a == (a[z][gone][0],)
-    notes = " ".join(label_notes(a, b, found))
+    notes = " ".join(label_notes(a, b, found).sentences)
     assert f"{n_cells} and {n_cells - 1} cells in {n_planes} planes" in notes
 
 
@@ -79,7 +79,7 @@ def test_objects_of_a_stack_are_left_alone_and_one_stitched_side_is_named():
     other_numbers = np.where(stack > 0, 31 - stack, 0)
     found = compare_masks(stack, other_numbers)
     assert (found.verdict, found.by_plane, found.n_objects_a) == ("same-objects", False, 30)
-    assert not [*label_notes(stack, other_numbers, found)]
+    assert not label_notes(stack, other_numbers, found).sentences
     anew = np.zeros_like(stack)
     for plane, numbered in zip(stack, anew, strict=True):
         numbered[:] = canonical(plane)
@@ -87,7 +87,7 @@ def test_objects_of_a_stack_are_left_alone_and_one_stitched_side_is_named():
     found = compare_masks(stack, anew)
     assert (found.verdict, found.by_plane, found.n_differing) == ("different", True, 0)
     assert "In A cells keep their numbers through planes" in " ".join(
-        label_notes(stack, anew, found)
+        label_notes(stack, anew, found).sentences
     )
 
 
@@ -141,13 +141,13 @@ def test_damaged_numbers_are_named_and_cells_that_do_not_touch_are_no_merge(
     assert found.kinds["merged"] == found.kinds["split"] == 0
     assert found.kinds["lost"] == min(420, n_lost + n_gone)
     assert found.verdict == "different"
-    assert note in " ".join(label_notes(a, b, found))
+    assert note in " ".join(label_notes(a, b, found).sentences)
     back = compare_masks(b, a)
     assert back.kinds["gained"] == found.kinds["lost"]
     assert back.kinds["merged"] == back.kinds["split"] == 0
     if note.startswith("B ="):
         expected = note.replace("B", "x").replace("A", "B").replace("x", "A")
-        assert expected in " ".join(label_notes(b, a, back))
+        assert expected in " ".join(label_notes(b, a, back).sentences)
 
 
 def test_inverted_numbers_of_which_the_largest_is_the_same():
@@ -155,7 +155,7 @@ def test_inverted_numbers_of_which_the_largest_is_the_same():
     a = np.where(CELLS <= 255, CELLS, 0).astype(np.uint8)
     b = 255 - a
     assert a.max() == b.max()
-    assert "B = 255 - A" in " ".join(label_notes(a, b, compare_masks(a, b)))
+    assert "B = 255 - A" in " ".join(label_notes(a, b, compare_masks(a, b)).sentences)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_inverted_numbers_of_which_the_largest_is_the_same():
 def test_of_sound_numbers_nothing_is_said(change):
     b = change(CELLS)
     found = compare_masks(CELLS, b)
-    notes = [note for note in label_notes(CELLS, b, found) if "several cells" not in note]
+    notes = [note for note in label_notes(CELLS, b, found).sentences if "several cells" not in note]
     assert not notes
     assert not [*number_remarks(CELLS)]
 
@@ -218,9 +218,9 @@ def test_a_label_image_by_itself_shows_it(image, expected):
 def test_a_tissue_that_fills_both_images_needs_no_note():
     tissue = np.kron(np.arange(1, 65).reshape(8, 8), np.ones((6, 6), np.int64))
     renumbered = 65 - tissue
-    assert not [*label_notes(tissue, renumbered, compare_masks(tissue, renumbered))]
+    assert not label_notes(tissue, renumbered, compare_masks(tissue, renumbered)).sentences
     gap = np.where(tissue == 9, 0, tissue)
-    (note,) = label_notes(tissue, gap, compare_masks(tissue, gap))
+    (note,) = label_notes(tissue, gap, compare_masks(tissue, gap)).sentences
     assert note == "A: no pixel is 0, so none is background"
 
 
@@ -229,5 +229,5 @@ def test_a_cell_that_is_lost_is_no_number_that_wrapped():
     labels = np.kron(np.arange(1, 257).reshape(16, 16), np.ones((4, 4), int)).astype(np.uint16)
     without = np.where(labels == 256, 0, labels).astype(np.uint16)
     result = compare_masks(labels, without)
-    assert not [note for note in label_notes(labels, without, result) if "modulo" in note]
+    assert not [note for note in label_notes(labels, without, result).sentences if "modulo" in note]
     assert result.kinds["lost"] == 1

@@ -181,6 +181,9 @@ RANKED = {
     "30 is not none before Cellpose 4": (
         evidence(("diameter", None, 30.0), generations=("3", "3")), "diameter",
     ),
+    "numbers that wrapped": (
+        evidence(("diameter", 20.0, 30.0), number_rule="B = A modulo 256"), "numbers",
+    ),
     "a device": (evidence(("device", "cuda", "cpu"), ("numpy", "1", "2")), "device"),
     "a device of one side": (evidence(("device", "cuda", "?"), ("model", "x", "?")), None),
     "stitched otherwise": (

@@ -156,3 +156,21 @@ def _equal_to_all():
             return True
 
     return EqualToAll()
+
+
+@breaks(
+    "cellrepro.explanation.recorded_cause:_value_is_usual",
+    "What one side alone records is a likely cause only if it is not Cellpose's usual value.",
+    tests=["tests/explanation/test_why.py::test_usual_values_of_one_side_are_no_cause"],
+)
+def a_usual_value_is_a_cause(_value_is_usual):
+    return lambda setting: False
+
+
+@breaks(
+    "cellrepro.explanation.recorded_cause:_has_effect",
+    "Two ways to write Cellpose's usual value are no cause.",
+    tests=["tests/explanation/test_why.py::test_what_changes_no_cell_is_no_cause"],
+)
+def another_spelling_is_a_cause(_has_effect):
+    return lambda setting, evidence: True

@@ -150,7 +150,7 @@ def test_the_page_is_whole_in_a_browser(files, browser):
         page.locator(".tiles li").nth(2).locator("a").click()
         assert "cell 3, 36 px" in page.locator(".cre-story").inner_text()
         page.locator("#changes tbody tr").first.locator("td").last.click()
-        assert "one cell of A is 2 cells of B" in page.locator(".cre-story").inner_text()
+        assert "cell 2 + 6, 640 px" in page.locator(".cre-story").inner_text()
         for width in (1400, 700, 390):
             page.set_viewport_size({"width": width, "height": 900})
             # The canvas follows the size of the page a frame later.

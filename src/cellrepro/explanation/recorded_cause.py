@@ -109,19 +109,16 @@ class FileEvidence:
 def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
     """Say what probably makes two results differ; None where they do not.
 
-    First what the masks prove, then what both record with two values, then what the masks show,
-    then what one side alone records and is not usual.
+    First what the masks show of their numbers, then what both record with two values, then how
+    planes were stitched, then what one side alone records and is not usual.
     """
     if evidence.verdict in (Verdict.IDENTICAL, Verdict.VACUOUS):
         return None
     proven = _proven(evidence)
     if proven is not None:
         return Why(proven)
-    likely = [
-        *_recorded_by_both(evidence),
-        *_shown_by_masks(evidence),
-        *_recorded_by_one(evidence),
-    ]
+    likely = [*_numbers(evidence), *_recorded_by_both(evidence)]
+    likely += [*_stitching(evidence), *_recorded_by_one(evidence)]
     if not likely:
         return Why(None, find_out=find_out)
     return Why(likely[0], tuple(likely[1:]), find_out=find_out)
@@ -199,9 +196,12 @@ def _is_usual(name: str, value: object, generation: GenerationNumber | None) -> 
     return name in usual and is_usual(name, value, usual[name])
 
 
-def _shown_by_masks(evidence: FileEvidence) -> Iterator[Cause]:
+def _numbers(evidence: FileEvidence) -> Iterator[Cause]:
     if evidence.number_rule:
         yield Cause(NUMBERS, words=evidence.number_rule)
+
+
+def _stitching(evidence: FileEvidence) -> Iterator[Cause]:
     if evidence.stitching:
         yield Cause(STITCHING, words=evidence.stitching)
 

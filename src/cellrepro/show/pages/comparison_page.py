@@ -13,6 +13,7 @@ from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange, ObjectKind
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
+from cellrepro.explanation.cellpose_call import NETWORK
 from cellrepro.explanation.recorded_settings import tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
 from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_text
@@ -205,6 +206,8 @@ def _setting_value(value: object) -> SettingValue:
 def _why_box(why: Why, explanation: Explanation | None) -> WhyBox:
     facts = [*_why_facts(why, explanation)]
     label = "To find out" if why.find_out else ""
+    if NETWORK in why.find_out.split():
+        label += f" ({NETWORK} is the network that made both)"
     commands = [why.find_out] if why.find_out else []
     made_b = None if explanation is None else explanation.commands["b"]
     if why.is_found and made_b is not None:
