@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks import (
+    conclusions,
     exchange,
     explorer,
     grids,
@@ -45,6 +46,7 @@ GROUPS: dict[str, Callable[[Extent], Iterator[Figure]]] = {
     "learning": training.learning,
     "masks": masks.masks,
     "many": masks.many,
+    "conclusion": conclusions.conclusion,
     "weights": weights.weights,
     "explorer": explorer.explorer,
     "report": stores.report,

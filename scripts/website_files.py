@@ -12,6 +12,7 @@ the users of each page did: with the diameter of the GUI, in blocks, as a shrunk
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,9 +61,19 @@ def main() -> int:
     write_outlines(usual)
     write_spot(image, segment)
     write_stack(image, segment)
+    write_experiment()
     for path in sorted(FILES.iterdir()):
         print(f"{path.relative_to(PROJECT)}  {path.stat().st_size / 1000:.0f} kB")
     return 0
+
+
+def write_experiment() -> None:
+    """Masks of two groups of images with all cells, and without the small ones; no network."""
+    from cellrepro.show.made_up_experiment import made_up_experiment
+
+    folder = FILES / "experiment"
+    shutil.rmtree(folder, ignore_errors=True)
+    made_up_experiment().write(folder, min_sizes={"min_size_15": 15, "min_size_80": 80})
 
 
 def trained_network() -> Network:

@@ -127,13 +127,12 @@ def test_an_effect_of_doses_is_that_of_scipy():
     assert effect.high - effect.effect == pytest.approx(furthest, rel=0.2)
 
 
-@pytest.mark.parametrize("n", [3, 5])
-def test_intervals_of_few_images_hold_the_truth(n):
+def test_intervals_of_few_images_hold_the_truth():
     """In about 95 % of experiments; plain percentiles of three images do so in 80 %."""
-    generator = np.random.default_rng(n)
+    generator = np.random.default_rng(3)
     held = 0
     for _ in range(300):
-        effect = effect_of_groups(generator.normal(5, 1, n), generator.normal(7, 1, n))
+        effect = effect_of_groups(generator.normal(5, 1, 3), generator.normal(7, 1, 3))
         held += effect.low <= 2 <= effect.high
     assert held / 300 > 0.91
 

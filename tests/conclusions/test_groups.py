@@ -39,6 +39,14 @@ def test_what_is_left_out_is_said(tmp_path):
     assert "the first group; --control names another one" in control
 
 
+@pytest.mark.parametrize(
+    ("names", "doses"),
+    [(("0", "0,5", "2"), {"0": 0, "0,5": 0.5, "2": 2}), (("1_0", "1_1", "1_2"), None)],
+)
+def test_what_is_a_dose(names, doses):
+    assert read_groups(dict(zip(IMAGES, names, strict=True)), IMAGES).doses == doses
+
+
 def test_the_lowest_of_two_numbers_is_the_control():
     groups = read_groups({"well_1": 5, "well_2": 0.5}, IMAGES)
     assert (groups.control, groups.treated, groups.doses) == ("0.5", ("5",), None)

@@ -303,6 +303,12 @@ def _profile(data: bytes, folder: Path) -> None:
     load(_written(data, folder, "mine.yaml"))
 
 
+def _groups(data: bytes, folder: Path) -> None:
+    from cellrepro.conclusions.groups import read_groups
+
+    read_groups(_written(data, folder, "groups.csv"), ["well_1", "well_2", "1"])
+
+
 def _archive_name(data: bytes, folder: Path) -> None:
     from cellrepro.exchange.archive.entry_names import EntryName
 
@@ -337,6 +343,7 @@ TARGETS: Mapping[str, Target] = {
     "baseline": _baseline,
     "run_log": _run_log,
     "grid": _grid,
+    "groups": _groups,
     "profile": _profile,
     "settings_file": _settings_file,
     "failure": _failure,

@@ -102,14 +102,22 @@ def test_the_command_refuses(folders, capsys, monkeypatch, words, said):
     assert said in " ".join(capsys.readouterr().err.split())
 
 
-def test_over_runs_of_a_store_and_in_its_report(tmp_path):
-    """Runs of one network and its seeds: the reference is the first, the share that of the rest."""
+GROUPS = {file: name.partition("_")[0] for name, file in NAMES.items()}
+
+
+@pytest.fixture
+def seeds(tmp_path):
+    """A store with the runs of three seeds, the last without the cells that the drug brings."""
     store = Store(tmp_path / "store")
     for seed, masks in enumerate((MASKS, MASKS, FEWER)):
         named = {NAMES[name]: labels for name, labels in masks.items()}
         add_run(store, [(float(seed), named)], truth=False, seed=seed)
-    groups = {NAMES[name]: name.partition("_")[0] for name in MASKS}
-    concluded = cellrepro.conclusion_over_runs(groups=groups, store=store.root, readouts="count")
+    return store
+
+
+def test_over_the_runs_of_a_store(seeds):
+    """The reference is the first, the share that of the rest."""
+    concluded = cellrepro.conclusion_over_runs(groups=GROUPS, store=seeds.root, readouts="count")
     assert concluded.reference == "seed 0"
     assert [(one.run, one.conclusions[0].word) for one in concluded.runs] == [
         ("seed 1", "stands"),
@@ -122,18 +130,21 @@ def test_over_runs_of_a_store_and_in_its_report(tmp_path):
     assert len(picture.axes) == 1
     assert len(picture.axes[0].get_lines()) == 1 + 2 * 3
     two = cellrepro.conclusion(
-        *(run.repeats[0].name for run in store.runs()[:2]), groups=groups, store=store.root
+        *(run.repeats[0].name for run in seeds.runs()[:2]), groups=GROUPS, store=seeds.root
     )
     assert two.conclusions
 
-    table = tmp_path / "groups.csv"
-    table.write_text("image,group\n" + "\n".join(f"{n},{g}" for n, g in groups.items()))
-    report = cellrepro.write_report(store, groups=table, readout="count")
+
+@pytest.mark.slow
+def test_the_report_says_in_how_many_runs(seeds):
+    table = seeds.root / "groups.csv"
+    table.write_text("image,group\n" + "\n".join(f"{n},{g}" for n, g in GROUPS.items()))
+    report = cellrepro.write_report(seeds, groups=table, readout="count")
     page = unescape(report.html.read_text(encoding="utf-8"))
     assert "the conclusion of seed 0 stands for count in 1." in page
     table.write_text("image,group\nother,a\n")
     with pytest.raises(BadInput, match="no row is of an image with masks"):
-        cellrepro.write_report(store, groups=table)
+        cellrepro.write_report(seeds, groups=table)
 
 
 def test_over_results_of_ones_own():

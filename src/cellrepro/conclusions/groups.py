@@ -113,8 +113,9 @@ def _guessed(names: Sequence[str]) -> tuple[str, str]:
 
 
 def _number(text: str) -> float | None:
+    """The number that a group is, also with a decimal comma; none of a name such as ``1_2``."""
     try:
-        number = float(text)
+        number = float(text.replace(",", ".").replace("_", "?"))
     except ValueError:
         return None
     return number if math.isfinite(number) else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cellrepro.comparison.label_numbers import canonical
-from cellrepro.conclusions.readouts import ChosenReadout
+from cellrepro.conclusions.readouts import ChosenReadout, cells_of
 from cellrepro.errors import BadInput
 
 PixelReaders = Mapping[str, Callable[[], np.ndarray]]
@@ -71,8 +71,8 @@ def measured_masks(
     masks: np.ndarray, image: np.ndarray | None, readouts: Sequence[ChosenReadout]
 ) -> dict[str, float]:
     """Measure one image under one label image."""
-    numbered = canonical(masks).astype(np.int32)
-    return {readout.name: readout.value(numbered, image) for readout in readouts}
+    cells = cells_of(canonical(masks).astype(np.int32), image, readouts)
+    return {readout.name: readout.value(cells, image) for readout in readouts}
 
 
 def _as_equal(values: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:

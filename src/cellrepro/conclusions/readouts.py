@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,16 @@ OwnReadout = Callable[[np.ndarray, "np.ndarray | None"], Measured]
 _MOST_LETTERS = 80  # of a name that a message repeats
 
 
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells of an image, as all readouts see them."""
+
+    masks: np.ndarray
+    """Numbered from 1."""
+    columns: Mapping[str, NDArray[np.float64]]
+    """What scikit-image measured of each cell, by its own names; ``NAME-0`` of a channel."""
+
+
 @dataclass(frozen=True)
 class Readout:
     """Something that is measured of the cells of an image."""
@@ -26,66 +36,57 @@ class Readout:
     name: str
     unit: str
     meaning: str
-    measure: Callable[[np.ndarray, np.ndarray | None, int], Measured]
-    """Of masks numbered from 1, an image with its channels last, and the channel."""
+    measure: Callable[[Cells, int], Measured]
+    """Of the cells, and of a channel of the image."""
+    properties: tuple[str, ...] = ()
+    """Those of ``skimage.measure.regionprops_table`` that it needs."""
     by_channel: bool = False
     """Whether it reads the image, one channel of it."""
-    by_library: bool = False
-    """Whether scikit-image measures it."""
 
 
-def _count(masks: np.ndarray, image: np.ndarray | None, channel: int) -> float:
-    return float(masks.max(initial=0))
+def _count(cells: Cells, channel: int) -> float:
+    return float(cells.masks.max(initial=0))
 
 
-def _area_fraction(masks: np.ndarray, image: np.ndarray | None, channel: int) -> float:
-    return np.count_nonzero(masks) / masks.size if masks.size else float("nan")
+def _area_fraction(cells: Cells, channel: int) -> float:
+    return np.count_nonzero(cells.masks) / max(1, cells.masks.size)
 
 
-def _nearest_neighbour(masks: np.ndarray, image: np.ndarray | None, channel: int) -> Measured:
-    from scipy.spatial import cKDTree
-    from skimage.measure import regionprops_table
+def _nearest_neighbour(cells: Cells, channel: int) -> Measured:
+    from scipy.spatial import KDTree
 
-    table = regionprops_table(masks, properties=("centroid",))
-    centres = np.stack(list(table.values()), axis=1)
+    axes = range(cells.masks.ndim)
+    centres = np.stack([cells.columns[f"centroid-{axis}"] for axis in axes], axis=1)
     if len(centres) < 2:
         return np.empty(0)
-    distances, _ = cKDTree(centres).query(centres, k=2)
-    return np.asarray(distances[:, 1], float)
+    return np.asarray(KDTree(centres).query(centres, k=2)[0][:, 1], float)
 
 
-def _property(name: str) -> Callable[[np.ndarray, np.ndarray | None, int], Measured]:
-    """Measure what scikit-image has under a name."""
-
-    def measured(masks: np.ndarray, image: np.ndarray | None, channel: int) -> Measured:
-        from skimage.measure import regionprops_table
-
-        pixels = None if image is None else image[..., channel]
-        table = regionprops_table(masks, pixels, properties=(name,))
-        return np.asarray(table[name], float)
-
-    return measured
+def _total_intensity(cells: Cells, channel: int) -> Measured:
+    return cells.columns["area"] * cells.columns[f"intensity_mean-{channel}"]
 
 
-def _total_intensity(masks: np.ndarray, image: np.ndarray | None, channel: int) -> Measured:
-    from skimage.measure import regionprops_table
+def _of_library(
+    name: str, unit: str, meaning: str, column: str, *, by_channel: bool = False
+) -> Readout:
+    """A readout that scikit-image has under a name of its own."""
 
-    assert image is not None
-    table = regionprops_table(masks, image[..., channel], properties=("area", "intensity_mean"))
-    return np.asarray(table["area"] * table["intensity_mean"], float)
+    def measure(cells: Cells, channel: int) -> Measured:
+        return cells.columns[f"{column}-{channel}" if by_channel else column]
+
+    return Readout(name, unit, meaning, measure, (column,), by_channel=by_channel)
 
 
 READOUTS: dict[str, Readout] = {
     readout.name: readout
     for readout in (
         Readout("count", "cells", "cells in an image", _count),
-        Readout("area", "pixels", "area of a cell", _property("area"), by_library=True),
-        Readout(
+        _of_library("area", "pixels", "area of a cell", "area"),
+        _of_library(
             "equivalent_diameter",
             "pixels",
             "diameter of a circle with the area of the cell",
-            _property("equivalent_diameter_area"),
-            by_library=True,
+            "equivalent_diameter_area",
         ),
         Readout("area_fraction", "share", "share of the image that is in cells", _area_fraction),
         Readout(
@@ -93,31 +94,29 @@ READOUTS: dict[str, Readout] = {
             "pixels",
             "distance from the centre of a cell to the nearest other one",
             _nearest_neighbour,
-            by_library=True,
+            ("centroid",),
         ),
-        Readout(
+        _of_library(
             "mean_intensity",
             "intensity",
             "mean intensity of the pixels of a cell",
-            _property("intensity_mean"),
+            "intensity_mean",
             by_channel=True,
-            by_library=True,
         ),
         Readout(
             "total_intensity",
             "intensity",
             "sum of the intensities of the pixels of a cell",
             _total_intensity,
+            ("area", "intensity_mean"),
             by_channel=True,
-            by_library=True,
         ),
-        Readout(
+        _of_library(
             "maximum_intensity",
             "intensity",
             "largest intensity in a cell",
-            _property("intensity_max"),
+            "intensity_max",
             by_channel=True,
-            by_library=True,
         ),
     )
 }
@@ -130,35 +129,62 @@ class ChosenReadout:
 
     name: str
     """As it was asked for: with the channel, where one was named."""
-    unit: str
-    needs_image: bool
-    """Whether it cannot be measured without the image."""
-    measure: Callable[[np.ndarray, np.ndarray | None], Measured]
+    what: Readout | OwnReadout
     channel: int = 0
-    is_own: bool = False
-    """Whether it is a function of the user's, which may look at the image."""
+
+    @property
+    def unit(self) -> str:
+        """Its unit; empty for a function of the user's."""
+        return self.what.unit if isinstance(self.what, Readout) else ""
+
+    @property
+    def needs_image(self) -> bool:
+        """Whether it cannot be measured without the image."""
+        return isinstance(self.what, Readout) and self.what.by_channel
 
     @property
     def may_need_image(self) -> bool:
-        """Whether an image that is given has to be read for it."""
-        return self.needs_image or self.is_own
+        """Whether an image that is given has to be read for it: a function may look at it."""
+        return self.needs_image or not isinstance(self.what, Readout)
 
-    def value(self, masks: np.ndarray, image: np.ndarray | None) -> float:
+    def value(self, cells: Cells, image: np.ndarray | None) -> float:
         """The number of an image: the mean over its cells; NaN where there is none."""
-        try:
-            measured = np.asarray(self.measure(masks, image), float)
-        except (TypeError, ValueError) as error:
-            raise BadInput(
-                f"the readout {self.name} gave no numbers ({error}); expected one number for the "
-                "image, or an array with one for each cell"
-            ) from error
-        if measured.ndim > 1:
-            raise BadInput(
-                f"the readout {self.name} gave an array of shape {measured.shape}; expected one "
-                "number for the image, or an array with one for each cell"
-            )
+        if isinstance(self.what, Readout):
+            measured = np.asarray(self.what.measure(cells, self.channel), float)
+        else:
+            measured = self._own(self.what(cells.masks, image))
         known = measured[np.isfinite(measured)]
         return float(known.mean()) if known.size else float("nan")
+
+    def _own(self, measured: object) -> NDArray[np.float64]:
+        """Take what a function of the user's gave as numbers."""
+        expected = "expected one number for the image, or an array with one for each cell"
+        try:
+            numbers = np.asarray(measured, float)
+        except (TypeError, ValueError) as error:
+            raise BadInput(
+                f"the readout {self.name} gave no numbers ({error}); {expected}"
+            ) from error
+        if numbers.ndim > 1:
+            raise BadInput(
+                f"the readout {self.name} gave an array of shape {numbers.shape}; {expected}"
+            )
+        return numbers
+
+
+def cells_of(
+    masks: np.ndarray, image: np.ndarray | None, readouts: Sequence[ChosenReadout]
+) -> Cells:
+    """Measure at once what all readouts need of each cell."""
+    named = [one.what for one in readouts if isinstance(one.what, Readout)]
+    properties = dict.fromkeys(name for readout in named for name in readout.properties)
+    if not properties:
+        return Cells(masks, {})
+    from skimage.measure import regionprops_table
+
+    of_channels = image if any(readout.by_channel for readout in named) else None
+    table = regionprops_table(masks, of_channels, properties=tuple(properties))
+    return Cells(masks, {name: np.asarray(column, float) for name, column in table.items()})
 
 
 def chosen_readouts(
@@ -178,50 +204,35 @@ def chosen_readouts(
             f"readouts are {', '.join(names) or 'none'}; expected at least one, each once, of "
             f"{_known()}"
         )
-    if any(_by_library(one) for one in asked):
+    if any(isinstance(one.what, Readout) and one.what.properties for one in chosen):
         missing = absent(["skimage"])
         if missing:
             raise needs(missing, what="a readout of single cells")
     return chosen
 
 
-def _by_library(asked: str | OwnReadout) -> bool:
-    return isinstance(asked, str) and READOUTS[asked.partition(":")[0]].by_library
-
-
 def _known() -> str:
-    return ", ".join(
-        name + ("[:CHANNEL]" if one.by_channel else "") for name, one in READOUTS.items()
-    )
+    names = [f"{name}[:CHANNEL]" if one.by_channel else name for name, one in READOUTS.items()]
+    return ", ".join(names)
 
 
 def _chosen(asked: str | OwnReadout) -> ChosenReadout:
     if callable(asked):
-        name = getattr(asked, "__name__", type(asked).__name__)
-        return ChosenReadout(name, "", needs_image=False, measure=asked, is_own=True)
+        return ChosenReadout(getattr(asked, "__name__", type(asked).__name__), asked)
     if not isinstance(asked, str):
         raise BadInput(
             f"a readout is of the type {type(asked).__name__}; expected a name ({_known()}), or a "
             "function that takes the masks and the image"
         )
-    name, colon, channel_text = asked.partition(":")
+    name, colon, channel = asked.partition(":")
     readout = READOUTS.get(name)
-    is_channel = channel_text.isascii() and channel_text.isdigit() and len(channel_text) < 4
-    if readout is None or (colon and not (readout.by_channel and is_channel)):
-        expected = (
-            "expected one of " if readout is None else "channels are numbers from 0, only of "
-        )
+    if readout is None:
+        raise BadInput(f"the readout is {asked[:_MOST_LETTERS]!r}; expected one of {_known()}")
+    is_channel = channel.isascii() and channel.isdigit() and len(channel) < 4
+    if colon and not (readout.by_channel and is_channel):
+        with_channels = [name for name, one in READOUTS.items() if one.by_channel]
         raise BadInput(
-            f"the readout is {asked[:_MOST_LETTERS]!r}; {expected}"
-            + (
-                _known()
-                if readout is None
-                else some([n for n, r in READOUTS.items() if r.by_channel])
-            )
+            f"the readout is {asked[:_MOST_LETTERS]!r}; channels are numbers from 0, only of "
+            f"{some(with_channels)}"
         )
-    channel = int(channel_text or 0)
-
-    def measure(masks: np.ndarray, image: np.ndarray | None) -> Measured:
-        return readout.measure(masks, image, channel)
-
-    return ChosenReadout(asked, readout.unit, readout.by_channel, measure, channel)
+    return ChosenReadout(asked, readout, int(channel or 0))

@@ -138,10 +138,18 @@ def conclusion_over_runs(
         most of its runs have, the first repeat on each machine.
     images : str, Path or mapping of str to ndarray, optional
         As of `conclusion`.
-    groups, readouts, control, margin, store
+    groups : str, Path or mapping of str to str or float
+        As of `conclusion`.
+    readouts : str, function, or sequence of them
         As of `conclusion`.
     reference : str, optional
         The name of the run with which the others are compared; by default the first one.
+    control : str, optional
+        As of `conclusion`.
+    margin : float
+        As of `conclusion`.
+    store : str or Path
+        Folder of finished runs.
 
     Returns
     -------

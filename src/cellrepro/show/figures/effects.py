@@ -44,23 +44,25 @@ def effects_of_runs(result: ConclusionsOverRuns) -> Picture:
     n_rows = len(runs) + 1
     figure = Picture(height=0.9 + len(shares) * (0.75 + 0.27 * n_rows))
     panels = figure.subplots(len(shares), 1, squeeze=False).ravel()
+    several = len({share.treated for share in shares}) > 1
     names = [f"{result.reference} (reference)", *(run.run for run in runs)]
     for position, (axes, share) in enumerate(zip(panels, shares, strict=True)):
         conclusions = [run.conclusions[position] for run in runs]
         _draw_readout(axes, conclusions, names)
-        first = conclusions[0]
-        style.title(
-            axes,
-            f"{first.readout}, {first.treated} against {first.control}: stands in "
-            f"{share.n_runs} of {amount(len(result.runs), 'other run')}",
-        )
+        group = f" of {share.treated}" if several else ""
+        n_runs = f"{share.n_runs} of {amount(len(result.runs), 'other run')}"
+        style.title(axes, f"{share.readout}{group}: stands in {n_runs}")
     handles = [
         style.line(word or "reference", color=colour, marker=marker)
         for word, (colour, marker) in _LOOK.items()
     ]
     style.legend(figure, handles)
+    treated, control = runs[0].conclusions[0].group_names
+    heading = f"{treated} against {control}" if not several else f"Groups against {control}"
     return figure.described(
-        "The effect under the masks of every run", _caption(result, len(runs)), result.sentence()
+        f"{heading}: the effect under the masks of every run",
+        _caption(result, len(runs)),
+        result.sentence(),
     )
 
 
