@@ -154,6 +154,7 @@ def _shown_pair(
         are_runs=repeats is not None,
         remarks=comparison.notes,
         by_image=comparison.masks,
+        change=comparison.systematic.get(name),
     )
 
 

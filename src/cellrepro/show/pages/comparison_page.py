@@ -9,6 +9,7 @@ import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange, ObjectKind
+from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.recorded_settings import NOT_OF_CELLS, tell_settings
 from cellrepro.explanation.setting_meanings import difference_text, setting_meaning
@@ -59,6 +60,8 @@ class ShownPair:
     """The comparisons of all images, among which this is one."""
     are_runs: bool = False
     """Whether both are stored runs, not files."""
+    change: SystematicChange | None = None
+    """The one change of all cells, where there is one."""
 
 
 @dataclass(frozen=True)
