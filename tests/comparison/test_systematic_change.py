@@ -117,3 +117,14 @@ def test_compare_says_one_sentence(tmp_path):
     assert str(comparison).count(sentence) == 1
     assert "IoU" not in str(comparison)  # no table of single cells
     assert any(sentence in note for note in comparison.notes)
+
+
+def test_the_page_says_it_first(tmp_path, invoke):
+    np.save(tmp_path / "a_masks.npy", CELLS)
+    np.save(tmp_path / "b_masks.npy", eroded(CELLS))
+    page = tmp_path / "page.html"
+    answer = invoke("compare", tmp_path / "a_masks.npy", tmp_path / "b_masks.npy", "--html", page)
+    assert answer.code == 1
+    text = page.read_text(encoding="utf-8")
+    sentence = text.index("all of B&#39;s cells are 1 pixel smaller all around than A&#39;s: ")
+    assert sentence < text.index("<h2")

@@ -32,10 +32,10 @@ _LEAST_SHARE = 0.9  # of the cells that follow; more others are changes of their
 _LEAST_CELLS = 3
 _MOST_PIXELS = 3  # by which cells are smaller or larger
 _MOST_OF_CUT = 0.25  # pixels gained for one lost: an outline of corners cuts off inner corners, too
-_LARGEST_SIDE = 2048  # pixels of the middle of a larger image that are looked at
+_LARGEST_SIDE = 1024  # pixels of the middle of a larger image that are looked at
 _MOST_PLANES = 16
 _LEAST_EQUAL = 0.99  # of the pixels in which turned foregrounds agree
-_MOST_OF_ONE_AREA = 8  # cells of one area that vote for a shift; more have it by chance
+_MOST_OF_ONE_FORM = 8  # cells of one form that vote for a shift; more have it by chance
 
 _TURNS: Mapping[str, Callable[[_Labels], _Labels]] = {
     "mirrored left to right": lambda image: image[..., ::-1],
@@ -102,7 +102,7 @@ def systematic_change(a: Integers, b: Integers, result: MaskComparison) -> Syste
         return None
     if min(result.n_objects_a, result.n_objects_b) < _LEAST_CELLS:
         return None
-    candidates = [*_resizings(result)]
+    candidates = [*_resizings(result)] if _most_differ(result) else []
     is_elsewhere = 2 * result.n_kept < result.n_objects_a
     if not candidates and not is_elsewhere:
         return None
@@ -112,6 +112,12 @@ def systematic_change(a: Integers, b: Integers, result: MaskComparison) -> Syste
         if found is not None:
             return found
     return next(_elsewhere(part_a, part_b), None) if is_elsewhere else None
+
+
+def _most_differ(result: MaskComparison) -> bool:
+    """Whether most cells that have a counterpart are not equal to it."""
+    equal = [change.iou == 1 for change in result.objects if change.kind in ("kept", "moved")]
+    return sum(equal) < (1 - _LEAST_SHARE) * len(equal)
 
 
 def _numbered(image: Integers, *, by_plane: bool) -> _Labels:
@@ -269,24 +275,37 @@ def _elsewhere(a: _Labels, b: _Labels) -> Iterator[SystematicChange]:
 
 
 def _likely_shift(a: _Labels, b: _Labels) -> tuple[int, int]:
-    """The shift that most pairs of cells of one area have; (0, 0) where few agree."""
+    """The shift that most pairs of cells of one form have; (0, 0) where few agree."""
     table = overlap(a, b)
-    places_of_area: dict[int, list[NDArray[np.float64]]] = defaultdict(list)
-    for area, place in zip(table.areas_b.tolist(), table.centroids_b, strict=True):
-        places_of_area[area].append(place)
-    votes: Counter[tuple[int, ...]] = Counter()
+    places_in_b: dict[tuple[float, ...], list[tuple[int, ...]]] = defaultdict(list)
+    for form, place in _forms(b, table.areas_b, table.centroids_b, table.first_b):
+        places_in_b[form].append(place)
+    votes: Counter[tuple[int, int]] = Counter()
     n_voting = 0
-    for area, place in zip(table.areas_a.tolist(), table.centroids_a, strict=True):
-        places = places_of_area.get(area, [])
-        if len(places) > _MOST_OF_ONE_AREA:
+    for form, place in _forms(a, table.areas_a, table.centroids_a, table.first_a):
+        places = places_in_b.get(form, [])
+        if len(places) > _MOST_OF_ONE_FORM:
             continue
         n_voting += bool(places)
-        for other in places:
-            step = other - place
-            if np.abs(step - np.rint(step)).max() < 1e-6 and not np.rint(step[:-2]).any():
-                votes[tuple(np.rint(step[-2:]).astype(int).tolist())] += 1
+        votes.update(
+            (other[-2] - place[-2], other[-1] - place[-1])
+            for other in places
+            if other[:-2] == place[:-2]
+        )
     shift, n = next(iter(votes.most_common(1)), ((0, 0), 0))
-    return (shift[0], shift[1]) if n >= _LEAST_CELLS and 2 * n > n_voting else (0, 0)
+    return shift if n >= _LEAST_CELLS and 2 * n > n_voting else (0, 0)
+
+
+def _forms(
+    image: _Labels,
+    areas: NDArray[np.int64],
+    centroids: NDArray[np.float64],
+    first: NDArray[np.int64],
+) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
+    """Of each cell what a shift leaves as it is, its area and centroid, and its first pixel."""
+    places = np.stack(np.unravel_index(first, image.shape), axis=1)
+    forms = np.round(np.column_stack([areas, centroids - places]), 4)
+    yield from zip(map(tuple, forms.tolist()), map(tuple, places.tolist()), strict=True)
 
 
 def _overlapping(a: _Labels, b: _Labels, y: int, x: int) -> tuple[_Labels, _Labels]:
@@ -316,7 +335,7 @@ def _following(expected: _Expected, a: _Labels, b: _Labels, *, margin: int) -> t
         np.concatenate([image[is_wrong] for image in (expected.least, expected.most, of_a)])
     )
     at_edge = np.unique(np.concatenate([_edge(image, margin) for image in (a, of_a)]))
-    cells = np.setdiff1d(np.unique(a), [*at_edge, 0])
+    cells = np.setdiff1d(np.flatnonzero(np.bincount(a.ravel())), [*at_edge, 0])
     strangers = np.setdiff1d(np.flatnonzero(partner < 0), _edge(b, margin))
     n_wrong = len(np.intersect1d(cells, wrong)) + len(strangers)
     return max(0, len(cells) + len(strangers) - n_wrong), len(cells) + len(strangers)

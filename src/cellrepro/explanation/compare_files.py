@@ -118,6 +118,7 @@ def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Compari
     """Compare two mask files, and what is recorded of how they were made."""
     file_a = _with_any_record(a)
     file_b = _with_any_record(b)
+    file_a, file_b = file_a.drawn_like(file_b), file_b.drawn_like(file_a)
     name = image_name(a.stem)
     masks_a: MaskReaders = {name: file_a.reader}
     masks_b: MaskReaders = {name: file_b.reader}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,12 @@ class RecordedMasks:
     """Cells that were drawn or removed by hand."""
     outlines: Outlines | None = None
     """From which the masks were drawn."""
+
+    def drawn_like(self, other: RecordedMasks) -> RecordedMasks:
+        """Draw its outlines, if it holds such, in the size of another file's masks."""
+        if self.outlines is None or other.outlines is not None:
+            return self
+        return replace(self, masks=self.outlines.drawn(other.masks.shape).labels)
 
     @property
     def reader(self) -> MaskReader:

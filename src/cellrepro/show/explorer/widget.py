@@ -239,7 +239,7 @@ def explore(
     masks_a, masks_b : ndarray of int, str or Path
         Label images of shape (Y, X) or (Z, Y, X), 0 is background; neither side is the truth.
         Stacks are shown plane by plane and compared whole. Or a file: TIFF, PNG, ``.npy``, or
-        Cellpose's ``_seg.npy``.
+        Cellpose's ``_seg.npy``; or outlines: ROIs of ImageJ, Cellpose's text, GeoJSON.
     truth : ndarray of int, str or Path, optional
         Annotated label image of the same shape, 0 is background; drawn on request, and can be
         chosen as A or B.

@@ -147,7 +147,8 @@ def explore_files(
     image : str or Path
         The image: TIFF, PNG or JPEG.
     a : str or Path
-        Masks of it: TIFF, PNG, .npy or _seg.npy.
+        Masks of it: TIFF, PNG, .npy, .npz or _seg.npy, ROIs of ImageJ, outlines of Cellpose, or
+        GeoJSON.
     b : str or Path
         Different masks of it.
     truth : str or Path, optional
