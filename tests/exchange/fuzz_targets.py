@@ -257,9 +257,12 @@ def _labels(data: bytes, folder: Path, *, ending: str) -> None:
 
 def _tiff(data: bytes, folder: Path) -> None:
     from cellrepro.explanation.mask_file_record import tiff_record
+    from cellrepro.images.pixel_size import pixel_size_in
 
     _labels(data, folder, ending=".tif")
-    tiff_record(_written(data, folder, "a_masks.tif"))
+    file = _written(data, folder, "a_masks.tif")
+    pixel_size_in(file)
+    tiff_record(file)
 
 
 def _ledger(data: bytes, folder: Path) -> None:
