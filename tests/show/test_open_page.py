@@ -109,11 +109,40 @@ def test_files_of_one_name_stay_apart_and_what_lies_beside_is_read(page, tmp_pat
     assert not (tmp_path / "ran").exists()
 
 
+def test_folders_of_masks_are_compared(page, tmp_path):
+    """As `compare` does, with what it says of a file that the GUI changed later."""
+    keys = []
+    for side, lost in (("monday", 0), ("friday", 3)):
+        (tmp_path / side).mkdir()
+        for name in ("few", "most"):
+            path = tmp_path / side / f"{name}_masks.tif"
+            tifffile.imwrite(
+                path, np.where(lost == LABELS, 0, LABELS) if name == "most" else LABELS
+            )
+        key = page.json("POST", "/folder", {"desk": page.desk, "name": f"../{side}"})["folder"]
+        for path in sorted((tmp_path / side).iterdir()):
+            query = {"desk": page.desk, "folder": key, "name": path.name, "changed": 10**12}
+            page.json("POST", f"/file?{urlencode(query)}", path.read_bytes())
+            again = page.json("POST", f"/file?{urlencode(query)}", path.read_bytes())
+            assert f"there are two files {path.name}" in again["problem"]
+        told = page.json("POST", "/folder/end", {"desk": page.desk, "folder": key})
+        assert (told["name"], told["words"]) == (side, "a folder with masks of 2 images")
+        keys.append(key)
+    assert page.compare(*keys) == {"is_left": False}
+    expected = tmp_path / "page.html"
+    compare(tmp_path / "monday", tmp_path / "friday", html=expected)
+    assert undated(page.result().body) == undated(expected.read_bytes())
+    changed = {path.stat().st_mtime for path in (tmp_path / "desks").rglob("*_masks.tif")}
+    assert changed == {1e9}
+
+
 def test_an_error_is_its_sentence_with_the_names_that_were_dropped(page):
     image, _, b = (page.drop_file(FILES / name) for name in DROPPED)
     problem = page.compare(image, b)["problem"]
     assert problem.startswith("A/cells.tif: a picture, no label image: ")
     assert page.result().status == 400
+    model = page.drop_file(FILES / "old_model")
+    assert "old_model is a weights file, and holds no" in page.compare(b, model)["problem"]
     assert "two results are needed" in page.compare(b, "no such file")["problem"]
     assert "the files of this page are gone" in page.json("GET", "/state?desk=x")["problem"]
 
@@ -224,7 +253,7 @@ def test_two_pages_compare_one_after_the_other(served, monkeypatch):
     monkeypatch.setattr(Desks, "_compare", slowly)
     threads = []
     for page in (Page(served), Page(served)):
-        a, b = (page.drop(b"x", name)["id"] for name in "ab")
+        a, b = (page.drop(b"x", f"{name}.tif")["id"] for name in "ab")
         threads.append(threading.Thread(target=page.compare, args=(a, b)))
     for thread in threads:
         thread.start()
@@ -236,12 +265,13 @@ def test_two_pages_compare_one_after_the_other(served, monkeypatch):
 def test_a_comparison_can_be_ended(page, desks, monkeypatch):
     endless = [sys.executable, "-c", "import time; time.sleep(600)"]
     monkeypatch.setattr(open_page, "script_command", lambda *words: endless)
-    a, b = (page.drop(b"x", name)["id"] for name in "ab")
+    a, b = (page.drop(b"x", f"{name}.tif")["id"] for name in "ab")
     found = []
     thread = threading.Thread(target=lambda: found.append(page.compare(a, b)))
     thread.start()
     desk = desks.find(page.desk)
-    while desk.process is None:
+    end = time.monotonic() + 20
+    while desk.process is None and time.monotonic() < end:
         time.sleep(0.01)
     assert page.json("GET", f"/state?desk={page.desk}") == {"state": "comparing"}
     page.json("POST", "/leave", {"desk": page.desk})
@@ -289,6 +319,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path, monkeypatch
 
 # -- in a browser ----------------------------------------------------------------------------------
 
+COMPARING = 120_000  # milliseconds, on a busy machine
 DROP = """
 ([selector, files]) => {
   const data = new DataTransfer();
@@ -319,6 +350,9 @@ def test_files_are_dropped_and_compared_in_a_browser(served, browser):
         assert page.locator("#said").inner_text() == "One result is still missing."
         page.set_input_files("#pick", FILES / "cells_seg.npy")
         page.locator("#compare:enabled").wait_for()
+        page.set_input_files("#folder", FILES)
+        page.locator(".others .name", has_text="files a folder with masks of").wait_for()
+        page.get_by_label("Remove files").click()
         page.click("#exchange")
         names = page.locator(".slot .name").all_inner_texts()
         assert names == ["cells.tif", "cells_seg.npy", "script_masks.tif"]
@@ -327,11 +361,12 @@ def test_files_are_dropped_and_compared_in_a_browser(served, browser):
         page.locator("[data-slot=b] select").select_option("image")
         assert page.locator("[data-slot=b] .wrong").inner_text().startswith("⚠ This looks like a p")
         page.click("#compare")
-        page.locator("#problem", has_text="B/debris.tif: a picture, no label image").wait_for()
+        refused = page.locator("#problem", has_text="B/debris.tif: a picture, no label image")
+        refused.wait_for(timeout=COMPARING)
         page.locator("[data-slot=b] select").select_option("image")
         page.locator("#compare").press("Enter")
         shown = page.frame_locator("#shown")
-        shown.locator('.cellrepro-explorer[data-ready="1"]').wait_for()
+        shown.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=COMPARING)
         assert "29 cells in A, 47 in B" in shown.locator(".lead").inner_text()
         with page.expect_download() as download:
             page.click("#save")

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import fastremap
 import numpy as np
 import psutil
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
-from cellrepro.explanation.mask_files import MASK_ENDINGS, image_name
+from cellrepro.explanation.mask_files import MASK_ENDINGS, image_name, mask_files
 from cellrepro.explanation.recognition import recognised
 from cellrepro.explanation.references import kind_in_words, reference_kind
 from cellrepro.explanation.run_log import is_run_log
@@ -89,22 +90,31 @@ def own_name(name: str) -> str:
     return shown
 
 
-def keep(folder: Path, name: str, blocks: Iterable[bytes], n_bytes: int) -> Path:
-    """Write what is sent into a new folder, whole or not at all."""
+def keep(folder: Path, name: str, blocks: Iterable[bytes], n_bytes: int, changed: float) -> Path:
+    """Write what is sent into a folder, whole or not at all.
+
+    ``changed`` is when the file was changed, in seconds since 1970: what was edited later counts.
+    """
+    own = own_name(name)
     free = shutil.disk_usage(folder.parent).free
     if n_bytes > free - _FREE:
         raise NotPossibleHere(
-            f"{own_name(name)} has {n_bytes // 2**20} MiB, and the disk of {folder.parent} has "
+            f"{own} has {n_bytes // 2**20} MiB, and the disk of {folder.parent} has "
             f"{free // 2**20} MiB free; make room there"
         )
-    folder.mkdir()
-    path = folder / own_name(name)
+    folder.mkdir(exist_ok=True)
+    path = folder / own
     try:
-        with path.open("xb") as file:
+        file = path.open("xb")
+    except FileExistsError as error:
+        raise BadInput(f"there are two files {own}; give one of them another name") from error
+    try:
+        with file:
             for block in blocks:
                 file.write(block)
+        os.utime(path, (changed, changed))
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        path.unlink(missing_ok=True)
         raise
     return path
 
@@ -122,6 +132,8 @@ def told_apart(path: Path) -> DroppedFile:
         other = recognised(path)
         words = _without_path(error, path) if other is None else other.name
         return DroppedFile(path, "beside", words)
+    if kind == "folder":
+        return _folder(path)
     if kind == "baseline":
         return DroppedFile(path, "masks", kind_in_words(path))
     if kind != "masks":
@@ -135,8 +147,20 @@ def told_apart(path: Path) -> DroppedFile:
         if is_named_as_masks:
             return DroppedFile(path, "masks", "", _without_path(error, path))
         return _picture(path)
-    n_cells = int(np.count_nonzero(np.unique(labels)))
-    return DroppedFile(path, "masks", f"masks of {amount(n_cells, 'cell')}, {_size(labels.shape)}")
+    n_cells = int(np.count_nonzero(fastremap.unique(np.ascontiguousarray(labels))))
+    cells = f"{grouped(n_cells)} {'cell' if n_cells == 1 else 'cells'}"
+    return DroppedFile(path, "masks", f"masks of {cells}, {_size(labels.shape)}")
+
+
+def _folder(path: Path) -> DroppedFile:
+    try:
+        n_images = len(mask_files(path))
+    except BadInput as error:
+        return DroppedFile(path, "masks", "a folder", _without_path(error, path))
+    problem = "" if n_images else f"{path.name} holds no masks ({', '.join(MASK_ENDINGS)})"
+    return DroppedFile(
+        path, "masks", f"a folder with masks of {amount(n_images, 'image')}", problem
+    )
 
 
 def _picture(path: Path) -> DroppedFile:

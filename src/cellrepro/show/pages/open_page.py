@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from cellrepro.errors import BadInput
+from cellrepro.explanation.mask_files import MASK_ENDINGS
 from cellrepro.own_scripts import script_command
 from cellrepro.results import Result
 from cellrepro.show.local_server import (
@@ -25,7 +28,13 @@ from cellrepro.show.local_server import (
     json_response,
     page_response,
 )
-from cellrepro.show.pages.dropped_files import DroppedFile, keep, temporary_folder, told_apart
+from cellrepro.show.pages.dropped_files import (
+    DroppedFile,
+    keep,
+    own_name,
+    temporary_folder,
+    told_apart,
+)
 from cellrepro.show.pages.page_file import TEMPLATES, rendered
 from cellrepro.terminal import Switch
 from cellrepro.words import amount
@@ -33,7 +42,8 @@ from cellrepro.words import amount
 _COMMAND_LINE = Path(__file__).parents[2] / "__main__.py"
 _MOST_BYTES = 2**36  # of a file; what the disk has room for is asked, too
 _MOST_DESKS = 20
-_MOST_FILES = 40  # on a desk
+_MOST_FILES = 40  # on a desk; a folder counts as one
+_MOST_IN_FOLDER = 5000
 _SECONDS_TO_END = 5
 _RESULT_POLICY = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; "
@@ -103,6 +113,8 @@ class Desk:
     folder: Path
     files: dict[str, DroppedFile] = field(default_factory=dict)
     """By the names that the page has for them."""
+    folders: dict[str, Path] = field(default_factory=dict)
+    """Those whose files are still sent."""
     html: Path | None = None
     """The comparison."""
     process: subprocess.Popen[str] | None = None
@@ -143,16 +155,44 @@ class Desks:
             raise BadInput("the files of this page are gone; load it again, and drop them again")
         return desk
 
-    def add(self, desk: Desk, name: str, request: Request) -> tuple[str, DroppedFile]:
+    def add(self, desk: Desk, request: Request) -> tuple[str, DroppedFile]:
         """Keep a file, and tell what it is."""
-        if len(desk.files) >= _MOST_FILES:
-            raise BadInput(f"there are {_MOST_FILES} files here already; remove some")
+        self._refuse_more(desk)
         key = secrets.token_hex(8)
-        path = keep(desk.folder / key, name, request.blocks(), request.n_bytes)
+        path = _kept(desk.folder / key, request)
+        return key, self._told_apart(desk, key, path)
+
+    def add_folder(self, desk: Desk, name: str) -> str:
+        """Make a folder, to which files are then added."""
+        self._refuse_more(desk)
+        key = secrets.token_hex(8)
+        folder = desk.folder / key / own_name(name)
+        folder.mkdir(parents=True)
+        desk.folders[key] = folder
+        return key
+
+    def add_to_folder(self, desk: Desk, key: str, request: Request) -> None:
+        """Keep a file of a folder."""
+        folder = _folder_of(desk, key)
+        if sum(1 for _ in folder.iterdir()) >= _MOST_IN_FOLDER:
+            raise BadInput(f"{folder.name} has more than {_MOST_IN_FOLDER} files; give fewer")
+        _kept(folder, request)
+
+    def end_folder(self, desk: Desk, key: str) -> DroppedFile:
+        """Tell what a folder is, once all its files are there."""
+        folder = _folder_of(desk, key)
+        del desk.folders[key]
+        return self._told_apart(desk, key, folder)
+
+    def _refuse_more(self, desk: Desk) -> None:
+        if len(desk.files) + len(desk.folders) >= _MOST_FILES:
+            raise BadInput(f"there are {_MOST_FILES} files here already; remove some")
+
+    def _told_apart(self, desk: Desk, key: str, path: Path) -> DroppedFile:
         with self._looking:  # decoded one at a time, so that memory suffices
             dropped = told_apart(path)
         desk.files[key] = dropped
-        return key, dropped
+        return dropped
 
     def remove(self, desk: Desk, key: object) -> None:
         """Remove a file."""
@@ -237,21 +277,27 @@ def routes_of(desks: Desks) -> Routes:
     """What the page asks for."""
 
     def start(request: Request) -> Response:
-        return json_response({"desk": desks.new(), "most_bytes": _MOST_BYTES})
+        return json_response(
+            {"desk": desks.new(), "most_bytes": _MOST_BYTES, "endings": MASK_ENDINGS}
+        )
 
     def add(request: Request) -> Response:
         desk = desks.find(request.query.get("desk"))
-        key, dropped = desks.add(desk, request.query.get("name", ""), request)
-        return json_response(
-            {
-                "id": key,
-                "name": dropped.name,
-                "n_bytes": request.n_bytes,
-                "likely": dropped.likely,
-                "words": dropped.words,
-                "problem": dropped.problem,
-            }
-        )
+        folder = request.query.get("folder")
+        if folder is not None:
+            desks.add_to_folder(desk, folder, request)
+            return json_response({})
+        return _as_json(*desks.add(desk, request), n_bytes=request.n_bytes)
+
+    def add_folder(request: Request) -> Response:
+        asked = _fields(request)
+        name = desks.add_folder(desks.find(asked.get("desk")), str(asked.get("name", "")))
+        return json_response({"folder": name})
+
+    def end_folder(request: Request) -> Response:
+        asked = _fields(request)
+        key = str(asked.get("folder"))
+        return _as_json(key, desks.end_folder(desks.find(asked.get("desk")), key))
 
     def remove(request: Request) -> Response:
         asked = _fields(request)
@@ -291,11 +337,41 @@ def routes_of(desks: Desks) -> Routes:
         ("GET", "/result"): Route(result),
         ("POST", "/desk"): Route(start),
         ("POST", "/file"): Route(add, most_bytes=_MOST_BYTES),
+        ("POST", "/folder"): Route(add_folder),
+        ("POST", "/folder/end"): Route(end_folder),
         ("POST", "/remove"): Route(remove),
         ("POST", "/compare"): Route(compare),
         ("POST", "/leave"): Route(leave),
         ("POST", "/close"): Route(close),
     }
+
+
+def _as_json(key: str, dropped: DroppedFile, *, n_bytes: int | None = None) -> Response:
+    return json_response(
+        {
+            "id": key,
+            "name": dropped.name,
+            "n_bytes": n_bytes,
+            "likely": dropped.likely,
+            "words": dropped.words,
+            "problem": dropped.problem,
+        }
+    )
+
+
+def _kept(folder: Path, request: Request) -> Path:
+    """Keep what is sent; the page says when it was changed, in milliseconds."""
+    changed = request.query.get("changed", "")
+    seconds = int(changed) / 1000 if re.fullmatch(r"\d{1,14}", changed, re.ASCII) else time.time()
+    name = request.query.get("name", "")
+    return keep(folder, name, request.blocks(), request.n_bytes, seconds)
+
+
+def _folder_of(desk: Desk, key: str) -> Path:
+    folder = desk.folders.get(key)
+    if folder is None:
+        raise BadInput("this folder is gone; drop it again")
+    return folder
 
 
 def _fields(request: Request) -> Mapping[str, object]:
@@ -312,6 +388,11 @@ def _chosen(desk: Desk, asked: Mapping[str, object]) -> dict[Slot, DroppedFile]:
         key = asked.get(slot)
         dropped = desk.files.get(key) if isinstance(key, str) else None
         if dropped is not None:
+            if dropped.likely == "beside":
+                raise BadInput(
+                    f"{dropped.name} is {dropped.words}, and holds no cells to be shown; expected "
+                    "masks, or as the image a picture"
+                )
             chosen[slot] = dropped
         elif slot != "image" or key is not None:
             raise BadInput("two results are needed, A and B; drop both on the page")
@@ -337,12 +418,15 @@ def _laid_out(
     return paths
 
 
-def _link(file: Path, target: Path) -> None:
-    """Give a file a second name, where the disk can; else a copy."""
+def _link(file: str | Path, target: str | Path) -> None:
+    """Give a file, or all of a folder, a second name where the disk can; else a copy."""
+    if Path(file).is_dir():
+        shutil.copytree(file, target, copy_function=_link)
+        return
     try:
         os.link(file, target)
     except OSError:
-        shutil.copyfile(file, target)
+        shutil.copy2(file, target)
 
 
 def _problem(said: str, code: int) -> str:

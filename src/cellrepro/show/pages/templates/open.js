@@ -8,6 +8,7 @@ const at = (id) => document.getElementById(id);
 
 let desk = null; // the name that the server has for this page
 let mostBytes = 0;
+let endings = []; // of files that may be masks, those of a folder that are sent
 let files = new Map(); // by the name that the server has for each
 let slots = { image: null, a: null, b: null };
 let busy = 0; // files on their way
@@ -48,10 +49,10 @@ function understood(status, text) {
   return content;
 }
 
-function send(file, onProgress) {
+function send(file, folder, onProgress) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest(); // fetch does not say how far it is
-    const query = new URLSearchParams({ desk, name: file.name });
+    const query = new URLSearchParams({ desk, name: file.name, changed: file.lastModified, ...folder });
     request.open("POST", `file?${query}`);
     request.upload.onprogress = (event) => onProgress(event.loaded / Math.max(1, event.total));
     request.onload = () => {
@@ -72,6 +73,7 @@ function start() {
   begun ??= ask("desk", {}).then((answer) => {
     desk = answer.desk;
     mostBytes = answer.most_bytes;
+    endings = answer.endings;
   });
   return begun;
 }
@@ -82,16 +84,11 @@ async function add(given, wanted = null) {
   showProblem("");
   await start();
   const problems = [];
-  for (const file of given) {
+  for (const one of given) {
     busy += 1;
-    say(`Reading ${file.name} …`);
     draw();
     try {
-      if (file.size === 0) throw new Problem(`${file.name} is empty (0 bytes), or a folder: give the files in it.`);
-      if (file.size > mostBytes) throw new Problem(`${file.name} is too large for this page.`);
-      const known = await send(file, (share) => {
-        if (file.size > 2e7) say(share < 1 ? `Reading ${file.name} … ${Math.round(100 * share)} %` : `Looking into ${file.name} …`);
-      });
+      const known = one.files ? await sendFolder(one) : await sendFile(one);
       files.set(known.id, known);
       place(known, wanted);
     } catch (problem) {
@@ -104,6 +101,29 @@ async function add(given, wanted = null) {
     draw();
   }
   if (problems.length) showProblem(problems.join("\n"));
+}
+
+async function sendFile(file, folder = {}) {
+  if (file.size === 0) throw new Problem(`${file.name} is empty (0 bytes): copy it again from where it comes from.`);
+  if (file.size > mostBytes) throw new Problem(`${file.name} is too large for this page.`);
+  if (!folder.folder) say(`Reading ${file.name} …`);
+  return send(file, folder, (share) => {
+    if (file.size > 2e7) say(share < 1 ? `Reading ${file.name} … ${Math.round(100 * share)} %` : `Looking into ${file.name} …`);
+  });
+}
+
+async function sendFolder({ name, files: inside }) {
+  const masks = inside.filter((file) => !file.name.startsWith(".") && endings.some((ending) => file.name.toLowerCase().endsWith(ending)));
+  if (masks.length === 0) throw new Problem(`The folder ${name} holds no masks (${endings.join(", ")}).`);
+  const { folder } = await ask("folder", { desk, name });
+  let bytes = 0;
+  for (const [n, file] of masks.entries()) {
+    say(`Reading the folder ${name}: ${n + 1} of ${masks.length} files …`);
+    await sendFile(file, { folder });
+    bytes += file.size;
+  }
+  say(`Looking into ${name} …`);
+  return { ...(await ask("folder/end", { desk, folder })), n_bytes: bytes };
 }
 
 // Where a file goes: where it was dropped, else the first free place of its kind.
@@ -150,7 +170,7 @@ function draw() {
     card.classList.toggle("full", Boolean(known));
     part(".none").hidden = Boolean(known);
     part(".name").textContent = known?.name ?? "";
-    part(".words").textContent = known ? [known.words, size(known.n_bytes)].filter(Boolean).join("; ") : "";
+    part(".words").textContent = known ? [known.words, size(known.n_bytes ?? 0)].filter(Boolean).join("; ") : "";
     const wrong = known?.problem || misplaced(card.dataset.slot, known);
     part(".wrong").textContent = wrong ? `⚠ ${wrong}` : "";
     part(".wrong").hidden = !wrong;
@@ -327,6 +347,24 @@ function doing(act) {
   };
 }
 
+// What was dropped, a folder as its name and files. The entries are there during the event alone.
+function filesAndFolders({ items, files: given }) {
+  const entries = [...items].map((item) => item.webkitGetAsEntry?.());
+  return Promise.all([...given].map((file, n) => (entries[n]?.isDirectory ? folderOf(entries[n]) : file)));
+}
+
+async function folderOf(entry) {
+  const reader = entry.createReader();
+  const inside = [];
+  for (;;) {
+    const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject)); // 100 at a time
+    if (some.length === 0) break;
+    inside.push(...some.filter((one) => one.isFile));
+  }
+  const files = await Promise.all(inside.map((one) => new Promise((resolve, reject) => one.file(resolve, reject))));
+  return { name: entry.name, files };
+}
+
 function picked(input, slot) {
   input.addEventListener("change", doing(async () => {
     const given = [...input.files];
@@ -336,6 +374,12 @@ function picked(input, slot) {
 }
 
 picked(at("pick"), null);
+at("folder").addEventListener("change", doing(async () => {
+  const inside = [...at("folder").files].filter((file) => file.webkitRelativePath.split("/").length === 2);
+  const name = at("folder").files[0]?.webkitRelativePath.split("/")[0];
+  if (name) await add([{ name, files: inside }]);
+  at("folder").value = "";
+}));
 for (const card of document.querySelectorAll(".slot")) {
   picked(card.querySelector("input"), card.dataset.slot);
   card.querySelector(".remove").onclick = doing(() => remove(slots[card.dataset.slot]));
@@ -370,12 +414,9 @@ addEventListener("drop", doing(async (event) => {
   inside = 0;
   document.body.classList.remove("over");
   marked(null);
-  const items = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.());
-  const folder = items.find((entry) => entry?.isDirectory);
-  if (folder) throw new Problem(`${folder.name} is a folder: open it, and drop files of it.`);
-  const given = [...event.dataTransfer.files];
-  const slot = given.length === 1 ? event.target.closest?.(".slot")?.dataset.slot : null;
-  await add(given, slot ?? null);
+  const slot = event.target.closest?.(".slot")?.dataset.slot ?? null;
+  const given = await filesAndFolders(event.dataTransfer);
+  await add(given, given.length === 1 ? slot : null);
 }));
 addEventListener("pagehide", () => {
   if (desk && !hasEnded) navigator.sendBeacon(`close?${new URLSearchParams({ desk })}`);
