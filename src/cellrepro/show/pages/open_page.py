@@ -308,7 +308,7 @@ def routes_of(desks: Desks) -> Routes:
         asked = _fields(request)
         desk = desks.find(asked.get("desk"))
         desks.compare(desk, _chosen(desk, asked))
-        return json_response({"is_left": desk.html is None})
+        return json_response({"is_left": desk.is_left})
 
     def state(request: Request) -> Response:
         return json_response({"state": desks.find(request.query.get("desk")).state})

@@ -263,7 +263,7 @@ async function compare() {
     }
     const seconds = Math.round((performance.now() - since) / 1000);
     const waits = "Another comparison runs, in another window; this one is next …";
-    if (comparing === mine) say(state === "waiting" ? waits : `Comparing and drawing … ${seconds} s`);
+    if (comparing === mine && !mine.isEnding) say(state === "waiting" ? waits : `Comparing and drawing … ${seconds} s`);
   }, 1000);
   say("Comparing and drawing …");
   try {
@@ -280,9 +280,10 @@ async function compare() {
   }
 }
 
+// What waits for the comparison is then told that nobody does.
 async function cancel() {
+  comparing.isEnding = true;
   say("Ending the comparison …");
-  comparing = null;
   await ask("leave", { desk });
 }
 
