@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/how and docs/explorer.md anew from the images of docs/files.
+"""Draw the pictures of docs/how, docs/explorer.md and docs/open.md anew from docs/files.
 
     python scripts/page_pictures.py
 
@@ -9,13 +9,18 @@ which `tests/test_website.py` notices that a picture is old.
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import browser
-from pages import DOCS, FILES
+from pages import DOCS, FILES, PROJECT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 PICTURES = DOCS / "images" / "how"
 SOURCES = PICTURES / "sources.json"
@@ -77,6 +82,12 @@ PHOTOGRAPHED = {
     ),
 }
 """The pictures of docs/explorer.md."""
+OPEN_PAGE = [
+    PROJECT / "src" / "cellrepro" / "show" / "pages" / "templates" / name
+    for name in ("open.html.j2", "open.js")
+]
+"""What decides how the page of ``cellrepro open`` looks."""
+DROPPED = ("cells.tif", "cells_seg.npy", "script_masks.tif")
 
 
 def main() -> None:
@@ -103,15 +114,22 @@ def draw(name: str, drawn: Drawn) -> None:
 
 
 def photograph() -> None:
-    """Photograph the explorer in Chromium."""
+    """Photograph the explorer, and the page of ``cellrepro open``, in Chromium."""
     from playwright.sync_api import sync_playwright
 
-    from cellrepro.show.pages.explorer_page import explorer_page
-
-    with TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         window = playwright.chromium.launch(
             executable_path=browser.find_chromium(), args=[*browser.FLAGS]
         )
+        photograph_explorer(window)
+        photograph_open_page(window)
+        window.close()
+
+
+def photograph_explorer(window: Browser) -> None:
+    from cellrepro.show.pages.explorer_page import explorer_page
+
+    with TemporaryDirectory() as folder:
         for name, one in PHOTOGRAPHED.items():
             files = (FILES / one.image, FILES / one.a, FILES / one.b)
             shown = explorer_page(*files, html=Path(folder, f"{name}.html"))
@@ -121,14 +139,30 @@ def photograph() -> None:
             page.locator("canvas.cre-canvas").press_sequentially(one.keys)
             page.wait_for_timeout(1_000)
             page.locator(".cre-body").screenshot(path=PICTURES / f"{name}.png")
-        window.close()
+
+
+def photograph_open_page(window: Browser) -> None:
+    """Photograph it with an image and two results on it."""
+    from cellrepro.show.local_server import LocalServer
+    from cellrepro.show.pages.dropped_files import temporary_folder
+    from cellrepro.show.pages.open_page import Desks, routes_of
+
+    with temporary_folder() as folder, LocalServer(routes_of(Desks(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = window.new_page(viewport={"width": 1000, "height": 640})
+        page.goto(server.address)
+        page.set_input_files("#pick", [FILES / name for name in DROPPED])
+        page.locator("#compare:enabled").wait_for()
+        page.screenshot(path=PICTURES / "open.png")
+        server.shutdown()
 
 
 def source_digests() -> dict[str, str]:
     """A digest of every file that a picture is drawn from."""
     pictures = [*DRAWN.values(), *PHOTOGRAPHED.values()]
     used = {name for one in pictures for name in (one.image, one.a, one.b) if name}
-    return {name: sha256((FILES / name).read_bytes()).hexdigest()[:16] for name in sorted(used)}
+    files = [*(FILES / name for name in sorted(used.union(DROPPED))), *OPEN_PAGE]
+    return {path.name: sha256(path.read_bytes()).hexdigest()[:16] for path in files}
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ napari is no dependency; written against 0.9.2 (``Viewer.add_image``, ``Viewer.a
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
 from cellrepro.errors import NotPossibleHere
@@ -14,15 +12,10 @@ from cellrepro.libraries import has_library
 from cellrepro.show.explorer.planes import NarrowImage
 from cellrepro.show.explorer.scenes import Scene, Scenes
 from cellrepro.show.figures.colours import CHANNELS
+from cellrepro.show.local_server import has_screen
 
 if TYPE_CHECKING:
     import napari
-
-
-def has_screen() -> bool:
-    """Whether this process can open windows."""
-    variables = ("DISPLAY", "WAYLAND_DISPLAY")
-    return not sys.platform.startswith("linux") or any(map(os.environ.get, variables))
 
 
 def can_open_napari() -> bool:

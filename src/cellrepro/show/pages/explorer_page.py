@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import stat
 import tempfile
 import time
-import webbrowser
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from cellrepro.results import Result
-from cellrepro.show.explorer.napari_layers import has_screen
 from cellrepro.show.explorer.page_part import explorer_part
 from cellrepro.show.explorer.read_view import read_view
+from cellrepro.show.local_server import open_in_browser
 from cellrepro.show.pages.page_file import PageTarget, page_target, rendered, write_page
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName
@@ -49,9 +47,7 @@ class ExplorerPage(Result):
 
     def open(self) -> bool:
         """Show it in the browser."""
-        # Without a screen a browser of text would take over the terminal.
-        can_be_seen = has_screen() or bool(os.environ.get("BROWSER"))
-        return can_be_seen and webbrowser.open(self.html.resolve().as_uri())
+        return open_in_browser(self.html.resolve().as_uri())
 
 
 def explorer_page(
