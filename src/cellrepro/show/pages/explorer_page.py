@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import stat
-import sys
 import tempfile
 import time
-import webbrowser
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +15,7 @@ import numpy as np
 from cellrepro.results import Result
 from cellrepro.show.explorer.page_part import explorer_part
 from cellrepro.show.explorer.read_view import read_view
+from cellrepro.show.local_server import open_in_browser
 from cellrepro.show.pages.page_file import PageTarget, page_target, rendered, write_page
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName
@@ -49,11 +47,7 @@ class ExplorerPage(Result):
 
     def open(self) -> bool:
         """Show it in the browser."""
-        has_screen = not sys.platform.startswith("linux") or any(
-            os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-        )
-        # Without a screen a browser of text would take over the terminal.
-        return has_screen and webbrowser.open(self.html.resolve().as_uri())
+        return open_in_browser(self.html.resolve().as_uri())
 
 
 def explorer_page(
