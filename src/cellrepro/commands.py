@@ -39,7 +39,11 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     "Two files": {
         "compare": Command("show.pages.compare:compare", "Are two results the same, cell by cell?"),
         "explore": Command(
-            "show.pages.explorer_page:explore_files", "Look at two masks in the browser."
+            "show.pages.explorer_page:explore_files",
+            "Look at two masks in the browser, or move settings and see the cells.",
+            needs=_NETWORK,
+            needs_only_with="model",
+            about_this_cellpose=True,
         ),
         "describe": Command(
             "exchange.description:describe", "Say what a file is, and how it was made."

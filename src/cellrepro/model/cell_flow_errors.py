@@ -9,7 +9,7 @@ that a cell that stays as it is keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -108,10 +108,10 @@ def _cell(is_cell: NDArray[np.bool_], box: Box, centre: NDArray[np.int64]) -> _C
     return _Cell(key, is_cell, (int(centre[0]) - rows.start, int(centre[1]) - columns.start))
 
 
-def _groups(cells: Sequence[_Cell] | object) -> Iterator[list[_Cell]]:
+def _groups(cells: Iterable[_Cell]) -> Iterator[list[_Cell]]:
     """Group cells of about one size, as many together as fit into the cache; large ones first."""
     by_size: dict[tuple[int, int], list[_Cell]] = {}
-    for cell in cells:  # type: ignore[attr-defined]
+    for cell in cells:
         size = (rounded_up(cell.is_cell.shape[0]), rounded_up(cell.is_cell.shape[1]))
         by_size.setdefault(size, []).append(cell)
     for (height, width), alike in sorted(by_size.items(), reverse=True):

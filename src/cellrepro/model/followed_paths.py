@@ -1,4 +1,4 @@
-"""End points of pixels that follow the flows, known for every threshold that leaves a path as it is.
+"""End points of pixels that follow the flows, each known for a range of thresholds.
 
 A path depends on ``cellprob_threshold`` only through which pixels beside it are above: the flows of
 the others are 0. Each path is kept with the range of thresholds at which the same pixels beside it

@@ -8,8 +8,7 @@ errors are computed cell by cell (`cell_flow_errors`). `LiveMasks.exact` calls `
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from cellrepro.errors import BadInput
 from cellrepro.model.cell_flow_errors import CellFlowErrors
 from cellrepro.model.cellpose_generation import FLOW_STEPS, NETWORK_DIAMETER
 from cellrepro.model.followed_paths import FollowedPaths
-from cellrepro.spec.segmentation_settings import AFTER_NETWORK, Settings
+from cellrepro.spec.segmentation_settings import Settings
 
 if TYPE_CHECKING:
     from cellrepro.model.evaluator import EvalOutput, Evaluator
@@ -50,7 +49,7 @@ class LiveMasks:
         output = self._evaluate(self._image, **settings.arguments())
         if self._evaluate.n_passes != n_passes:
             self.pass_seconds = time.perf_counter() - started
-        if self._held is None or self._held.before_masks != before_masks(settings):
+        if self._held is None or self._held.before_masks != settings.before_masks():
             self._held = _HeldOutput(output, settings, self._image.shape[:2])
         return output.masks
 
@@ -59,16 +58,11 @@ class LiveMasks:
         from cellpose import dynamics
 
         held = self._held
-        if held is None or held.before_masks != before_masks(settings):
+        if held is None or held.before_masks != settings.before_masks():
             return None
         if not hasattr(dynamics, "get_masks_torch"):  # an older Cellpose
             return None
         return held.masks(settings, self._n_threads)
-
-
-def before_masks(settings: Settings) -> Mapping[str, Any]:
-    """The settings on which the network's output depends."""
-    return {n: value for n, value in settings.by_name().items() if n not in AFTER_NETWORK}
 
 
 def refuse_stack_settings(settings: Settings) -> None:
@@ -90,7 +84,7 @@ class _HeldOutput:
     """The network's output for one image, and what was computed of it."""
 
     def __init__(self, output: EvalOutput, settings: Settings, shape: tuple[int, ...]) -> None:
-        self.before_masks = before_masks(settings)
+        self.before_masks = settings.before_masks()
         self._shape = shape
         self._flows_shape = output.probability.shape
         self._paths = FollowedPaths(output.flows, output.probability)

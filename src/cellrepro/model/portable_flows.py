@@ -77,6 +77,7 @@ def _groups(boxes: list[Box]) -> Iterator[_Cells]:
 
 
 def rounded_up(length: int) -> int:
+    """Round the length of a box up, so that many boxes are of one size."""
     return -(-length // _BOX_STEP) * _BOX_STEP
 
 

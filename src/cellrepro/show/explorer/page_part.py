@@ -8,13 +8,14 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from cellrepro.errors import BadInput
 from cellrepro.show.explorer.browser_code import DRAWING, HELD_BYTES, module_text, style_text
 from cellrepro.show.explorer.scenes import Scene, Scenes
 from cellrepro.show.explorer.view import View
 
-_PAGE_MODEL = Path(__file__).with_name("page") / "page_model.js"
+_MODELS = Path(__file__).with_name("page")
 _EXPORT = "export default "
 _MOST_BYTES = 300 * 2**20  # in one page; a browser takes several times as much memory
 
@@ -47,20 +48,7 @@ def explorer_part(view: View, name_a: str, name_b: str, *, height: int = 620) ->
             "take one plane of the stack"
         )
     content = {
-        "state": {
-            "runs": list(scenes.names),
-            "images": [view.name],
-            "choice": {key: first[key] for key in ("view", "a", "b", "z")},
-            "scene": first,
-            "answered": 0,
-            "problem": "",
-            "selected": {},
-            "title": "",
-            "note": "",
-            "held_bytes": HELD_BYTES,
-            "height": height,
-            "drawing": DRAWING,
-        },
+        "state": first_state(scenes, first, height=height),
         "scenes": by_sides,
         "planes": {
             name: {**plane, "data": base64.b64encode(plane["data"]).decode("ascii")}
@@ -68,11 +56,29 @@ def explorer_part(view: View, name_a: str, name_b: str, *, height: int = 620) ->
         },
     }
     return ExplorerPart(
-        data=_inside_a_script(json.dumps(content, allow_nan=False)),
-        module=_module(),
+        data=inside_a_script(json.dumps(content, allow_nan=False)),
+        module=module_with("page_model.js"),
         style=style_text(),
         line=first["line"],
     )
+
+
+def first_state(scenes: Scenes, scene: Scene, *, height: int) -> dict[str, object]:
+    """The state of a page's model as it begins, but for its planes."""
+    return {
+        "runs": list(scenes.names),
+        "images": [scene["names"]["image"]],
+        "choice": {key: scene[key] for key in ("view", "a", "b", "z")},
+        "scene": scene,
+        "answered": 0,
+        "problem": "",
+        "selected": {},
+        "title": "",
+        "note": "",
+        "held_bytes": HELD_BYTES,
+        "height": height,
+        "drawing": DRAWING,
+    }
 
 
 def _every_scene(scenes: Scenes) -> dict[str, Scene]:
@@ -92,14 +98,14 @@ def _plane_names(scenes: Iterable[Scene]) -> list[str]:
     return list(names)
 
 
-def _module() -> str:
-    """The module, with the page's own model in place of the export that anywidget imports."""
+def module_with(model: Literal["page_model.js", "server_model.js"]) -> str:
+    """The module, with a model of a page in place of the export that anywidget imports."""
     of_notebooks = module_text()
     assert of_notebooks.count(_EXPORT) == 1
     alone = of_notebooks.replace(_EXPORT, "const makeWidget = ")
-    return f"{alone}\n{_PAGE_MODEL.read_text(encoding='utf-8')}"
+    return f"{alone}\n{(_MODELS / model).read_text(encoding='utf-8')}"
 
 
-def _inside_a_script(text: str) -> str:
+def inside_a_script(text: str) -> str:
     """Escape JSON so that nothing in it ends the element that holds it."""
     return text.replace("<", "\\u003c")
