@@ -20,6 +20,7 @@ from benchmarks import (
     exchange,
     explorer,
     grids,
+    live,
     masks,
     portable,
     segmentation,
@@ -55,6 +56,7 @@ GROUPS: dict[str, Callable[[Extent], Iterator[Figure]]] = {
     "scale": stores.scale,
     "choosing": stores.choosing,
     "segmentation": segmentation.segmentation,
+    "live": live.live,
     "portable": portable.portable,
     "exchange": exchange.exchange,
 }

@@ -2,6 +2,7 @@
 
 import json
 import queue
+import shutil
 import threading
 import time
 from contextlib import contextmanager
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from cellrepro.errors import BadInput
+import cellrepro
+from cellrepro.errors import BadInput, CellreproError
 from cellrepro.explanation.commands import Commands, ShellLine
 from cellrepro.explanation.live_segmentation import LiveAnswer, LiveRequest, answer_requests
-from cellrepro.show.explorer.live_start import NAMES, Answers, LiveImage
+from cellrepro.images.folder import read_folder
+from cellrepro.show.explorer.live_start import NAMES, Answers, LiveImage, start_live
 from cellrepro.show.explorer.live_view import LiveView, settings_at, values_of
 from cellrepro.show.explorer.live_widget import LiveExplorer
 from cellrepro.show.explorer.scenes import Scenes
@@ -311,3 +314,58 @@ def test_masks_follow_the_sliders_on_the_page(generators_free, browser, capsys):
         assert page.evaluate("fetch('/plane?name=0/labels/x/0').then((a) => a.status)") == 400
     page_of_settings.close()
     assert json.dumps(page_of_settings.line)
+
+
+# -- in a process of its own -----------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_what_stands_still_is_what_segment_gives(small_store, tmp_path):
+    """The process of the page has the profile and mode of any run."""
+    folder = read_folder(small_store.data)
+    file = folder.test[0].image_path
+    settings = {"cellprob_threshold": 0.5, "diameter": 25}
+    live = start_live(
+        file,
+        str(small_store.weights),
+        settings=settings,
+        truth=None,
+        profile="cpu",
+        mode="strict",
+        seed=None,
+        store=tmp_path,
+    )
+    try:
+        answers: queue.Queue[LiveAnswer] = queue.Queue()
+        live.answers.follow = answers.put
+        moved = live.first.settings.replaced(flow_threshold=0.2)
+        live.segmentation.ask(LiveRequest(1, "preview", moved))
+        live.segmentation.ask(LiveRequest(2, "exact", moved))
+        both = [answers.get(timeout=60).masks for _ in range(2)]
+    finally:
+        live.segmentation.close()
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(file, alone / "cells.tif")
+    run = cellrepro.segment(
+        alone,
+        model=str(small_store.weights),
+        settings={**settings, "flow_threshold": 0.2},
+        repeats=1,
+        store=tmp_path / "store",
+        quiet=True,
+    )
+    expected = run.repeats[0].masks("cells")
+    for masks in both:
+        np.testing.assert_array_equal(masks, expected)
+    commands = live.commands(moved).lab.command
+    assert "--set flow_threshold=0.2" in commands
+    assert str(small_store.weights) in commands
+
+
+@pytest.mark.slow
+def test_what_the_process_refuses_is_an_error_of_the_lab(small_store, tmp_path):
+    given = {"truth": None, "profile": "cpu", "mode": "strict", "seed": None, "store": tmp_path}
+    stack = np.zeros((3, 4, 32, 32, 2), np.uint8)
+    with pytest.raises(CellreproError, match="expected one plane"):
+        start_live(stack, str(small_store.weights), settings=None, **given)

@@ -77,8 +77,14 @@ def start_live(
     store: str | Path,
 ) -> LiveImage:
     """Segment an image once, in a process that stays."""
-    is_file = not isinstance(image, np.ndarray)
-    pixels = read_image(image) if is_file else np.asarray(image)
+    if isinstance(image, str | Path):
+        pixels = read_image(image)
+        name = Path(image).stem
+        written = str(image)
+    else:
+        pixels = np.asarray(image)
+        name = "image"
+        written = "IMAGE"
     source = find_model(model, Store(store))
     profile_settings = profiles.load(profile)
     first_settings = Settings().replaced(**(settings or {}))
@@ -93,14 +99,13 @@ def start_live(
     except BaseException:
         segmentation.close()
         raise
-    name = Path(image).stem if is_file else "image"
     lab_setup = LabSetup(profile, profile_settings.dtype, mode, seed)
     return LiveImage(
         View(name, [first.masks, first.masks], pixels, labels_of_truth),
         first,
         segmentation,
         answers,
-        _commands_of(str(image) if is_file else "IMAGE", source, lab_setup),
+        _commands_of(written, source, lab_setup),
     )
 
 

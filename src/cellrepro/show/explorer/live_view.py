@@ -276,7 +276,7 @@ class LiveView:
                 self._say("preview", f"{_n_cells(answer)}: preview")
             self._publish(with_scene=True)
 
-    def _put(self, side: int, masks: NDArray[np.generic]) -> None:
+    def _put(self, side: int, masks: NDArray[np.uint16 | np.uint32]) -> None:
         self._scenes.put(0, side, masks)
 
     def _say(self, state: str, line: str) -> None:

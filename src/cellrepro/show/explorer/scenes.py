@@ -91,7 +91,7 @@ class Scenes:
         # Only the last one stays open, as many big images would not fit into memory.
         self.open = lru_cache(maxsize=1)(lambda view: OpenView(views[view], self.names))
 
-    def put(self, view: int, side: int, masks: NDArray[np.generic]) -> None:
+    def put(self, view: int, side: int, masks: NDArray[np.uint16 | np.uint32]) -> None:
         """Replace the masks of a side of the open view; names of what showed them hold no more."""
         self.open(view).put(side, masks)
         self._contents.clear()
