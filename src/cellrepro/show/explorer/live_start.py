@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,9 @@ def _commands_of(
 ) -> Callable[[Settings], Commands]:
     """What writes the commands that make the masks of some settings."""
     usual = {MODEL: source.label, PRECISION: setup.dtype}
+    here = Path.cwd()
+    if source.path is not None and source.path.is_relative_to(here):
+        source = replace(source, path=source.path.relative_to(here))
 
     def commands(settings: Settings) -> Commands:
         condition = {**usual, **settings.not_default()}

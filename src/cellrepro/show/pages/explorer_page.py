@@ -208,7 +208,7 @@ def explore_files(
 
     Move the settings of a segmentation, and see at once what becomes of the cells
 
-    ``cellrepro explore cells.tif --model tiny``
+    ``cellrepro explore cells.tif --model cpsam_v2``
     """
     if model is not None:
         refuse_idle(("html", "overwrite"), "with --model, where the page asks this computer")
