@@ -6,10 +6,12 @@ import shutil
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tifffile
 from scipy import ndimage
 
 import cellrepro
@@ -25,8 +27,10 @@ from cellrepro.show.explorer.view import View
 from cellrepro.show.local_server import LocalServer
 from cellrepro.show.pages.live_page import LivePage
 from cellrepro.spec.segmentation_settings import Settings
-from lab_server import browsing
+from conftest import write_notebook
+from lab_server import browsing, jupyterlab
 
+ROOT = Path(__file__).resolve().parents[2]
 SIZE = 96
 
 
@@ -316,6 +320,25 @@ def test_masks_follow_the_sliders_on_the_page(generators_free, browser, capsys):
     assert json.dumps(page_of_settings.line)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "and no masks; expected two files of masks to compare, or --model"),
+        (["a.tif"], "one file of masks; expected two files"),
+        (["a.tif", "b.tif", "--model", "tiny"], "expected either two masks to compare, or --model"),
+        (["--model", "tiny", "--html", "x.html"], "--html would do nothing with --model"),
+        (["a.tif", "b.tif", "--set", "diameter=3"], "--set would do nothing without --model"),
+        (["--model", "none such"], "unknown model 'none such'"),
+    ],
+)
+def test_what_explore_cannot_do_is_refused(invoke, no_child, tmp_path, words, message):
+    file = tmp_path / "cells.tif"
+    tifffile.imwrite(file, np.zeros((32, 32), np.uint8))
+    answer = invoke("explore", file, *words)
+    assert (answer.code, answer.out) == (2, "")
+    assert message in answer.err
+
+
 # -- in a process of its own -----------------------------------------------------------------
 
 
@@ -369,3 +392,26 @@ def test_what_the_process_refuses_is_an_error_of_the_lab(small_store, tmp_path):
     stack = np.zeros((3, 4, 32, 32, 2), np.uint8)
     with pytest.raises(CellreproError, match="expected one plane"):
         start_live(stack, str(small_store.weights), settings=None, **given)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_sliders_in_jupyterlab(browser, tmp_path):
+    """Masks arrive from threads of the kernel, while it is idle."""
+    paths = [str(ROOT / folder) for folder in ("tests", "tests/show", "scripts")]
+    code = (
+        f"import sys; sys.path[:0] = {paths}\n"
+        "from test_live_settings import live_image\n"
+        "from cellrepro.show.explorer.live_widget import LiveExplorer\n"
+        "LiveExplorer(live_image(at_once=True))"
+    )
+    write_notebook(tmp_path / "settings.ipynb", parameters="", body=code)
+    with jupyterlab(tmp_path) as address, browsing(browser) as page:
+        page.goto(address.format(notebook="settings.ipynb"))
+        page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=120_000)
+        page.get_by_role("menuitem", name="Run", exact=True).click()
+        page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=120_000)
+        page.get_by_label("cellprob_threshold", exact=True).fill("-3")
+        page.get_by_text("6 cells: exact, as eval gives them").wait_for(timeout=30_000)
+        page.locator('[data-kind="gained"] b', has_text="3").wait_for()

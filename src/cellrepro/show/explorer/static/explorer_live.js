@@ -104,6 +104,7 @@ class LiveSettings {
   }
 
   send(message) {
+    if (message.do) this.touched = 0; // the sliders follow the answer
     this.model.send({ live: message });
   }
 
