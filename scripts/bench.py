@@ -21,6 +21,7 @@ from benchmarks import (
     exchange,
     explorer,
     grids,
+    live,
     masks,
     portable,
     segmentation,
@@ -57,6 +58,7 @@ GROUPS: dict[str, Callable[[Extent], Iterator[Figure]]] = {
     "scale": stores.scale,
     "choosing": stores.choosing,
     "segmentation": segmentation.segmentation,
+    "live": live.live,
     "portable": portable.portable,
     "exchange": exchange.exchange,
 }

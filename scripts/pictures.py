@@ -37,6 +37,7 @@ DRAWN_BY = (
     "pages/templates/macros.j2",
     "pages/templates/page.html.j2",
     "pages/templates/page.css.j2",
+    "pages/templates/live.html.j2",
     "report/templates/*",
     "report/*.js",
     "figures/*.py",
@@ -54,10 +55,11 @@ class Screen:
     width: int
     report_height: int
     explorer_height: int
+    settings_height: int
 
 
-DESKTOP = Screen("", 1200, 1290, 1000)
-PHONE = Screen("-phone", 390, 1560, 1520)
+DESKTOP = Screen("", 1200, 1290, 1000, 1230)
+PHONE = Screen("-phone", 390, 1560, 1520, 1300)
 
 
 def main() -> int:
@@ -77,6 +79,7 @@ def main() -> int:
     IMAGES.mkdir(parents=True, exist_ok=True)
     draw_parting(arguments.data.resolve(), store / "pictures")
     photograph(chromium, store)
+    photograph_settings(chromium, store, arguments.data.resolve())
     SOURCES.write_text(json.dumps(sources, indent=1) + "\n", encoding="utf-8")
     for path in sorted(IMAGES.glob("*.png")):
         print(f"{path.relative_to(PROJECT)}  {path.stat().st_size / 1000:.0f} kB")
@@ -190,6 +193,44 @@ def photograph_two_runs(page: Page) -> None:
     page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=WAIT_MS)
     page.wait_for_timeout(1_000)
     page.locator("#runs").screenshot(path=IMAGES / "two_runs.png")
+
+
+def photograph_settings(chromium: str, store: Path, data: Path) -> None:
+    """Photograph the page on which masks follow sliders, with a network of the store."""
+    from playwright.sync_api import sync_playwright
+
+    from cellrepro.images.folder import read_folder
+    from cellrepro.show.which_runs import best_network
+    from cellrepro.store.store import Store
+
+    image = read_folder(data).test[0].image_path.relative_to(PROJECT)
+    model = best_network(Store(store), data).name
+    command = [sys.executable, "-m", "cellrepro", "explore", str(image), "--model", model]
+    command += ["--store", str(store), "--no-browser"]
+    with (
+        subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.PIPE, text=True) as process,
+        sync_playwright() as playwright,
+    ):
+        assert process.stderr is not None
+        address = process.stderr.readline().split(": ", 1)[1].strip()
+        window = playwright.chromium.launch(executable_path=chromium, args=[*browser.FLAGS])
+        for screen in (DESKTOP, PHONE):
+            page = window.new_page(
+                viewport={"width": screen.width, "height": screen.settings_height}
+            )
+            page.goto(address, timeout=WAIT_MS)
+            page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=WAIT_MS)
+            page.get_by_label("cellprob_threshold", exact=True).fill("2")
+            page.get_by_label("flow_threshold", exact=True).fill("0.2")
+            page.wait_for_timeout(1_000)
+            page.locator('.crl[data-state="exact"]').wait_for(timeout=WAIT_MS)
+            page.locator("canvas.cre-canvas").press("n")
+            page.mouse.move(0, 0)
+            page.wait_for_timeout(1_000)
+            page.screenshot(path=IMAGES / f"settings{screen.ending}.png")
+            page.close()
+        window.close()
+        process.terminate()
 
 
 def explorer_served(store: Path) -> AbstractContextManager[str]:

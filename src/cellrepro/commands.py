@@ -49,7 +49,11 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             about_this_cellpose=True,
         ),
         "explore": Command(
-            "show.pages.explorer_page:explore_files", "Look at two masks in the browser."
+            "show.pages.explorer_page:explore_files",
+            "Look at two masks in the browser, or move settings and see the cells.",
+            needs=_NETWORK,
+            needs_only_with="model",
+            about_this_cellpose=True,
         ),
         "describe": Command(
             "exchange.description:describe", "Say what a file is, and how it was made."

@@ -23,7 +23,7 @@ _TOGETHER = 2**15
 """Pixels of the boxes whose heat spreads together: 256 kB of float64, which a cache holds."""
 _BOX_STEP = 4
 """Pixels: boxes that round up to the same multiple of it are of one size."""
-_LEAST = 1e-60
+LEAST_LENGTH = 1e-60
 """Cellpose adds it to the length of a gradient, so as not to divide by 0."""
 
 
@@ -46,7 +46,7 @@ def masks_to_flows(
     y, x = np.nonzero(masks)
     gradient_y = heat[y + 2, x + 1] - heat[y, x + 1]
     gradient_x = heat[y + 1, x + 2] - heat[y + 1, x]
-    length = np.sqrt(gradient_y * gradient_y + gradient_x * gradient_x) + _LEAST
+    length = np.sqrt(gradient_y * gradient_y + gradient_x * gradient_x) + LEAST_LENGTH
     flows[0, y, x] = gradient_y / length
     flows[1, y, x] = gradient_x / length
     return flows, boxes
@@ -67,7 +67,7 @@ def _groups(boxes: list[Box]) -> Iterator[_Cells]:
     """Group cells of about one size, as many together as fit into the cache."""
     by_size: dict[tuple[int, int], list[int]] = {}
     for number, (rows, columns) in enumerate(boxes):
-        size = (_rounded_up(rows.stop - rows.start), _rounded_up(columns.stop - columns.start))
+        size = (rounded_up(rows.stop - rows.start), rounded_up(columns.stop - columns.start))
         by_size.setdefault(size, []).append(number)
     for (height, width), numbers in by_size.items():
         n_together = max(1, _TOGETHER // (height * width))
@@ -76,7 +76,8 @@ def _groups(boxes: list[Box]) -> Iterator[_Cells]:
             yield _Cells(chosen, [boxes[number] for number in chosen], height, width)
 
 
-def _rounded_up(length: int) -> int:
+def rounded_up(length: int) -> int:
+    """Round the length of a box up, so that many boxes are of one size."""
     return -(-length // _BOX_STEP) * _BOX_STEP
 
 

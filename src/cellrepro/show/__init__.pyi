@@ -1,3 +1,4 @@
+from .explorer.live_widget import explore_settings
 from .explorer.stored_runs import explore_runs, stored_repeats
 from .figures.agreement import agreement_map, least_stable
 from .figures.cost import cost_bars
@@ -35,6 +36,7 @@ __all__ = [
     "distance_matrix",
     "effects_of_runs",
     "explore_runs",
+    "explore_settings",
     "explorer_page",
     "flips_by_place",
     "growth_curve",

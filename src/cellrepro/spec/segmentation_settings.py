@@ -123,6 +123,10 @@ class Settings(NamedSettings):
         usual = _usual_settings()
         return {name: value for name, value in self.by_name().items() if value != usual.get(name)}
 
+    def before_masks(self) -> dict[str, Any]:
+        """The settings on which the network's output depends, by name."""
+        return {name: v for name, v in self.by_name().items() if name not in AFTER_NETWORK}
+
     def replaced(self, **changes: Any) -> Settings:
         """A copy with some settings replaced, by name; `BadInput` if Cellpose refuses them.
 

@@ -25,8 +25,10 @@ _MODULES = (
     "explorer_labels.js",
     "explorer_readout.js",
     "explorer_listening.js",
+    "explorer_live.js",
     "explorer.js",
 )
+_STYLES = ("explorer.css", "explorer_live.css")
 
 DRAWING: dict[str, object] = {
     "colours": colours.COLOURS,
@@ -61,4 +63,4 @@ def module_text() -> str:
 
 def style_text() -> str:
     """Give the style sheet."""
-    return (STATIC / "explorer.css").read_text(encoding="utf-8")
+    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in _STYLES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TypeVar, cast
 
@@ -56,6 +56,13 @@ class OpenView:
         self.sides = view.runs_with_masks
         if self.truth is not None:
             self.sides.append(len(view.masks))
+
+    def put(self, side: int, masks: np.ndarray) -> None:
+        """Replace the masks of a run; all that was computed of any side is dropped."""
+        given = list(self.view.masks)
+        given[side] = masks
+        self.view = replace(self.view, masks=given)
+        self._results.clear()
 
     @property
     def n_runs(self) -> int:

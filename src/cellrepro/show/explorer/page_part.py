@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from cellrepro.errors import BadInput
 from cellrepro.show.explorer.browser_code import DRAWING, HELD_BYTES, module_text, style_text
@@ -15,7 +16,7 @@ from cellrepro.show.explorer.planes import PackedPlane
 from cellrepro.show.explorer.scenes import Scene, Scenes
 from cellrepro.show.explorer.view import View
 
-_PAGE_MODEL = Path(__file__).with_name("page") / "page_model.js"
+_MODELS = Path(__file__).with_name("page")
 _EXPORT = "export default "
 _MOST_BYTES = 300 * 2**20  # in one page; a browser takes several times as much memory
 
@@ -88,20 +89,9 @@ class PackedScenes:
         """Make the explorer, which opens with one of the scenes."""
         shown = self.scenes[first]
         content = {
-            "state": {
-                "runs": list(self._names),
-                "images": self._images,
-                "choice": {key: shown[key] for key in ("view", "a", "b", "z")},
-                "scene": shown,
-                "answered": 0,
-                "problem": "",
-                "selected": {},
-                "title": "",
-                "note": note,
-                "held_bytes": HELD_BYTES,
-                "height": height,
-                "drawing": DRAWING,
-            },
+            "state": first_state(
+                shown, runs=self._names, images=self._images, height=height, note=note
+            ),
             "scenes": self.scenes,
             "planes": {
                 name: {**plane, "data": base64.b64encode(plane["data"]).decode("ascii")}
@@ -110,7 +100,7 @@ class PackedScenes:
         }
         return ExplorerPart(
             data=json_in_a_script(content),
-            module=_module(),
+            module=module_with("page_model.js"),
             style=style_text(),
             line=shown["line"],
         )
@@ -119,6 +109,26 @@ class PackedScenes:
 def _of_view(number: int, plane: str) -> str:
     """The name of a plane, which begins with the number of its image."""
     return f"{number}/{plane.partition('/')[2]}"
+
+
+def first_state(
+    scene: Scene, *, runs: Sequence[str], images: Sequence[str], height: int, note: str = ""
+) -> dict[str, object]:
+    """The state of a page's model as it begins, but for its planes."""
+    return {
+        "runs": list(runs),
+        "images": list(images),
+        "choice": {key: scene[key] for key in ("view", "a", "b", "z")},
+        "scene": scene,
+        "answered": 0,
+        "problem": "",
+        "selected": {},
+        "title": "",
+        "note": note,
+        "held_bytes": HELD_BYTES,
+        "height": height,
+        "drawing": DRAWING,
+    }
 
 
 def _every_scene(scenes: Scenes) -> dict[str, Scene]:
@@ -138,12 +148,12 @@ def _plane_names(scenes: Iterable[Scene]) -> list[str]:
     return list(names)
 
 
-def _module() -> str:
-    """The module, with the page's own model in place of the export that anywidget imports."""
+def module_with(model: Literal["page_model.js", "server_model.js"]) -> str:
+    """The module, with a model of a page in place of the export that anywidget imports."""
     of_notebooks = module_text()
     assert of_notebooks.count(_EXPORT) == 1
     alone = of_notebooks.replace(_EXPORT, "const makeWidget = ")
-    return f"{alone}\n{_PAGE_MODEL.read_text(encoding='utf-8')}"
+    return f"{alone}\n{(_MODELS / model).read_text(encoding='utf-8')}"
 
 
 def json_in_a_script(content: object) -> str:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypedDict
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.errors import BadInput
 from cellrepro.show.explorer.open_view import OpenView
@@ -91,6 +94,11 @@ class Scenes:
         self._contents: dict[str, _PlaneContent] = {}
         # Only the last one stays open, as many big images would not fit into memory.
         self.open = lru_cache(maxsize=1)(lambda view: OpenView(views[view], self.names))
+
+    def put(self, view: int, side: int, masks: NDArray[np.uint16 | np.uint32]) -> None:
+        """Replace the masks of a side of the open view; names of what showed them hold no more."""
+        self.open(view).put(side, masks)
+        self._contents.clear()
 
     def pair(self, view: int, a: int, b: int) -> tuple[int, int]:
         """Choose two different sides of a view, those asked for where both have masks.
@@ -174,7 +182,9 @@ class Scenes:
     def plane(self, name: str) -> PackedPlane:
         """Pack one plane by the name that a scene gave it."""
         stem, _, z = name.rpartition("/")
-        plane = self._contents[stem]
+        plane = self._contents.get(stem)
+        if plane is None:
+            raise BadInput("the masks have changed since; what is shown now comes by itself")
         return self.open(plane.view).packed(plane.content, plane.a, plane.b, int(z))
 
 

@@ -9,16 +9,24 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cellrepro.determinism.mode_names import Mode
+from cellrepro.errors import BadInput
 from cellrepro.results import Result
 from cellrepro.show.explorer.page_part import explorer_part
 from cellrepro.show.explorer.read_view import read_view
-from cellrepro.show.local_server import open_in_browser
+from cellrepro.show.local_server import LocalServer, open_in_browser
 from cellrepro.show.pages.page_file import PageTarget, page_target, rendered, write_page
+from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
-from cellrepro.terminal import FileName
+from cellrepro.terminal import FileName, Switch
+from cellrepro.terminal_values import EvalSettings
+
+if TYPE_CHECKING:
+    from cellrepro.show.explorer.live_start import LiveImage
 
 _HEIGHT = 760  # of the picture, CSS pixels: image and list fill a laptop's screen
 _TEMPORARY = "cellrepro-explorer-"
@@ -29,8 +37,9 @@ _SECONDS_KEPT = 24 * 60 * 60
 class ExplorerPage(Result):
     """A page with the explorer."""
 
-    html: Path
-    """The file. It asks no server for anything and can be sent by mail."""
+    html: Path | None
+    """The file. It asks no server for anything and can be sent by mail; None of a page on which
+    settings moved, which has ended."""
     line: str
     """How many pixels differ, as a sentence."""
     opened: bool = False
@@ -38,16 +47,18 @@ class ExplorerPage(Result):
 
     def sentence(self) -> str:
         """Say how many pixels differ, and where the page is."""
-        return f"{self.line}; {self.html}"
+        return self.line if self.html is None else f"{self.line}; {self.html}"
 
     def lines(self) -> list[str]:
         """Say how many pixels differ, and in a second line where the page is."""
+        if self.html is None:
+            return [f"ended; between the reference and the last masks {self.line}"]
         where = "shown in the browser" if self.opened else "open it in a browser"
         return [self.line, f"{self.html}: {where}"]
 
     def open(self) -> bool:
         """Show it in the browser."""
-        return open_in_browser(self.html.resolve().as_uri())
+        return self.html is not None and open_in_browser(self.html.resolve().as_uri())
 
 
 def explorer_page(
@@ -128,24 +139,35 @@ def side_name(side: np.ndarray | str | Path, other: np.ndarray | str | Path, let
 
 def explore_files(
     image: FileName,
-    a: FileName,
-    b: FileName,
+    a: FileName | None = None,
+    b: FileName | None = None,
     /,
     *,
     truth: FileName | None = None,
     html: FileName | None = None,
     overwrite: bool = False,
+    model: str | None = None,
+    settings: EvalSettings | None = None,
+    profile: str = defaults.PROFILE,
+    mode: Mode = defaults.MODE,
+    seed: int | None = None,
+    store: FileName = defaults.STORE,
+    browser: Switch = True,
 ) -> ExplorerPage:
-    """Look at two masks of an image in the browser: zoom, curtain, blink, every changed cell.
+    """Look at two masks of an image in the browser; or move Cellpose's settings and see the cells.
+
+    With two files the page is a file with both: zoom, curtain, blink, every changed cell. With
+    ``model`` it has sliders of the settings instead, and the masks follow them; the page runs until
+    Stop is pressed on it, or Ctrl-C here.
 
     Parameters
     ----------
     image : str or Path
         The image: TIFF, PNG or JPEG.
-    a : str or Path
+    a : str or Path, optional
         Masks of it: TIFF, PNG, .npy, .npz or _seg.npy, ROIs of ImageJ, outlines of Cellpose, or
         GeoJSON.
-    b : str or Path
+    b : str or Path, optional
         Different masks of it.
     truth : str or Path, optional
         Annotated masks of it.
@@ -153,6 +175,20 @@ def explore_files(
         Write the page to this file instead of opening it.
     overwrite : bool
         Whether a page that is there is replaced.
+    model : str, optional
+        Segment the image with this network, as for `cellrepro.segment`, with sliders.
+    settings : mapping, optional
+        Where the sliders begin, and settings that have none, ``{"diameter": 60}``.
+    profile : str
+        Numeric environment: the name of one, or a ``.yaml`` file.
+    mode : {"off", "fast", "warn", "strict", "portable"}
+        How strictly PyTorch is held to equal results.
+    seed : int, optional
+        For Python, NumPy and PyTorch; by default 0, and none in mode ``off``.
+    store : str or Path
+        Folder of finished runs, where ``model`` may be one.
+    browser : bool
+        Whether the browser is opened for the page with sliders.
 
     Returns
     -------
@@ -163,15 +199,61 @@ def explore_files(
     ------
     BadInput
         If a file cannot be read, image and masks do not fit together, or the page is there
-        already or cannot be written.
+        already or cannot be written; with ``model`` if the image is a stack.
 
     Examples
     --------
     Look at two results of one image in the browser
 
     ``cellrepro explore cells.tif a_masks.tif b_masks.tif``
+
+    Move the settings of a segmentation, and see at once what becomes of the cells
+
+    ``cellrepro explore cells.tif --model cpsam_v2``
     """
+    if model is not None:
+        refuse_idle(("html", "overwrite"), "with --model, where the page asks this computer")
+        if a is not None:
+            raise BadInput(
+                f"{a} and a model are given; expected either two masks to compare, or --model, "
+                "which makes them"
+            )
+        from cellrepro.show.explorer.live_start import start_live
+
+        live_image = start_live(
+            image,
+            model,
+            settings=settings,
+            truth=truth,
+            profile=profile,
+            mode=mode,
+            seed=seed,
+            store=store,
+        )
+        return _shown_live(live_image, model, browser=browser)
+    if a is None or b is None:
+        raise BadInput(
+            f"{image} is given and {'no' if a is None else 'one file of'} masks; expected two "
+            "files of masks to compare, or --model with the network that is to segment it"
+        )
+    refuse_idle(
+        ("settings", "profile", "mode", "seed", "store", "browser"),
+        "without --model, as nothing is segmented",
+    )
     if html is None:
         refuse_idle(("overwrite",), "without --html")
     page = explorer_page(image, a, b, truth=truth, html=html, overwrite=overwrite)
     return replace(page, opened=html is None and page.open())
+
+
+def _shown_live(image: LiveImage, model: str, *, browser: bool) -> ExplorerPage:
+    """Serve the page with sliders until somebody ends it."""
+    from cellrepro.show.pages.live_page import LivePage
+
+    page = LivePage(image, model)
+    try:
+        with LocalServer(page.routes()) as server:
+            server.serve("the page with the settings", browser=browser)
+    finally:
+        page.close()
+    return ExplorerPage(None, page.line, opened=browser)

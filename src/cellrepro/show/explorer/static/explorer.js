@@ -15,6 +15,7 @@
 //   explorer_labels.js     names, numbers and switches around the picture
 //   explorer_readout.js    what a pixel holds
 //   explorer_listening.js  clicks, drags and keys
+//   explorer_live.js       sliders of settings
 //   explorer.js            this file: the state, and what changes it
 //
 // Lengths in the code are device pixels unless their name ends in Css.
@@ -639,6 +640,7 @@ export default () => {
     render({ model, el }) {
       const parts = build(model, el);
       const explorer = new Explorer(model, parts, planes);
+      const live = model.get("live") && new LiveSettings(model, parts);
       let closed = false;
       explorer
         .start()
@@ -654,6 +656,7 @@ export default () => {
         });
       return () => {
         closed = true;
+        live?.close();
         explorer.close();
       };
     },

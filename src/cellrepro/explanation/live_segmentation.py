@@ -1,0 +1,260 @@
+"""One image segmented again and again as settings move, in a process of its own.
+
+The process has the profile, mode and seed of any run, so that what it gives is what `segment` gives
+with the same settings. It answers previews in one thread and exact masks in another; of several
+requests of a kind that wait only the last is answered.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Client, Connection, Listener
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+
+from cellrepro.errors import CellreproError
+from cellrepro.model.weight_sources import ModelSource
+from cellrepro.process.calling import Children, in_child
+from cellrepro.process.child import Child, Event
+from cellrepro.process.setup import Setup
+from cellrepro.spec.segmentation_settings import Settings
+
+if TYPE_CHECKING:
+    from cellrepro.model.live_masks import LiveMasks
+
+Kind = Literal["preview", "exact"]
+_HOME = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class LiveRequest:
+    """Masks that are asked for."""
+
+    number: int
+    """Counts up."""
+    kind: Kind
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class LiveAnswer:
+    """The answer to a request."""
+
+    number: int
+    kind: Kind
+    settings: Settings
+    masks: np.ndarray | None = None
+    """None of a preview that needs a pass of the network, and where there is a problem."""
+    seconds: float = 0.0
+    """Duration of making them."""
+    pass_seconds: float = 0.0
+    """Duration of the last segmentation with a pass of the network."""
+    problem: str = ""
+    """Why there are no masks."""
+
+
+class Segmenting(Protocol):
+    """What answers requests, each later by a call of a function that was given to it."""
+
+    def ask(self, request: LiveRequest) -> None:
+        """Ask for masks."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+# -- inside the process ----------------------------------------------------------------------
+
+
+class _Inbox:
+    """The last request of each kind that nobody has answered."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: dict[Kind, LiveRequest] = {}
+        self._is_closed = False
+
+    def put(self, request: LiveRequest) -> None:
+        """Replace the last request of its kind."""
+        with self._changed:
+            self._waiting[request.kind] = request
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def take(self, kind: Kind) -> LiveRequest | None:
+        """Wait for a request of a kind; None where nobody asks any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or kind in self._waiting)
+            return None if self._is_closed else self._waiting.pop(kind)
+
+
+def answer_requests(
+    live: LiveMasks, receive: Callable[[], LiveRequest], send: Callable[[LiveAnswer], None]
+) -> None:
+    """Answer until nobody asks any more, which ends ``receive`` with EOFError."""
+    inbox = _Inbox()
+
+    def listen() -> None:
+        try:
+            while True:
+                inbox.put(receive())
+        except (EOFError, OSError):
+            inbox.close()
+
+    def preview() -> None:
+        while (request := inbox.take("preview")) is not None:
+            send(_answer(live, request))
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (listen, preview)]
+    for thread in threads:
+        thread.start()
+    # A mode's arithmetic may be in force in the main thread alone.
+    while (request := inbox.take("exact")) is not None:
+        send(_answer(live, request))
+
+
+def _answer(live: LiveMasks, request: LiveRequest) -> LiveAnswer:
+    """Make the masks that are asked for."""
+    make = live.preview if request.kind == "preview" else live.exact
+    started = time.perf_counter()
+    masks = None
+    problem = ""
+    try:
+        masks = make(request.settings)
+    except CellreproError as error:
+        problem = str(error)
+    except Exception as error:  # of settings that Cellpose cannot carry out nearly any
+        problem = f"Cellpose cannot segment with these settings ({error!r})"
+    return LiveAnswer(
+        number=request.number,
+        kind=request.kind,
+        settings=request.settings,
+        masks=masks,
+        seconds=time.perf_counter() - started,
+        pass_seconds=live.pass_seconds,
+        problem=problem,
+    )
+
+
+def serve(child: Child, *, image: np.ndarray, model: ModelSource, key: bytes) -> None:
+    """Runs in a child process: answer one caller, who has the key, until it hangs up."""
+    with child.opened(model) as (network, _), Listener((_HOME, 0), authkey=key) as listener:
+        import torch
+
+        from cellrepro.determinism.generator_states import generators_kept
+        from cellrepro.model.evaluator import evaluator
+        from cellrepro.model.live_masks import LiveMasks
+
+        live = LiveMasks(
+            evaluator(network, sharing=True), image, n_threads=max(1, torch.get_num_threads())
+        )
+        child.tell("ready", json.dumps(listener.address))
+        with listener.accept() as connection, generators_kept():
+            lock = threading.Lock()
+
+            def send(answer: LiveAnswer) -> None:
+                with lock:
+                    connection.send(answer)
+
+            answer_requests(live, connection.recv, send)
+
+
+# -- the caller's side -----------------------------------------------------------------------
+
+
+class LiveSegmentation:
+    """A process that segments one image; answers come in a thread of their own."""
+
+    def __init__(
+        self,
+        image: np.ndarray,
+        model: ModelSource,
+        setup: Setup,
+        *,
+        on_answer: Callable[[LiveAnswer], None],
+    ) -> None:
+        self._on_answer = on_answer
+        self._children = Children()
+        self._key = secrets.token_bytes(32)
+        self._connection: Connection | None = None
+        self._is_ready = threading.Event()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._last: LiveRequest | None = None
+        self._failure = ""
+        task = partial(serve, image=image, model=model, key=self._key)
+        self._thread = threading.Thread(target=self._run, args=(task, setup), daemon=True)
+        self._thread.start()
+
+    def ask(self, request: LiveRequest) -> None:
+        """Ask for masks; before the process is ready, the last request waits."""
+        with self._lock:
+            self._last = request
+            if self._connection is not None:
+                self._send(request)
+        if self._failure:
+            self._fail(request)
+
+    def close(self) -> None:
+        """End the process."""
+        self._is_closed = True
+        self._children.end()
+
+    def _send(self, request: LiveRequest) -> None:
+        assert self._connection is not None
+        try:
+            self._connection.send(request)
+        except OSError:
+            self._failure = self._failure or "the process that segments has ended"
+
+    def _run(self, task: Callable[[Child], None], setup: Setup) -> None:
+        try:
+            in_child(task, setup, label="segmenting", on_event=self._hear, children=self._children)
+        except CellreproError as error:
+            self._failure = str(error)
+        else:
+            self._failure = "the process that segments has ended"
+        if not self._is_closed and self._last is not None:
+            self._fail(self._last)
+
+    def _hear(self, event: Event) -> None:
+        if event.kind != "ready":
+            return
+        host, port = json.loads(event.text)
+        connection = Client((host, port), authkey=self._key)
+        threading.Thread(target=self._receive, args=(connection,), daemon=True).start()
+        with self._lock:
+            self._connection = connection
+            if self._last is not None:
+                self._send(self._last)
+
+    def _receive(self, connection: Connection) -> None:
+        try:
+            while True:
+                self._on_answer(connection.recv())
+        except (EOFError, OSError):
+            return
+
+    def _fail(self, request: LiveRequest) -> None:
+        self._on_answer(
+            LiveAnswer(request.number, request.kind, request.settings, problem=self._failure)
+        )
+
+
+def pass_estimate(seconds: float, now: Settings, before: Settings) -> float:
+    """How long a segmentation with a pass takes: as the number of pixels that the network sees."""
+    diameter = now.diameter or 30.0
+    diameter_before = before.diameter or 30.0
+    return seconds * (diameter_before / diameter) ** 2

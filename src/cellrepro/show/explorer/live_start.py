@@ -1,0 +1,125 @@
+"""An image and a network, ready for settings that move: read, checked, and segmented once."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellrepro.determinism import profiles
+from cellrepro.determinism.mode_names import Mode
+from cellrepro.determinism.seeds import seed_of
+from cellrepro.errors import BadInput
+from cellrepro.explanation.commands import Commands
+from cellrepro.explanation.condition_commands import LabSetup, commands_for
+from cellrepro.explanation.conditions import MODEL, PRECISION
+from cellrepro.explanation.live_segmentation import LiveAnswer, LiveRequest, LiveSegmentation
+from cellrepro.images.image_file import read_image
+from cellrepro.model.weight_sources import ModelSource, find_model
+from cellrepro.process.setup import Setup
+from cellrepro.show.explorer.live_view import NOW, REFERENCE
+from cellrepro.show.explorer.read_view import read_pixels_of_masks
+from cellrepro.show.explorer.view import View
+from cellrepro.spec.segmentation_settings import Settings
+from cellrepro.store.store import Store
+
+NAMES = (REFERENCE, NOW)
+"""The two sides."""
+
+
+@dataclass(frozen=True)
+class LiveImage:
+    """An image that is segmented in a process of its own, and its first masks."""
+
+    view: View
+    """With the first masks on both sides."""
+    first: LiveAnswer
+    segmentation: LiveSegmentation
+    answers: Answers
+    commands: Callable[[Settings], Commands]
+
+
+class Answers:
+    """Hands each answer on, from the second one to who follows."""
+
+    def __init__(self) -> None:
+        self._first: queue.SimpleQueue[LiveAnswer] = queue.SimpleQueue()
+        self.follow: Callable[[LiveAnswer], None] | None = None
+
+    def __call__(self, answer: LiveAnswer) -> None:
+        """Take an answer."""
+        if self.follow is None:
+            self._first.put(answer)
+        else:
+            self.follow(answer)
+
+    def first(self) -> LiveAnswer:
+        """Wait for the first one, and refuse one without masks."""
+        answer = self._first.get()
+        if answer.masks is None:
+            raise BadInput(answer.problem)
+        return answer
+
+
+def start_live(
+    image: np.ndarray | str | Path,
+    model: str,
+    *,
+    settings: Mapping[str, Any] | None,
+    truth: np.ndarray | str | Path | None,
+    profile: str,
+    mode: Mode,
+    seed: int | None,
+    store: str | Path,
+) -> LiveImage:
+    """Segment an image once, in a process that stays."""
+    if isinstance(image, str | Path):
+        pixels = read_image(image)
+        name = Path(image).stem
+        written = str(image)
+    else:
+        pixels = np.asarray(image)
+        name = "image"
+        written = "IMAGE"
+    source = find_model(model, Store(store))
+    profile_settings = profiles.load(profile)
+    first_settings = Settings().replaced(**(settings or {}))
+    labels_of_truth = None if truth is None else read_pixels_of_masks("truth", truth)
+    answers = Answers()
+    segmentation = LiveSegmentation(
+        pixels, source, Setup(profile_settings, mode, seed_of(mode, seed)), on_answer=answers
+    )
+    try:
+        segmentation.ask(LiveRequest(0, "exact", first_settings))
+        first = answers.first()
+    except BaseException:
+        segmentation.close()
+        raise
+    lab_setup = LabSetup(profile, profile_settings.dtype, mode, seed)
+    return LiveImage(
+        View(name, [first.masks, first.masks], pixels, labels_of_truth),
+        first,
+        segmentation,
+        answers,
+        _commands_of(written, source, lab_setup),
+    )
+
+
+def _commands_of(
+    image: str, source: ModelSource, setup: LabSetup
+) -> Callable[[Settings], Commands]:
+    """What writes the commands that make the masks of some settings."""
+    usual = {MODEL: source.label, PRECISION: setup.dtype}
+    here = Path.cwd()
+    if source.path is not None and source.path.is_relative_to(here):
+        source = replace(source, path=source.path.relative_to(here))
+
+    def commands(settings: Settings) -> Commands:
+        condition = {**usual, **settings.not_default()}
+        return commands_for(image, condition, {source.label: source}, setup)
+
+    return commands

@@ -1,0 +1,360 @@
+"""What the explorer shows while settings move: masks of a reference, and masks of now.
+
+Nothing here knows of widgets or browsers: both are told what to show, and hand over what a user
+does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellrepro.errors import BadInput, CellreproError
+from cellrepro.explanation.commands import Commands
+from cellrepro.explanation.live_segmentation import (
+    Kind,
+    LiveAnswer,
+    LiveRequest,
+    Segmenting,
+    pass_estimate,
+)
+from cellrepro.show.explorer.planes import PackedPlane
+from cellrepro.show.explorer.scenes import Scene, Scenes
+from cellrepro.spec.segmentation_settings import Settings
+from cellrepro.words import amount
+
+REFERENCE = "reference"
+NOW = "now"
+_SIDE_NOW = 1
+_STILL_SECONDS = 0.35  # without a change, after which the exact masks are asked for
+_SENT = ("a", "b", "categories", "story")
+
+
+class Control(TypedDict):
+    """A slider."""
+
+    name: str
+    """Of the setting."""
+    label: str
+    min: float
+    max: float
+    step: float
+    usual: float | None
+    """The value that stands for none, which leaves the choice to Cellpose."""
+    needs_pass: bool
+    hint: str
+    """What it does, in a sentence."""
+
+
+CONTROLS: tuple[Control, ...] = (
+    {
+        "name": "cellprob_threshold",
+        "label": "cellprob_threshold",
+        "min": -6,
+        "max": 6,
+        "step": 0.1,
+        "usual": None,
+        "needs_pass": False,
+        "hint": "lower: more and larger cells",
+    },
+    {
+        "name": "flow_threshold",
+        "label": "flow_threshold",
+        "min": 0,
+        "max": 2,
+        "step": 0.05,
+        "usual": None,
+        "needs_pass": False,
+        "hint": "lower: fewer cells, of better shape; 0 keeps all",
+    },
+    {
+        "name": "min_size",
+        "label": "min_size",
+        "min": -1,
+        "max": 400,
+        "step": 1,
+        "usual": None,
+        "needs_pass": False,
+        "hint": "smaller cells are dropped (pixels)",
+    },
+    {
+        "name": "niter",
+        "label": "niter",
+        "min": 0,
+        "max": 1000,
+        "step": 10,
+        "usual": 0,
+        "needs_pass": False,
+        "hint": "steps along the flows; 0: Cellpose chooses. More for long cells",
+    },
+    {
+        "name": "diameter",
+        "label": "diameter",
+        "min": 0,
+        "max": 150,
+        "step": 1,
+        "usual": 0,
+        "needs_pass": True,
+        "hint": "of a cell in pixels, to which the image is resized; 0: none given (as 30)",
+    },
+    {
+        "name": "percentile_low",
+        "label": "percentile, low",
+        "min": 0,
+        "max": 30,
+        "step": 0.5,
+        "usual": None,
+        "needs_pass": True,
+        "hint": "darker values are black for the network",
+    },
+    {
+        "name": "percentile_high",
+        "label": "percentile, high",
+        "min": 70,
+        "max": 100,
+        "step": 0.1,
+        "usual": None,
+        "needs_pass": True,
+        "hint": "brighter values are white for the network",
+    },
+)
+"""The sliders. The two percentiles are the setting ``normalize.percentile``."""
+
+_PERCENTILE = "normalize.percentile"
+_USUAL_PERCENTILE = (1.0, 99.0)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a browser is to show from now on."""
+
+    scene: Scene | None
+    """None where only the sliders' line changes."""
+    planes: Mapping[str, PackedPlane]
+    """Planes by name, of this scene."""
+    live: Mapping[str, object]
+    """Sliders, their values, and what is said beside them; plain values."""
+
+
+class LiveView:
+    """The masks of one image as settings move, beside a reference."""
+
+    def __init__(
+        self,
+        scenes: Scenes,
+        first: LiveAnswer,
+        segmenting: Segmenting,
+        *,
+        commands: Callable[[Settings], Commands],
+        show: Callable[[Shown], None],
+        still_seconds: float = _STILL_SECONDS,
+    ) -> None:
+        self.lock = threading.RLock()
+        """Held while scenes change."""
+        self.sides = (0, _SIDE_NOW)
+        """The sides that are shown."""
+        self._scenes = scenes
+        self._base = first.settings
+        self._segmenting = segmenting
+        self._commands = commands
+        self._show = show
+        self._still_seconds = still_seconds
+        self._number = first.number
+        self._shown_number = first.number
+        self._wanted = first.settings  # where the sliders stand
+        self._held = first.settings  # with which the network ran last
+        self._of_now = first.settings  # of the masks that are shown
+        self._of_reference = first.settings
+        self._pass_seconds = first.pass_seconds
+        self._timer: threading.Timer | None = None
+        self._state = "exact"
+        self._line = _exact_line(first)
+
+    def close(self) -> None:
+        """End what segments."""
+        with self.lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._segmenting.close()
+
+    @property
+    def live(self) -> dict[str, object]:
+        """Sliders, values, and what is said beside them."""
+        commands = self._commands(self._wanted)
+        return {
+            "controls": [dict(control) for control in CONTROLS],
+            "values": values_of(self._wanted),
+            "reference": values_of(self._of_reference),
+            "state": self._state,
+            "line": self._line,
+            "commands": commands.texts(),
+        }
+
+    # -- what a user does ------------------------------------------------------------------
+
+    def receive(self, message: Mapping[str, object]) -> None:
+        """Take what a browser sends: ``set`` with values by slider, or what to ``do``."""
+        with self.lock:
+            match message.get("do"):
+                case "run":
+                    self._say("waiting", f"the network runs{self._about()}")
+                    self._ask("exact")
+                    self._publish()
+                case "reference":
+                    self._of_reference = self._of_now
+                    self._put(0, self._scenes.open(0).labels(_SIDE_NOW))
+                    self._publish(with_scene=True)
+                case "back":
+                    self._set(values_of(self._of_reference))
+                case _ if "set" in message:
+                    self._set(message["set"])
+
+    def _set(self, values: object) -> None:
+        try:
+            self._wanted = settings_at(values, self._base)
+        except BadInput as error:
+            self._say("problem", str(error))
+            self._publish()
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._wanted.before_masks() != self._held.before_masks():
+            names = ", ".join(_changed(self._wanted, self._held))
+            self._say("needs-pass", f"{names}: this needs a pass of the network{self._about()}")
+            self._publish()
+            return
+        self._ask("preview")
+        self._timer = threading.Timer(self._still_seconds, self._ask_when_still, (self._wanted,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _ask_when_still(self, settings: Settings) -> None:
+        with self.lock:
+            if settings == self._wanted:
+                self._ask("exact")
+
+    def _ask(self, kind: Kind) -> None:
+        self._number += 1
+        self._segmenting.ask(LiveRequest(self._number, kind, self._wanted))
+
+    def _about(self) -> str:
+        seconds = pass_estimate(self._pass_seconds, self._wanted, self._held)
+        return f", about {amount(max(1, round(seconds)), 'second')}"
+
+    # -- what segments answers -------------------------------------------------------------
+
+    def answer(self, answer: LiveAnswer) -> None:
+        """Show what was made; what came too late is dropped."""
+        with self.lock:
+            is_wanted = answer.settings == self._wanted
+            if answer.problem:
+                if is_wanted:
+                    self._say("problem", answer.problem)
+                    self._publish()
+                return
+            if answer.masks is None:
+                return
+            if answer.kind == "exact":
+                self._held = answer.settings
+                self._pass_seconds = answer.pass_seconds
+                if not is_wanted:
+                    self._set(values_of(self._wanted))  # the sliders have moved in the meantime
+                    return
+            if answer.number < self._shown_number:
+                return
+            self._shown_number = answer.number
+            self._of_now = answer.settings
+            self._put(_SIDE_NOW, answer.masks)
+            if answer.kind == "exact":
+                self._say("exact", _exact_line(answer))
+            else:
+                self._say("preview", f"{_n_cells(answer)}: preview")
+            self._publish(with_scene=True)
+
+    def _put(self, side: int, masks: NDArray[np.uint16 | np.uint32]) -> None:
+        self._scenes.put(0, side, masks)
+
+    def _say(self, state: str, line: str) -> None:
+        self._state = state
+        self._line = line
+
+    def _publish(self, *, with_scene: bool = False) -> None:
+        if not with_scene:
+            self._show(Shown(None, {}, self.live))
+            return
+        try:
+            scene = self._scenes.scene(0, *self.sides, 0)
+            names = scene["planes"]
+            planes = {names[key]: self._scenes.plane(names[key]) for key in _SENT}
+        except CellreproError as error:
+            self._say("problem", str(error))
+            self._show(Shown(None, {}, self.live))
+            return
+        self._show(Shown(scene, planes, self.live))
+
+
+def _n_cells(answer: LiveAnswer) -> str:
+    """How many cells there are, in words."""
+    n_labels = 0 if answer.masks is None else np.count_nonzero(np.unique(answer.masks))
+    return amount(int(n_labels), "cell")
+
+
+def _exact_line(answer: LiveAnswer) -> str:
+    return f"{_n_cells(answer)}: exact, as eval gives them"
+
+
+def values_of(settings: Settings) -> dict[str, float]:
+    """The value of each slider."""
+    by_name = settings.by_name()
+    low, high = by_name[_PERCENTILE] or _USUAL_PERCENTILE
+    values = {"percentile_low": low, "percentile_high": high}
+    for control in CONTROLS:
+        if control["name"] not in values:
+            value = by_name[control["name"]]
+            values[control["name"]] = (control["usual"] or 0) if value is None else value
+    return values
+
+
+def settings_at(values: object, base: Settings) -> Settings:
+    """The settings where sliders stand; the other settings are those of ``base``."""
+    known = {control["name"]: control for control in CONTROLS}
+    if not isinstance(values, Mapping) or not set(values) <= set(known):
+        raise BadInput(f"sliders are {values!r}; expected values of {', '.join(known)}")
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadInput(f"{name} is {value!r}; expected a number")
+    before = values_of(base)
+    changes: dict[str, object] = {}
+    for name, value in values.items():
+        if name.startswith("percentile_") or value == before[name]:
+            continue
+        is_none = known[name]["usual"] is not None and value == known[name]["usual"]
+        whole = name in ("min_size", "niter")
+        if whole and int(value) != value:
+            raise BadInput(f"{name} is {value}; expected a whole number")
+        changes[name] = None if is_none else (int(value) if whole else value)
+    ends = tuple(
+        float(values.get(name, before[name])) for name in ("percentile_low", "percentile_high")
+    )
+    if ends != (before["percentile_low"], before["percentile_high"]):
+        changes[_PERCENTILE] = None if ends == _USUAL_PERCENTILE else ends
+    return base.replaced(**changes)
+
+
+def _changed(settings: Settings, before: Settings) -> list[str]:
+    """Settings before the network that differ, with their values."""
+    now = settings.before_masks()
+    then = before.before_masks()
+    words = []
+    for name, value in now.items():
+        if value != then[name]:
+            shown = "none" if value is None else value
+            if isinstance(value, tuple):
+                shown = " to ".join(f"{part:g}" for part in value)
+            words.append(f"{name.removeprefix('normalize.')} {shown}")
+    return words

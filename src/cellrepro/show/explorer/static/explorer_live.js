@@ -1,0 +1,158 @@
+// Sliders of Cellpose's settings above the picture, where the model has `live`, see live_view.py.
+
+const LIVE_MS = 60; // between two messages while a slider is dragged
+const LIVE_SIGNS = {
+  exact: "\u2713",
+  preview: "\u2026",
+  waiting: "\u2026",
+  "needs-pass": "\u25b6",
+  problem: "!",
+};
+
+class LiveSettings {
+  constructor(model, parts) {
+    this.model = model;
+    this.rows = new Map(); // by the name of a slider
+    this.section = make("section", "crl", { "aria-label": "Settings of Cellpose" });
+    parts.root.prepend(this.section);
+    this.build();
+    this.show();
+    this.onLive = () => this.show();
+    model.on("change:live", this.onLive);
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.model.off("change:live", this.onLive);
+  }
+
+  build() {
+    const { controls } = this.model.get("live");
+    const group = (title, isOfPass) => {
+      const grid = make("div", "crl-grid");
+      const those = controls.filter((control) => control.needs_pass === isOfPass);
+      for (const control of those) grid.append(this.row(control));
+      return make("div", "crl-group", {}, heading(title), grid);
+    };
+    this.run = button("crl-run", "Run the network");
+    this.run.addEventListener("click", () => this.send({ do: "run" }));
+    this.sign = make("span", "crl-sign", { "aria-hidden": "true" });
+    this.line = make("span", "crl-text", { role: "status", "aria-live": "polite" });
+    this.setReference = button("cre-small", "Set as reference (A)", {
+      title: "from now on changes are counted beside the masks of now",
+    });
+    this.setReference.addEventListener("click", () => this.send({ do: "reference" }));
+    this.back = button("cre-small", "Back to the reference", {
+      title: "put all sliders where the masks of the reference were made",
+    });
+    this.back.addEventListener("click", () => this.send({ do: "back" }));
+    this.commands = make("div", "crl-commands");
+    const status = make("div", "crl-status", {}, this.sign, this.line, this.run);
+    const acts = make("div", "crl-acts", {}, this.setReference, this.back);
+    this.section.append(
+      make(
+        "div",
+        "crl-groups",
+        {},
+        group("Answers at once", false),
+        group("Needs a pass of the network", true),
+      ),
+      status,
+      acts,
+      this.commands,
+    );
+  }
+
+  row(control) {
+    const { name, label, min, max, step, hint } = control;
+    const limits = { min: String(min), max: String(max), step: String(step) };
+    const slide = range("crl-slide", { ...limits, "aria-label": label });
+    const number = make("input", "crl-number", {
+      ...KEEP_KEYS,
+      type: "number",
+      step: "any",
+      "aria-label": `${label}, as a number`,
+    });
+    const mark = make("span", "crl-mark", { "aria-hidden": "true" });
+    slide.addEventListener("input", () => {
+      number.value = slide.value;
+      this.changed();
+    });
+    number.addEventListener("change", () => {
+      if (number.value === "") return;
+      slide.value = number.value;
+      this.changed();
+    });
+    this.rows.set(name, { slide, number, mark, step });
+    const title = make("span", "crl-name", {}, label);
+    const track = make("span", "crl-track", {}, mark, slide);
+    return make("label", "crl-row", { title: hint }, title, track, number, make("span", "cre-hint crl-hint", {}, hint));
+  }
+
+  values() {
+    const entries = [...this.rows].map(([name, { number }]) => [name, Number(number.value)]);
+    return Object.fromEntries(entries);
+  }
+
+  // What stands on the sliders is sent soon, and only what stands there last.
+  changed() {
+    this.touched = Date.now();
+    this.timer ??= setTimeout(() => {
+      this.timer = undefined;
+      this.send({ set: this.values() });
+    }, LIVE_MS);
+  }
+
+  send(message) {
+    if (message.do) this.touched = 0; // the sliders follow the answer
+    this.model.send({ live: message });
+  }
+
+  show() {
+    const live = this.model.get("live");
+    const isDragged = this.timer !== undefined || Date.now() - (this.touched ?? 0) < 500;
+    for (const [name, { slide, number, mark }] of this.rows) {
+      const value = live.values[name];
+      const reference = live.reference[name];
+      const [low, high] = [Number(slide.min), Number(slide.max)];
+      const share = (Math.min(high, Math.max(low, reference)) - low) / (high - low);
+      mark.style.left = `calc(8px + ${share} * (100% - 16px))`;
+      mark.title = `reference: ${reference}`;
+      if (isDragged || document.activeElement === number) continue;
+      slide.value = String(value);
+      number.value = String(value);
+    }
+    this.section.dataset.state = live.state;
+    this.sign.textContent = LIVE_SIGNS[live.state] ?? "";
+    this.line.textContent = unbroken(live.line);
+    this.run.hidden = live.state !== "needs-pass";
+    this.showCommands(live.commands);
+  }
+
+  showCommands(commands) {
+    const key = commands.join("\n");
+    if (this.commandsShown === key) return;
+    this.commandsShown = key;
+    this.commands.replaceChildren();
+    for (const command of commands) {
+      const copy = button("cre-small", "Copy the command");
+      copy.addEventListener("click", async () => {
+        copy.textContent = (await copied(command)) ? "Copied" : "Select and copy it";
+        setTimeout(() => {
+          copy.textContent = "Copy the command";
+        }, 1500);
+      });
+      this.commands.append(make("div", "crl-command", {}, make("code", "", {}, command), copy));
+    }
+  }
+}
+
+// Whether a text is on the clipboard; a page without leave to write there says no.
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,417 @@
+"""Sliders of settings: what is asked for, what is shown, what is dropped."""
+
+import json
+import queue
+import shutil
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tifffile
+from scipy import ndimage
+
+import cellrepro
+from cellrepro.errors import BadInput, CellreproError
+from cellrepro.explanation.commands import Commands, ShellLine
+from cellrepro.explanation.live_segmentation import LiveAnswer, LiveRequest, answer_requests
+from cellrepro.images.folder import read_folder
+from cellrepro.show.explorer.live_start import NAMES, Answers, LiveImage, start_live
+from cellrepro.show.explorer.live_view import LiveView, settings_at, values_of
+from cellrepro.show.explorer.live_widget import LiveExplorer
+from cellrepro.show.explorer.scenes import Scenes
+from cellrepro.show.explorer.view import View
+from cellrepro.show.local_server import LocalServer
+from cellrepro.show.pages.live_page import LivePage
+from cellrepro.spec.segmentation_settings import Settings
+from conftest import write_notebook
+from lab_server import browsing, jupyterlab
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZE = 96
+
+
+def heights() -> np.ndarray:
+    """Nine hills of which each is higher than the last, from -5.5 to 2.5."""
+    y, x = np.mgrid[:SIZE, :SIZE]
+    hills = np.full((SIZE, SIZE), -10.0)
+    for number in range(9):
+        row, column = 16 + 32 * (number // 3), 16 + 32 * (number % 3)
+        hills[np.hypot(y - row, x - column) < 10] = number - 5.5
+    return hills
+
+
+def cells(settings: Settings) -> np.ndarray:
+    labels, n_cells = ndimage.label(heights() > settings.cellprob_threshold)
+    sizes = ndimage.sum_labels(labels > 0, labels, np.arange(n_cells + 1))
+    labels[sizes[labels] < settings.min_size] = 0
+    return labels.astype(np.uint16)
+
+
+class Segmenter:
+    """Answers in this very process, when it is told to."""
+
+    def __init__(self, answers: Answers, *, at_once: bool) -> None:
+        self.answers, self.at_once = answers, at_once
+        self.asked: list[LiveRequest] = []
+        self.is_closed = False
+
+    def ask(self, request: LiveRequest) -> None:
+        self.asked.append(request)
+        if self.at_once:
+            threading.Thread(target=self.answer, args=(request,)).start()
+
+    def answer(self, request: LiveRequest, problem: str = "") -> None:
+        masks = None if problem else cells(request.settings)
+        self.answers(
+            LiveAnswer(request.number, request.kind, request.settings, masks, 0.1, 3.0, problem)
+        )
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def live_image(*, at_once: bool = False) -> LiveImage:
+    answers = Answers()
+    first = LiveAnswer(0, "exact", Settings(), cells(Settings()), 1.0, 3.0)
+    pixels = (heights() * 10 + 100).astype(np.uint8)
+    view = View("hills", [first.masks, first.masks], pixels)
+    segmenter = Segmenter(answers, at_once=at_once)
+
+    def commands(settings: Settings) -> Commands:
+        words = " ".join(f"--set {n}={v}" for n, v in settings.not_default().items())
+        return Commands(lab=ShellLine(f"cellrepro segment hills.tif {words}"))
+
+    return LiveImage(view, first, segmenter, answers, commands)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def live():
+    """A view whose answers are given by hand, and all that it showed."""
+    image = live_image()
+    shown = []
+    view = LiveView(
+        Scenes([image.view], NAMES),
+        image.first,
+        image.segmentation,
+        commands=image.commands,
+        show=shown.append,
+        still_seconds=0.01,
+    )
+    image.answers.follow = view.answer
+    yield SimpleNamespace(view=view, asked=image.segmentation.asked, shown=shown, by=image)
+    view.close()
+    assert image.segmentation.is_closed
+
+
+def until(condition) -> None:
+    end = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_preview_while_one_drags_and_exact_masks_when_it_stands_still(live):
+    live.view.receive({"set": {"cellprob_threshold": 1.0}})
+    until(lambda: len(live.asked) == 2)
+    preview, exact = live.asked
+    assert (preview.kind, exact.kind) == ("preview", "exact")
+    live.by.segmentation.answer(preview)
+    scene, said = live.shown[-1].scene, live.shown[-1].live
+    assert (said["state"], said["line"]) == ("preview", "2 cells: preview")
+    assert (scene["n_objects"], scene["kinds"]["lost"]) == ({"a": 3, "b": 2}, 1)
+    assert set(live.shown[-1].planes) == {
+        scene["planes"][key] for key in ("a", "b", "categories", "story")
+    }
+    live.by.segmentation.answer(exact)
+    assert live.shown[-1].live["line"] == "2 cells: exact, as eval gives them"
+    assert live.shown[-1].live["commands"] == [
+        "cellrepro segment hills.tif --set cellprob_threshold=1.0"
+    ]
+
+
+def test_what_comes_too_late_is_dropped(live):
+    live.view.receive({"set": {"cellprob_threshold": 1.0}})
+    until(lambda: len(live.asked) == 2)
+    live.view.receive({"set": {"cellprob_threshold": -1.0}})
+    until(lambda: len(live.asked) == 4)
+    first, first_exact, second, _ = live.asked
+    live.by.segmentation.answer(second)
+    n_shown = len(live.shown)
+    live.by.segmentation.answer(first)  # an earlier preview
+    live.by.segmentation.answer(first_exact)  # exact, but for where the sliders no longer stand
+    assert len(live.shown) == n_shown
+    assert live.asked[4].settings.cellprob_threshold == -1, "the kept output may be another one"
+
+
+def test_what_needs_the_network_says_so_and_about_how_long(live):
+    live.view.receive({"set": {"diameter": 15, "percentile_low": 2.0}})
+    said = live.shown[-1].live
+    assert (said["state"], live.asked) == ("needs-pass", [])
+    assert said["line"] == (
+        "diameter 15.0, percentile 2 to 99: this needs a pass of the network, about 12 seconds"
+    )
+    live.view.receive({"do": "run"})
+    (request,) = live.asked
+    assert request.settings.not_default() == {
+        "diameter": 15.0,
+        "normalize.percentile": (2.0, 99.0),
+    }
+    live.by.segmentation.answer(request)
+    assert live.shown[-1].live["state"] == "exact"
+    live.view.receive({"set": {**values_of(request.settings), "min_size": 60}})
+    assert live.asked[-1].kind == "preview"
+
+
+def test_a_reference_can_be_set_and_returned_to(live):
+    live.view.receive({"set": {"cellprob_threshold": -2.0}})
+    until(lambda: len(live.asked) == 2)
+    live.by.segmentation.answer(live.asked[0])
+    assert live.shown[-1].scene["kinds"]["gained"] == 2
+    live.view.receive({"do": "reference"})
+    scene = live.shown[-1].scene
+    assert (scene["kinds"]["kept"], scene["kinds"]["gained"]) == (5, 0)
+    assert live.shown[-1].live["reference"]["cellprob_threshold"] == -2.0
+    live.view.receive({"set": {"cellprob_threshold": 2.0}})
+    live.view.receive({"do": "back"})
+    assert live.asked[-1].settings.cellprob_threshold == -2.0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"min_size": 1.5}, "min_size is 1.5; expected a whole number"),
+        ({"min_size": True}, "min_size is True; expected a number"),
+        ({"niter": 1e9}, "niter"),
+        ({"percentile_low": 99.5}, "expected 0 <= low < high <= 100"),
+        ({"flow_threshold": -1}, "flow_threshold"),
+        ({"do_3D": 1}, "expected values of cellprob_threshold"),
+        ([], "expected values of"),
+        ({"cellprob_threshold": float("inf")}, "cellprob_threshold"),
+    ],
+)
+def test_strange_sliders_are_refused(live, values, message):
+    with pytest.raises(BadInput, match=message):
+        settings_at(values, Settings())
+    live.view.receive({"set": values})
+    assert (live.shown[-1].live["state"], live.asked) == ("problem", [])
+
+
+def test_sliders_give_back_the_settings_that_they_stand_for():
+    for changes in (
+        {},
+        {"flow_threshold": None},
+        {"diameter": 42.5, "niter": 400, "augment": True},
+        {"normalize.percentile": (3.0, 98.0), "normalize.sharpen": 4.0},
+        {"min_size": -1, "cellprob_threshold": -7.5},
+    ):
+        settings = Settings().replaced(**changes)
+        assert settings_at(values_of(settings), settings) == settings
+
+
+def test_a_problem_is_said_and_what_was_shown_stays(live):
+    live.view.receive({"set": {"niter": 20}})
+    live.by.segmentation.answer(live.asked[0], problem="not enough memory")
+    assert (live.shown[-1].live["line"], live.shown[-1].scene) == ("not enough memory", None)
+
+
+def test_of_several_requests_that_wait_the_last_is_answered():
+    """The process: previews and exact masks by two threads."""
+    requests, answers, begun = queue.Queue(), queue.Queue(), threading.Event()
+    may_end = threading.Event()
+
+    class Slow:
+        pass_seconds = 1.0
+
+        def preview(self, settings):
+            begun.set()
+            may_end.wait(5)
+            return np.zeros((2, 2), np.uint16)
+
+        def exact(self, settings):
+            raise BadInput("the image has no pixels")
+
+    def receive():
+        request = requests.get()
+        if request is None:
+            raise EOFError
+        return request
+
+    serving = threading.Thread(target=answer_requests, args=(Slow(), receive, answers.put))
+    serving.start()
+    requests.put(LiveRequest(1, "preview", Settings()))
+    begun.wait(5)
+    for number in (2, 3, 4):
+        requests.put(LiveRequest(number, "preview", Settings()))
+    requests.put(LiveRequest(5, "exact", Settings()))
+    exact = answers.get(timeout=5)
+    assert (exact.number, exact.masks, exact.problem) == (5, None, "the image has no pixels")
+    may_end.set()
+    assert [answers.get(timeout=5).number for _ in range(2)] == [1, 4]
+    requests.put(None)
+    serving.join(5)
+    assert not serving.is_alive()
+
+
+def test_the_widget_sends_planes_before_the_scene_that_needs_them():
+    image = live_image()
+    widget = LiveExplorer(image)
+    sent = []
+    widget.send = lambda content, buffers=(): sent.append((content["plane"], widget.scene))
+    before = widget.scene
+    widget._handle_custom_msg({"live": {"set": {"cellprob_threshold": -3.0}}}, [])
+    image.segmentation.answer(image.segmentation.asked[0])
+    assert widget.scene["n_objects"] == {"a": 3, "b": 6}
+    assert {scene == before for _, scene in sent} == {True}
+    assert {widget.scene["planes"][key] for key in ("b", "story")} <= {name for name, _ in sent}
+    widget.close()
+    assert image.segmentation.is_closed
+
+
+# -- in a browser ----------------------------------------------------------------------------
+
+
+@contextmanager
+def served(page):
+    with LocalServer(page.routes()) as server:
+        thread = threading.Thread(target=server.serve, args=("page",), kwargs={"browser": False})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_masks_follow_the_sliders_on_the_page(generators_free, browser, capsys):
+    page_of_settings = LivePage(live_image(at_once=True), "tiny")
+    with served(page_of_settings) as server, browsing(browser) as page:
+        page.goto(server.address)
+        page.locator('.cellrepro-explorer[data-ready="1"]').wait_for()
+        slider = page.get_by_label("cellprob_threshold", exact=True)
+        slider.fill("-3")
+        page.locator('.crl[data-state="exact"]').wait_for()
+        page.get_by_text("6 cells: exact, as eval gives them").wait_for()
+        page.locator('[data-kind="gained"] b', has_text="3").wait_for()
+        page.get_by_text("--set cellprob_threshold=-3.0").wait_for()
+        page.get_by_role("button", name="Set as reference").click()
+        page.locator('[data-kind="gained"] b', has_text="0").wait_for()
+        page.get_by_label("diameter, as a number").fill("15")
+        page.get_by_label("diameter, as a number").press("Enter")
+        page.get_by_text("this needs a pass of the network, about 12 seconds").wait_for()
+        page.get_by_role("button", name="Run the network").click()
+        page.get_by_text("6 cells: exact").wait_for()
+        page.get_by_label("min_size, as a number").fill("1.5")
+        page.get_by_label("min_size, as a number").press("Enter")
+        page.get_by_text("min_size is 1.5; expected a whole number").wait_for()
+        for path, body in (("/choice", "[]"), ("/live", "7"), ("/choice", '{"a": "x"}')):
+            status = page.evaluate(
+                """([path, body]) => fetch(path, {
+                    method: "POST", headers: {"Content-Type": "application/json"}, body,
+                }).then((answer) => answer.status)""",
+                [path, body],
+            )
+            assert status == 400
+        assert page.evaluate("fetch('/plane?name=0/labels/x/0').then((a) => a.status)") == 400
+    page_of_settings.close()
+    assert json.dumps(page_of_settings.line)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "and no masks; expected two files of masks to compare, or --model"),
+        (["a.tif"], "one file of masks; expected two files"),
+        (["a.tif", "b.tif", "--model", "tiny"], "expected either two masks to compare, or --model"),
+        (["--model", "tiny", "--html", "x.html"], "--html would do nothing with --model"),
+        (["a.tif", "b.tif", "--set", "diameter=3"], "--set would do nothing without --model"),
+        (["--model", "none such"], "unknown model 'none such'"),
+    ],
+)
+def test_what_explore_cannot_do_is_refused(invoke, no_child, tmp_path, words, message):
+    file = tmp_path / "cells.tif"
+    tifffile.imwrite(file, np.zeros((32, 32), np.uint8))
+    answer = invoke("explore", file, *words)
+    assert (answer.code, answer.out) == (2, "")
+    assert message in answer.err
+
+
+# -- in a process of its own -----------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_what_stands_still_is_what_segment_gives(small_store, tmp_path):
+    """The process of the page has the profile and mode of any run."""
+    folder = read_folder(small_store.data)
+    file = folder.test[0].image_path
+    settings = {"cellprob_threshold": 0.5, "diameter": 25}
+    live = start_live(
+        file,
+        str(small_store.weights),
+        settings=settings,
+        truth=None,
+        profile="cpu",
+        mode="strict",
+        seed=None,
+        store=tmp_path,
+    )
+    try:
+        answers: queue.Queue[LiveAnswer] = queue.Queue()
+        live.answers.follow = answers.put
+        moved = live.first.settings.replaced(flow_threshold=0.2)
+        live.segmentation.ask(LiveRequest(1, "preview", moved))
+        live.segmentation.ask(LiveRequest(2, "exact", moved))
+        both = [answers.get(timeout=60).masks for _ in range(2)]
+    finally:
+        live.segmentation.close()
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(file, alone / "cells.tif")
+    run = cellrepro.segment(
+        alone,
+        model=str(small_store.weights),
+        settings={**settings, "flow_threshold": 0.2},
+        repeats=1,
+        store=tmp_path / "store",
+        quiet=True,
+    )
+    expected = run.repeats[0].masks("cells")
+    for masks in both:
+        np.testing.assert_array_equal(masks, expected)
+    commands = live.commands(moved).lab.command
+    assert "--set flow_threshold=0.2" in commands
+    assert str(small_store.weights) in commands
+
+
+@pytest.mark.slow
+def test_what_the_process_refuses_is_an_error_of_the_lab(small_store, tmp_path):
+    given = {"truth": None, "profile": "cpu", "mode": "strict", "seed": None, "store": tmp_path}
+    stack = np.zeros((3, 4, 32, 32, 2), np.uint8)
+    with pytest.raises(CellreproError, match="expected one plane"):
+        start_live(stack, str(small_store.weights), settings=None, **given)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_sliders_in_jupyterlab(browser, tmp_path):
+    """Masks arrive from threads of the kernel, while it is idle."""
+    paths = [str(ROOT / folder) for folder in ("tests", "tests/show", "scripts")]
+    code = (
+        f"import sys; sys.path[:0] = {paths}\n"
+        "from test_live_settings import live_image\n"
+        "from cellrepro.show.explorer.live_widget import LiveExplorer\n"
+        "LiveExplorer(live_image(at_once=True))"
+    )
+    write_notebook(tmp_path / "settings.ipynb", parameters="", body=code)
+    with jupyterlab(tmp_path) as address, browsing(browser) as page:
+        page.goto(address.format(notebook="settings.ipynb"))
+        page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=120_000)
+        page.get_by_role("menuitem", name="Run", exact=True).click()
+        page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=120_000)
+        page.get_by_label("cellprob_threshold", exact=True).fill("-3")
+        page.get_by_text("6 cells: exact, as eval gives them").wait_for(timeout=30_000)
+        page.locator('[data-kind="gained"] b', has_text="3").wait_for()
