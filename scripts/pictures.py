@@ -190,8 +190,8 @@ def photograph(chromium: str, store: Path) -> None:
 def photograph_two_runs(page: Page) -> None:
     """Photograph the report's table, folded to the two runs that differ most."""
     page.locator("[data-compare]").click()
-    page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=WAIT_MS)
-    page.wait_for_timeout(1_000)
+    page.locator(".explorer-of-two canvas").first.wait_for(timeout=WAIT_MS)
+    page.wait_for_timeout(2_000)
     page.locator("#runs").screenshot(path=IMAGES / "two_runs.png")
 
 

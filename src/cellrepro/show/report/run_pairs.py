@@ -124,7 +124,9 @@ def run_pairs(
     n_digests = sum(len(image_names[chapter]) for chapter in of_chapter)
     return RunPairs(
         results=numbers,
-        outlines=_numbered_digests(results) if n_digests <= _MOST_DIGESTS else [],
+        outlines=_numbered_digests(results, of_chapter, image_names)
+        if n_digests <= _MOST_DIGESTS
+        else [],
         image_names=image_names,
         chapters=of_chapter,
         pairs=[_pair(scene) for scene in packed.scenes.values() if not scene["truth_is"]],
@@ -215,14 +217,16 @@ def _pair(scene: Scene) -> PairOnImage:
     )
 
 
-def _numbered_digests(results: Sequence[_Result]) -> list[list[int | None]]:
+def _numbered_digests(
+    results: Sequence[_Result], of_chapter: Sequence[int], image_names: Sequence[Sequence[str]]
+) -> list[list[int | None]]:
     numbers: dict[str | None, int] = {}
     return [
         [
             None if digest is None else numbers.setdefault(digest, len(numbers))
-            for digest in map(result.digest, _image_names(result.chapter))
+            for digest in map(result.digest, image_names[chapter])
         ]
-        for result in results
+        for result, chapter in zip(results, of_chapter, strict=True)
     ]
 
 

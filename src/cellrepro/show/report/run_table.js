@@ -231,8 +231,12 @@
       this.explorer.hidden = true;
       const { result, chapter, outlines, images, side, pairs } = this.facts;
       const [resultA, resultB] = [result[a.number], result[b.number]];
-      if (resultA === null || resultB === null || resultA === resultB) return [];
+      if (resultA !== null && resultA === resultB) return [];
       const head = make("h4", {}, "Cells");
+      if (resultA === null || resultB === null) {
+        return [head, make("p", {}, "One of the two is a network that others were trained from, which is none of the results in the explorer. A page with both: ",
+          make("code", {}, `cellrepro compare ${a.name} ${b.name} --html two.html`))];
+      }
       if (chapter[resultA] !== chapter[resultB]) {
         return [head, make("p", {}, "The two segmented different images: there are no cells to compare.")];
       }
