@@ -109,6 +109,7 @@ def test_files_of_one_name_stay_apart_and_what_lies_beside_is_read(page, tmp_pat
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_folders_of_masks_are_compared(page, tmp_path):
     """As `compare` does, with what it says of a file that the GUI changed later."""
     keys = []
