@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import tifffile
+from numpy.typing import NDArray
 
 from cellrepro.errors import BadInput
 from cellrepro.images.nuclei_drawing import nuclei
@@ -25,12 +26,12 @@ _N_SMALL: Mapping[str, int] = {"control": 3, "drug": 10}
 class MadeUpExperiment:
     """Images of nuclei with and without a drug, which makes small nuclei more frequent."""
 
-    images: Mapping[str, np.ndarray]
-    masks: Mapping[str, np.ndarray]
+    images: Mapping[str, NDArray[np.uint16]]
+    masks: Mapping[str, NDArray[np.uint16]]
     """The true cells."""
     groups: Mapping[str, str]
 
-    def without_small(self, min_size: int) -> dict[str, np.ndarray]:
+    def without_small(self, min_size: int) -> dict[str, NDArray[np.uint16]]:
         """The masks without cells of fewer pixels, as with Cellpose's setting of that name."""
         return {name: _without_small(masks, min_size) for name, masks in self.masks.items()}
 
@@ -48,7 +49,7 @@ class MadeUpExperiment:
                 tifffile.imwrite(file, masks.astype(np.uint8), compression="zlib", metadata=None)
 
 
-def _without_small(masks: np.ndarray, min_size: int) -> np.ndarray:
+def _without_small(masks: NDArray[np.uint16], min_size: int) -> NDArray[np.uint16]:
     small = np.flatnonzero(np.bincount(masks.ravel()) < min_size)
     return np.where(np.isin(masks, small), 0, masks)
 
