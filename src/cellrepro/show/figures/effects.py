@@ -68,7 +68,7 @@ def effects_of_runs(result: ConclusionsOverRuns) -> Picture:
 
 def effect_rows(result: ConclusionsOverRuns) -> list[dict[str, object]]:
     """List what the figure shows, one row for each effect; plain values for CSV."""
-    rows = []
+    rows: list[dict[str, object]] = []
     for position, first in enumerate(result.runs[0].conclusions):
         effects = [(result.reference, first.a, "reference")]
         for run in result.runs:
