@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/how anew from the label images of docs/files.
+"""Draw the pictures of docs/how and docs/open.md anew from the files of docs/files.
 
     python scripts/page_pictures.py
 
@@ -9,10 +9,13 @@ which `tests/test_website.py` notices that a picture is old.
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 
-from pages import DOCS, FILES
+import browser
+from pages import DOCS, FILES, PROJECT
 
 PICTURES = DOCS / "images" / "how"
 SOURCES = PICTURES / "sources.json"
@@ -54,11 +57,20 @@ DRAWN = {
 """The picture of a page of docs/how, by the page's name."""
 
 
+OPEN_PAGE = [
+    PROJECT / "src" / "cellrepro" / "show" / "pages" / "templates" / name
+    for name in ("open.html.j2", "open.js")
+]
+"""What decides how the page of ``cellrepro open`` looks."""
+DROPPED = ("cells.tif", "cells_seg.npy", "script_masks.tif")
+
+
 def main() -> None:
     """Draw every picture, and keep what it was drawn from."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     for name, drawn in DRAWN.items():
         draw(name, drawn)
+    photograph_open_page(PICTURES / "open.png")
     SOURCES.write_text(json.dumps(source_digests(), indent=1) + "\n", encoding="utf-8")
 
 
@@ -76,10 +88,34 @@ def draw(name: str, drawn: Drawn) -> None:
     picture.savefig(PICTURES / f"{name}.png", dpi=90)
 
 
+def photograph_open_page(picture: Path) -> None:
+    """Photograph the page of ``cellrepro open`` with an image and two results on it."""
+    from playwright.sync_api import sync_playwright
+
+    from cellrepro.show.local_server import LocalServer
+    from cellrepro.show.pages.dropped_files import temporary_folder
+    from cellrepro.show.pages.open_page import Desks, routes_of
+
+    with temporary_folder() as folder, LocalServer(routes_of(Desks(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with sync_playwright() as playwright:
+            window = playwright.chromium.launch(
+                executable_path=browser.find_chromium(), args=[*browser.FLAGS]
+            )
+            page = window.new_page(viewport={"width": 1000, "height": 640})
+            page.goto(server.address)
+            page.set_input_files("#pick", [FILES / name for name in DROPPED])
+            page.locator("#compare:enabled").wait_for()
+            page.screenshot(path=picture)
+            window.close()
+        server.shutdown()
+
+
 def source_digests() -> dict[str, str]:
     """A digest of every file that a picture is drawn from."""
     used = {name for one in DRAWN.values() for name in (one.image, one.a, one.b) if name}
-    return {name: sha256((FILES / name).read_bytes()).hexdigest()[:16] for name in sorted(used)}
+    files = [*(FILES / name for name in sorted(used.union(DROPPED))), *OPEN_PAGE]
+    return {path.name: sha256(path.read_bytes()).hexdigest()[:16] for path in files}
 
 
 if __name__ == "__main__":

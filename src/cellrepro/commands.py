@@ -37,6 +37,10 @@ _NOTEBOOKS = (*_NETWORK, "papermill", "nbformat", "ipykernel")
 
 COMMANDS: Mapping[str, Mapping[str, Command]] = {
     "Two files": {
+        "open": Command(
+            "show.pages.open_page:open_page",
+            "Drop an image and two results on a page in the browser, and compare them.",
+        ),
         "compare": Command("show.pages.compare:compare", "Are two results the same, cell by cell?"),
         "explore": Command(
             "show.pages.explorer_page:explore_files",

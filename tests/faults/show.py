@@ -141,3 +141,30 @@ def a_failed_spec_becomes_done(_ended_well):
         return status.model_copy(update={"rows": rows, "ended": True})
 
     return ended
+
+
+@breaks(
+    "cellrepro.show.local_server:_same",
+    "Nobody opens a page of this computer without its token.",
+    tests=["tests/show/test_local_server.py::test_nobody_is_let_in_without_the_token"],
+)
+def every_token_opens_the_page(_same):
+    return lambda given, secret: True
+
+
+@breaks(
+    "cellrepro.show.local_server:_Handler._refuse_other_pages",
+    "A page of another server that somebody visits can send nothing to a page of this computer.",
+    tests=["tests/show/test_local_server.py::test_pages_of_other_servers_can_ask_for_nothing"],
+)
+def every_page_may_ask(_refuse_other_pages):
+    return lambda handler, origin: None
+
+
+@breaks(
+    "cellrepro.show.pages.dropped_files:own_name",
+    "A file that is dropped on a page stays in the folder of that page, whatever its name.",
+    tests=["tests/show/test_open_page.py::test_names_lead_nowhere"],
+)
+def a_name_leads_to_another_folder(_own_name):
+    return lambda name: name or "file"

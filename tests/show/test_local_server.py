@@ -9,12 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 
 import pytest
 
 from cellrepro.errors import BadInput
-from cellrepro.show.local_server import LocalServer, Response, Route, json_response, page_response
+from cellrepro.show.local_server import Response, Route, json_response, page_response
+from local_client import Client, running
 
 
 def echo(request):
@@ -47,59 +47,12 @@ def routes(tmp_path):
     }
 
 
-@contextmanager
-def running(given):
-    """A server in a thread of its own."""
-    with LocalServer(given) as server:
-        thread = threading.Thread(
-            target=server.serve, args=("the page",), kwargs={"browser": False}
-        )
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join(timeout=10)
-            assert not thread.is_alive()
-
-
-class Client:
-    """A browser's half: the cookie, and the headers that browsers send."""
-
-    def __init__(self, server):
-        self.server = server
-        self.home = f"127.0.0.1:{server.server_port}"
-        self.headers = {"Host": self.home, "Origin": f"http://{self.home}"}
-        self.headers |= {"Sec-Fetch-Site": "same-origin"}
-
-    def let_in(self):
-        answer = self.ask("GET", self.server.address.partition(self.home)[2])
-        assert (answer.status, answer.headers["Location"]) == (303, "/")
-        self.headers["Cookie"] = answer.headers["Set-Cookie"].partition(";")[0]
-        return self
-
-    def ask(self, method, path, body=None, **changed):
-        headers = {**self.headers, **{name.replace("_", "-"): v for name, v in changed.items()}}
-        if isinstance(body, dict):
-            body, headers["Content-Type"] = json.dumps(body), "application/json"
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=20)
-        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-        for name, value in headers.items():
-            if value is not None:
-                connection.putheader(name, value)
-        if method == "POST" and "Content-Length" not in headers:
-            connection.putheader("Content-Length", str(len(body or b"")))
-        connection.endheaders(body.encode() if isinstance(body, str) else body)
-        answer = connection.getresponse()
-        answer.body = answer.read()
-        connection.close()
-        return answer
-
-
 @pytest.fixture
 def client(tmp_path):
     with running(routes(tmp_path)) as server:
-        yield Client(server)
+        made = Client(server.address)
+        made.server = server
+        yield made
 
 
 def test_nobody_is_let_in_without_the_token(client):
@@ -235,7 +188,7 @@ def test_two_at_once_are_answered_and_no_more_than_there_are_threads(tmp_path):
         return json_response({"place": meeting.wait()})
 
     with running({("GET", "/"): Route(meet)}) as server:
-        clients = [Client(server).let_in() for _ in range(2)]
+        clients = [Client(server.address).let_in() for _ in range(2)]
         found = []
         threads = [
             threading.Thread(target=lambda c=c: found.append(c.ask("GET", "/").status))
@@ -274,12 +227,7 @@ def test_it_ends_by_ctrl_c_by_being_killed_and_by_its_page(end):
         assert f"    ssh -L {address.split(':')[2].split('/')[0]}:127.0.0.1:" in said[2]
         assert "Ctrl-C here, or Stop on the page, ends it" in said[4]
         if end == "stop":
-            client = Client.__new__(Client)
-            client.server = type("Known", (), {})()
-            client.server.server_port = int(address.split(":")[2].split("/")[0])
-            client.server.address = address
-            Client.__init__(client, client.server)
-            assert client.let_in().ask("POST", "/stop").status == 200
+            assert Client(address).let_in().ask("POST", "/stop").status == 200
         else:
             server.send_signal(getattr(signal, end))
         out, errors = server.communicate(timeout=20)

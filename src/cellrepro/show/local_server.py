@@ -146,7 +146,11 @@ class LocalServer(ThreadingHTTPServer):
     request_queue_size = _MOST_REQUESTS
 
     def __init__(self, routes: Routes):
-        self._routes: Routes = {**routes, ("POST", "/stop"): Route(self._stop)}
+        self._routes: Routes = {
+            ("GET", "/favicon.ico"): Route(lambda request: Response(b"", "image/x-icon")),
+            **routes,
+            ("POST", "/stop"): Route(self._stop),
+        }
         self._token = secrets.token_urlsafe(32)
         self._token_of_browser = secrets.token_urlsafe(32)
         self.session = secrets.token_urlsafe(32)
