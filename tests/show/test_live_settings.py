@@ -256,6 +256,35 @@ def test_of_several_requests_that_wait_the_last_is_answered():
     assert not serving.is_alive()
 
 
+def test_paths_are_followed_before_somebody_drags():
+    """After exact masks a preview is made that nobody asked for, and nobody gets."""
+    requests, answers, previewed = queue.Queue(), queue.Queue(), queue.Queue()
+
+    class Quick:
+        pass_seconds = 1.0
+
+        def preview(self, settings):
+            previewed.put(settings)
+            return np.ones((2, 2), np.uint16)
+
+        exact = preview
+
+    def receive():
+        request = requests.get()
+        if request is None:
+            raise EOFError
+        return request
+
+    serving = threading.Thread(target=answer_requests, args=(Quick(), receive, answers.put))
+    serving.start()
+    requests.put(LiveRequest(1, "exact", Settings(min_size=3)))
+    assert [previewed.get(timeout=5).min_size for _ in range(2)] == [3, 3]
+    requests.put(LiveRequest(2, "preview", Settings()))
+    assert [answers.get(timeout=5).number for _ in range(2)] == [1, 2]
+    requests.put(None)
+    serving.join(5)
+
+
 def test_the_widget_sends_planes_before_the_scene_that_needs_them():
     image = live_image()
     widget = LiveExplorer(image)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["preview", "exact"]
 _HOME = "127.0.0.1"
+_UNASKED = -1  # number of a preview that is made for what it leaves in memory
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,12 @@ class _Inbox:
             self._waiting[request.kind] = request
             self._changed.notify_all()
 
+    def put_if_idle(self, request: LiveRequest) -> None:
+        """Put a request where none of its kind waits."""
+        with self._changed:
+            self._waiting.setdefault(request.kind, request)
+            self._changed.notify_all()
+
     def close(self) -> None:
         """Nobody asks any more."""
         with self._changed:
@@ -115,7 +122,9 @@ def answer_requests(
 
     def preview() -> None:
         while (request := inbox.take("preview")) is not None:
-            send(_answer(live, request))
+            answer = _answer(live, request)
+            if request.number != _UNASKED:
+                send(answer)
 
     threads = [threading.Thread(target=work, daemon=True) for work in (listen, preview)]
     for thread in threads:
@@ -123,6 +132,8 @@ def answer_requests(
     # A mode's arithmetic may be in force in the main thread alone.
     while (request := inbox.take("exact")) is not None:
         send(_answer(live, request))
+        # The first preview of a new output follows every path: better before somebody drags.
+        inbox.put_if_idle(LiveRequest(_UNASKED, "preview", request.settings))
 
 
 def _answer(live: LiveMasks, request: LiveRequest) -> LiveAnswer:
