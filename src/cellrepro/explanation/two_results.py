@@ -222,13 +222,18 @@ class Comparison(Result):
 
             yield from (f"  {line}" for line in replay_lines(self.explanation))
         for note in self.notes:
-            if note not in systematic:
+            if note not in systematic and not self._is_said_by_cause(note):
                 yield f"  note: {note}"
         if self.html is not None:
             yield f"  page: {self.html}"
 
     def _systematic_sentences(self) -> list[str]:
-        return [f"{name}: {change.text('A', 'B')}" for name, change in self.systematic.items()]
+        sentences = [f"{name}: {change.text('A', 'B')}" for name, change in self.systematic.items()]
+        return [each for each in sentences if not self._is_said_by_cause(each)]
+
+    def _is_said_by_cause(self, note: str) -> bool:
+        words = "" if self.cause is None else self.cause.words
+        return bool(words) and note.endswith(words)
 
     def _settings_by_name(self) -> dict[str, TwoValues]:
         return {each.name: TwoValues(each.a, each.b) for each in self.differing_settings}
