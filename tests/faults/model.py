@@ -104,3 +104,23 @@ def exponentials_are_this_computers(exponentials):
     import numpy as np
 
     return lambda exponents: np.exp(np.array(list(exponents), np.float32)).astype(np.float64)
+
+
+@breaks(
+    "cellrepro.model.followed_paths:_largest_within",
+    "A path is followed again where the threshold changes what it goes through.",
+    tests=["tests/model/test_live_masks.py::test_paths_are_those_of_cellpose_from_any_threshold"],
+)
+def no_path_depends_on_the_threshold(largest_within):
+    return lambda reach, values: largest_within(reach, values * 0 - float("inf"))
+
+
+@breaks(
+    "cellrepro.model.cell_flow_errors:_spread",
+    "The errors of flows have the bits of Cellpose's.",
+    tests=[
+        "tests/model/test_live_masks.py::test_errors_of_flows_are_those_of_cellpose_bit_for_bit"
+    ],
+)
+def heat_spreads_one_step_less(spread):
+    return lambda cells, n_steps, dtype: spread(cells, n_steps - 1, dtype)

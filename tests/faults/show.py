@@ -179,3 +179,14 @@ def every_page_may_ask(_refuse_other_pages):
 )
 def a_name_leads_to_another_folder(_own_name):
     return lambda name: name or "file"
+
+
+@breaks(
+    "cellrepro.show.explorer.live_view:LiveView._ask_when_still",
+    "When sliders stand still, the masks of eval are asked for.",
+    tests=[
+        "tests/show/test_live_settings.py::test_a_preview_while_one_drags_and_exact_masks_when_it_stands_still"
+    ],
+)
+def a_preview_stays_a_preview(ask_when_still):
+    return lambda view, settings: None
