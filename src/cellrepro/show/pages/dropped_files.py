@@ -18,13 +18,15 @@ import numpy as np
 import psutil
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
-from cellrepro.explanation.mask_files import MASK_ENDINGS, image_name, mask_files
+from cellrepro.explanation.mask_files import MASK_ENDINGS, mask_files
 from cellrepro.explanation.recognition import recognised
 from cellrepro.explanation.references import kind_in_words, reference_kind
 from cellrepro.explanation.run_log import is_run_log
-from cellrepro.images.decoding import FORMATS
+from cellrepro.images.decoding import ARCHIVE_ENDING, FORMATS
 from cellrepro.images.image_axes import Axes
 from cellrepro.images.image_file import image_in, read_labels
+from cellrepro.images.image_names import image_name
+from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.words import amount, grouped
 
 Use = Literal["image", "masks", "beside"]
@@ -138,8 +140,14 @@ def told_apart(path: Path) -> DroppedFile:
         return DroppedFile(path, "masks", kind_in_words(path))
     if kind != "masks":
         return DroppedFile(path, "beside", kind_in_words(path))
+    if is_outline_file(path):
+        return _outlines(path)
     is_named_as_masks = ending not in FORMATS or image_name(path.stem) != path.stem
-    if path.stat().st_size > _MOST_LOOKED_INTO or ending not in {*FORMATS, ".npy"}:
+    if path.stat().st_size > _MOST_LOOKED_INTO or ending not in {
+        *FORMATS,
+        ".npy",
+        ARCHIVE_ENDING,
+    }:
         return DroppedFile(path, "masks" if is_named_as_masks else "image", "")
     try:
         labels = read_labels(path)
@@ -148,8 +156,19 @@ def told_apart(path: Path) -> DroppedFile:
             return DroppedFile(path, "masks", "", _without_path(error, path))
         return _picture(path)
     n_cells = int(np.count_nonzero(fastremap.unique(np.ascontiguousarray(labels))))
-    cells = f"{grouped(n_cells)} {'cell' if n_cells == 1 else 'cells'}"
-    return DroppedFile(path, "masks", f"masks of {cells}, {_size(labels.shape)}")
+    return DroppedFile(path, "masks", f"masks of {_cells(n_cells)}, {_size(labels.shape)}")
+
+
+def _outlines(path: Path) -> DroppedFile:
+    try:
+        n_cells = len(read_outlines(path).cells)
+    except CellreproError as error:
+        return DroppedFile(path, "masks", "", _without_path(error, path))
+    return DroppedFile(path, "masks", f"outlines of {_cells(n_cells)}")
+
+
+def _cells(n: int) -> str:
+    return f"{grouped(n)} {'cell' if n == 1 else 'cells'}"
 
 
 def _folder(path: Path) -> DroppedFile:

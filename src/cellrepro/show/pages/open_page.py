@@ -15,7 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from markupsafe import escape
+
 from cellrepro.errors import BadInput
+from cellrepro.explanation.cellpose_call import shell_line
 from cellrepro.explanation.mask_files import MASK_ENDINGS
 from cellrepro.own_scripts import script_command
 from cellrepro.results import Result
@@ -246,6 +249,7 @@ class Desks:
         html = room / "comparison.html"
         if not html.is_file():
             raise BadInput(_problem(said, process.returncode))
+        _name_as_given(html, paths.values())
         desk.html = html
         self.n_comparisons += 1
 
@@ -427,6 +431,15 @@ def _link(file: str | Path, target: str | Path) -> None:
         os.link(file, target)
     except OSError:
         shutil.copy2(file, target)
+
+
+def _name_as_given(html: Path, paths: Iterable[str]) -> None:
+    """Give files in the commands of a page the names that they have outside the folders here."""
+    text = html.read_text(encoding="utf-8")
+    for path in paths:
+        here, outside = (escape(shell_line([each])) for each in (path, Path(path).name))
+        text = text.replace(f" {here}", f" {outside}")
+    html.write_text(text, encoding="utf-8")
 
 
 def _problem(said: str, code: int) -> str:
