@@ -159,6 +159,19 @@ def test_what_the_masks_prove_is_found(gui, script, compared):
     assert (cause["name"], "modulo 256" in line) == ("numbers", True)
 
 
+def test_small_cells_that_one_side_lacks_are_named_with_their_size(script, compared):
+    cells = np.zeros((60, 60), np.uint16)
+    for number, side in enumerate([3, 4, 5, 8, 9, 9], start=1):
+        cells[9 * number : 9 * number + side, 4 : 4 + side] = number
+    without = np.where(np.isin(cells, [1, 2, 3]), 0, cells)
+    said = "B lacks the 3 smallest cells of A, up to 25 pixels, and no other; its own have 54 and more"
+    line, cause = compared(script("a", cells), script("b", without))
+    assert line.startswith(f"likely: min_size; {said}")
+    assert not cause["confirmed"]
+    others = np.where(np.isin(cells, [1, 2, 5]), 0, cells)
+    assert compared(script("c", cells), script("d", others))[1] is None
+
+
 def evidence(*settings, **fields):
     return FileEvidence(
         Verdict.DIFFERENT, tuple(SettingOfBoth(*setting) for setting in settings), **fields

@@ -28,9 +28,11 @@ from cellrepro.explanation.two_results import (
     Comparison,
     compare_by_image,
     masks_differ,
+    size_limit_text,
     stitching_notes,
     stitching_text,
 )
+from cellrepro.images.folder_files import images_by_name, is_folder_of_images
 from cellrepro.images.image_file import read_image, read_labels
 from cellrepro.images.image_names import image_name
 from cellrepro.images.outline_files import is_outline_file
@@ -137,6 +139,7 @@ def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Compari
         number_rule=next(iter(compared.number_rules), ""),
         systematic=next(iter(compared.systematic.values()), None),
         stitching=stitching_text(result),
+        size_limit=size_limit_text(result),
         is_empty=not (result.n_objects_a and result.n_objects_b),
     )
     remarks = [
@@ -169,10 +172,15 @@ def _compare_folders(
         for note in newer_seg_notes(folder)
     ]
     n_unmatched = {name: each.n_unmatched for name, each in comparison.masks.items()}
+    images = {}
+    if image is not None and is_folder_of_images(image):
+        images = images_by_name(Path(image))
+        image = None
     worst = "" if image is None else image_name(Path(image).stem)
     if worst not in n_unmatched:
         worst = max(n_unmatched, key=lambda name: n_unmatched[name])
-    why = _compare_two_files(files_a[worst], files_b[worst], image=image).why
+    of_worst = images.get(worst, image)
+    why = _compare_two_files(files_a[worst], files_b[worst], image=of_worst).why
     return replace(comparison, notes=(*comparison.notes, *newer), why=why)
 
 

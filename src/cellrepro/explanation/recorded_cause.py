@@ -73,6 +73,7 @@ _OF_BOTH_ALONE = frozenset(
 """What says nothing where one side alone records it: the other may have had the same."""
 
 EDITS = "edits by hand"
+MIN_SIZE = "min_size"
 NUMBERS = "numbers"
 OUTLINES = "outlines"
 POSITION = "position"
@@ -97,6 +98,8 @@ class FileEvidence:
     """The one change by which all cells of B follow from those of A."""
     stitching: str = ""
     """Where planes were stitched otherwise; empty where they were not."""
+    size_limit: str = ""
+    """Up to which size one side lacks cells of the other; empty where it lacks others, too."""
     is_empty: bool = False
     """Whether one side has no cell."""
 
@@ -109,8 +112,8 @@ class FileEvidence:
 def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
     """Say what probably makes two results differ; None where they do not.
 
-    First what the masks show of their numbers, then what both record with two values, then how
-    planes were stitched, then what one side alone records and is not usual.
+    First what the masks show of their numbers, then what both record with two values, then what
+    else the masks show, then what one side alone records and is not usual.
     """
     if evidence.verdict in (Verdict.IDENTICAL, Verdict.VACUOUS):
         return None
@@ -118,7 +121,7 @@ def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
     if proven is not None:
         return Why(proven)
     likely = [*_numbers(evidence), *_recorded_by_both(evidence)]
-    likely += [*_stitching(evidence), *_recorded_by_one(evidence)]
+    likely += [*_shown_by_masks(evidence, likely), *_recorded_by_one(evidence)]
     if not likely:
         return Why(None, find_out=find_out)
     return Why(likely[0], tuple(likely[1:]), find_out=find_out)
@@ -201,9 +204,11 @@ def _numbers(evidence: FileEvidence) -> Iterator[Cause]:
         yield Cause(NUMBERS, words=evidence.number_rule)
 
 
-def _stitching(evidence: FileEvidence) -> Iterator[Cause]:
+def _shown_by_masks(evidence: FileEvidence, recorded: Sequence[Cause]) -> Iterator[Cause]:
     if evidence.stitching:
         yield Cause(STITCHING, words=evidence.stitching)
+    if evidence.size_limit and MIN_SIZE not in {cause.name for cause in recorded}:
+        yield Cause(MIN_SIZE, words=evidence.size_limit)
 
 
 def _recorded_by_one(evidence: FileEvidence) -> Iterator[Cause]:

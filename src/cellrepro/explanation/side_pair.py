@@ -22,7 +22,7 @@ from cellrepro.explanation.recorded_commands import recorded_commands
 from cellrepro.explanation.run_record import run_commands
 from cellrepro.explanation.settings_of_both import SettingOfBoth, side_by_side
 from cellrepro.explanation.sides import Side, read_side
-from cellrepro.explanation.two_results import stitching_text
+from cellrepro.explanation.two_results import size_limit_text, stitching_text
 from cellrepro.explanation.why import Why
 from cellrepro.images.size_factor import factor_text, size_factor
 from cellrepro.store.store import Store
@@ -121,6 +121,7 @@ class SidePair:
             number_rule="" if shown is None else shown.number_rule,
             systematic=None if shown is None else shown.systematic,
             stitching="" if shown is None else stitching_text(shown.result),
+            size_limit="" if shown is None else size_limit_text(shown.result),
             is_empty=not (self.a.n_cells and self.b.n_cells),
         )
         return why_from_files(evidence, find_out="")

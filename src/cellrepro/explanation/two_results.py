@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from cellrepro.comparison.changed_cells import cell_rows, cells_of, not_kept
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import MaskTotals, totals_over
+from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _MOST_NAMES = 4  # of tensors
+_FEWEST_MISSING = 3  # cells; fewer can be the smallest by chance
 
 Differs = Literal[
     "environment",
@@ -359,6 +361,24 @@ def stitching_text(result: MaskComparison) -> str:
     return (
         f"planes were stitched otherwise: {amount(len(cut), 'cell')} whole on one side, in parts "
         f"on the other, cut between {planes}"
+    )
+
+
+def size_limit_text(result: MaskComparison) -> str:
+    """Say that one side lacks the smallest cells of the other alone; empty where it does not."""
+    missing = [change for change in result.objects if change.kind != ObjectKind.KEPT]
+    kept = [change for change in result.objects if change.kind == ObjectKind.KEPT]
+    kinds = {change.kind for change in missing}
+    if len(missing) < _FEWEST_MISSING or kinds not in ({ObjectKind.LOST}, {ObjectKind.GAINED}):
+        return ""
+    side, other = ("B", "A") if kinds == {ObjectKind.LOST} else ("A", "B")
+    largest = max(change.area_a + change.area_b for change in missing)
+    smallest = min((min(change.area_a, change.area_b) for change in kept), default=0)
+    if largest >= smallest:
+        return ""
+    return (
+        f"{side} lacks the {len(missing)} smallest cells of {other}, up to {largest} pixels, and "
+        f"no other; its own have {smallest} and more"
     )
 
 

@@ -25,6 +25,7 @@ from cellrepro.images.decoding import (
 )
 from cellrepro.images.image_names import image_name
 from cellrepro.images.mapped import Content
+from cellrepro.images.ome_zarr import is_zarr
 from cellrepro.words import amount, some
 
 Split = Literal["train", "test"]
@@ -112,6 +113,11 @@ def list_folder(folder: Path, to_train: bool) -> Survey:
     if not survey.pairs and not survey.problems:
         raise BadInput(_no_images(folder))
     return survey
+
+
+def is_folder_of_images(path: str | Path) -> bool:
+    """Whether a path is a folder, and no OME-Zarr, which is one image."""
+    return Path(path).is_dir() and not is_zarr(Path(path))
 
 
 def images_by_name(folder: Path) -> dict[str, Path]:

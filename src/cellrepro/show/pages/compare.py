@@ -16,10 +16,9 @@ from cellrepro.explanation.mask_files import read_both
 from cellrepro.explanation.references import kind_in_words, reference_kind
 from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.two_results import Comparison
-from cellrepro.images.folder_files import image_of_name
+from cellrepro.images.folder_files import image_of_name, is_folder_of_images
 from cellrepro.images.image_file import image_of_masks, refuse_other_size
 from cellrepro.images.image_names import image_name
-from cellrepro.images.ome_zarr import is_zarr
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName, Words
@@ -138,7 +137,7 @@ def compare(
         refuse_idle(("readout", "control", "margin"), "without --groups")
     if model is None:
         refuse_idle(("minutes",), "without --model, as nothing is segmented")
-    elif image is None or _is_folder_of_images(image):
+    elif image is None or is_folder_of_images(image):
         raise BadInput(
             f"model is {model!r} and there is no image: nothing is segmented without one; give "
             "--image with the file that both are of, or leave --model out"
@@ -215,7 +214,7 @@ def _shown_pair(
     from cellrepro.show.pages.explorer_page import side_name
 
     name = _shown_image(comparison, image)
-    if image is not None and _is_folder_of_images(image):
+    if image is not None and is_folder_of_images(image):
         image = image_of_name(image, name)
     of_runs = {reference_kind(Path(a)), reference_kind(Path(b))} == {"run"}
     repeats = store.find_two(str(a), str(b)) if of_runs else None
@@ -261,7 +260,7 @@ def _shown_image(comparison: Comparison, image: str | Path | None) -> str:
     names = list(comparison.masks)
     if len(names) == 1:
         return names[0]
-    if image is None or _is_folder_of_images(image):
+    if image is None or is_folder_of_images(image):
         return max(names, key=lambda name: image_weight(comparison.masks[name]))
     name = image_name(Path(image).stem)
     if name not in names:
@@ -270,11 +269,6 @@ def _shown_image(comparison: Comparison, image: str | Path | None) -> str:
             f"expected the file of one of {some(names)}"
         )
     return name
-
-
-def _is_folder_of_images(image: str | Path) -> bool:
-    path = Path(image)
-    return path.is_dir() and not is_zarr(path)  # which is one image
 
 
 def _pixels(
