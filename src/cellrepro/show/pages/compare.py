@@ -129,7 +129,7 @@ def compare(
 
     Does the experiment say the same with the other masks?
 
-    ``cellrepro compare old_masks/ new_masks/ --groups groups.csv --readout count,area``
+    ``cellrepro compare old/ new/ --groups groups.csv --readout count,area``
     """
     if html is None:
         refuse_idle(("overwrite",), "without --html")

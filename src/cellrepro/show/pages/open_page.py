@@ -42,6 +42,7 @@ from cellrepro.show.pages.page_file import TEMPLATES, rendered
 from cellrepro.terminal import Switch
 from cellrepro.words import amount
 
+_COMMANDS_OF_PAGE = re.compile(r"<pre[^>]*>cellrepro .*?</pre>", re.DOTALL)
 _COMMAND_LINE = Path(__file__).parents[2] / "__main__.py"
 _MOST_BYTES = 2**36  # of a file; what the disk has room for is asked, too
 _MOST_DESKS = 20
@@ -435,11 +436,18 @@ def _link(file: str | Path, target: str | Path) -> None:
 
 def _name_as_given(html: Path, paths: Iterable[str]) -> None:
     """Give files in the commands of a page the names that they have outside the folders here."""
+    names = {
+        str(escape(shell_line([path]))): escape(shell_line([Path(path).name])) for path in paths
+    }
+    if len({*names.values()}) < len(names):
+        return  # folders tell them apart
+    any_path = re.compile("|".join(re.escape(path) for path in names))
+
+    def with_names(command: re.Match[str]) -> str:
+        return any_path.sub(lambda path: names[path[0]], command[0])
+
     text = html.read_text(encoding="utf-8")
-    for path in paths:
-        here, outside = (escape(shell_line([each])) for each in (path, Path(path).name))
-        text = text.replace(f" {here}", f" {outside}")
-    html.write_text(text, encoding="utf-8")
+    html.write_text(_COMMANDS_OF_PAGE.sub(with_names, text), encoding="utf-8")
 
 
 def _problem(said: str, code: int) -> str:
