@@ -20,8 +20,9 @@ from cellrepro.model.portable_flows import LEAST_LENGTH, Box, rounded_up
 
 _NEIGHBOURS = ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2), (0, 0), (0, 2), (2, 0), (2, 2))
 """Places of a pixel and its eight neighbours in a box of three by three, as Cellpose adds them."""
-_TOGETHER = 2**14
-"""Pixels of the boxes whose heat spreads together, which a cache holds."""
+_TOGETHER = 2**18
+"""Pixels of the boxes whose heat spreads together: threads that do less at once wait for each
+other's turn with the interpreter."""
 _MOST_PIXELS = 4e7
 """Pixels of an image with its border beyond which Cellpose computes in float32 (4.2.1.1)."""
 
@@ -109,7 +110,7 @@ def _cell(is_cell: NDArray[np.bool_], box: Box, centre: NDArray[np.int64]) -> _C
 
 
 def _groups(cells: Iterable[_Cell]) -> Iterator[list[_Cell]]:
-    """Group cells of about one size, as many together as fit into the cache; large ones first."""
+    """Group cells of about one size, so many together that threads are busy; large ones first."""
     by_size: dict[tuple[int, int], list[_Cell]] = {}
     for cell in cells:
         size = (rounded_up(cell.is_cell.shape[0]), rounded_up(cell.is_cell.shape[1]))
