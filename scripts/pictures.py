@@ -178,6 +178,7 @@ def photograph(chromium: str, store: Path) -> None:
             page.set_viewport_size({"width": screen.width, "height": screen.explorer_height})
             page.goto(address, timeout=WAIT_MS)
             page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=WAIT_MS)
+            choose_two_seeds(page)
             page.locator('[data-choose="categories"]').click()
             page.locator("canvas.cre-canvas").press("n")  # the first changed cell and its story
             page.mouse.move(0, 0)
@@ -185,6 +186,15 @@ def photograph(chromium: str, store: Path) -> None:
             page.screenshot(path=IMAGES / f"explorer{screen.ending}.png")
             page.close()
         window.close()
+
+
+def choose_two_seeds(page: Page) -> None:
+    """Choose two runs of the demo that differ in their cells."""
+    for side, seed in (("a", "seed 0"), ("b", "seed 1")):
+        choice = page.locator(f"select.cre-select-{side}")
+        names = choice.locator("option").all_inner_texts()
+        choice.select_option(label=next(n for n in names if "strict" in n and seed in n))
+        page.wait_for_timeout(2_000)
 
 
 def photograph_two_runs(page: Page) -> None:
