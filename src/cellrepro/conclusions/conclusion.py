@@ -22,18 +22,18 @@ from cellrepro.conclusions.measuring import MeasuredImage
 from cellrepro.conclusions.readouts import ChosenReadout
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row, in_json, table_lines
-from cellrepro.words import amount, joined, some, span, verb_of
+from cellrepro.words import amount, joined, some, span
 
 Word = Literal["stands", "changes", "undecidable"]
 Side = Literal["higher", "lower", "no effect"]
 """Where the interval of an effect lies; one that holds zero shows no effect."""
 
-_IN_WORDS: Mapping[Word, tuple[str, str]] = {
-    "changes": ("changes", "change"),
-    "undecidable": ("is not decidable with so few images", "are not decidable with so few images"),
-    "stands": ("stands", "stand"),
+_IN_WORDS: Mapping[Word, str] = {
+    "changes": "changes",
+    "undecidable": "is not decidable with so few images",
+    "stands": "stands",
 }
-"""What a sentence says of one readout, and of several; what matters most stands first."""
+"""What a sentence says of the conclusion; what matters most stands first."""
 _TO_BE_SURE = 1.96 + 0.84
 """Standard errors between an effect and a limit, with which 95 % intervals exclude the limit in
 80 % of experiments."""
@@ -67,7 +67,7 @@ class Conclusion(Result):
     b: GroupEffect
     """The effect under the masks of B."""
     difference: GroupEffect
-    """B less A, paired by image; its means are what B has more than A in an image of each group."""
+    """B minus A, paired by image; its means are what B has more in an image of each group."""
     margin: float
     """Effects that differ by less are the same."""
     word: Word
@@ -79,7 +79,7 @@ class Conclusion(Result):
     @in_json
     def sentence(self) -> str:
         """Say the word, both effects, and how far they lie apart."""
-        return f"{self.readout} {_IN_WORDS[self.word][0]}: {self.figures}"
+        return f"for {self.readout} the conclusion {_IN_WORDS[self.word]}: {self.figures}"
 
     @property
     def figures(self) -> str:
@@ -89,7 +89,7 @@ class Conclusion(Result):
         parts = [
             self._side_text("A", self.a),
             self._side_text("B", self.b),
-            f"B less A is {estimate_text(self.difference)}, the margin {margin_text(self.margin)}",
+            f"B minus A is {estimate_text(self.difference)}, the margin {margin_text(self.margin)}",
             *self._remarks(),
         ]
         return "; ".join(parts)
@@ -316,7 +316,7 @@ def conclusion_rows(conclusions: Sequence[Conclusion]) -> list[Row]:
             "group": each.treated if several else "",
             "effect under A": estimate_text(each.a),
             "under B": estimate_text(each.b),
-            "B less A": estimate_text(each.difference),
+            "B minus A": estimate_text(each.difference),
             "margin": margin_text(each.margin),
             "conclusion": each.word,
         }
@@ -327,28 +327,28 @@ def conclusion_rows(conclusions: Sequence[Conclusion]) -> list[Row]:
 def conclusion_lines(conclusions: Sequence[Conclusion]) -> Iterator[str]:
     """Give the lines of a terminal: a table, and a sentence on what does not simply stand."""
     if conclusions:
-        yield f"does the conclusion stand? {summary(conclusions)}"
+        yield summary(conclusions)
         yield f"  {compared_text(conclusions)}"
         yield from table_lines(conclusion_rows(conclusions))
         yield from (f"  {each.sentence()}" for each in conclusions if each.word != "stands")
 
 
 def summary(conclusions: Sequence[Conclusion]) -> str:
-    """Say of which readouts it stands, changes, or cannot be decided.
+    """Say for which readouts it stands, changes, or cannot be decided.
 
     Each readout stands there once for each group that is compared with the control.
     """
     several = len({each.treated for each in conclusions}) > 1
     parts = []
-    for word, verbs in _IN_WORDS.items():
+    for word, says in _IN_WORDS.items():
         names = [
             f"{each.readout} of {each.treated}" if several else each.readout
             for each in conclusions
             if each.word == word
         ]
         if names:
-            parts.append(f"{_listed(names)} {verb_of(len(names), *verbs)}")
-    return "; ".join(parts)
+            parts.append(f"{says} for {_listed(names)}")
+    return f"the conclusion {'; '.join(parts)}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from cellrepro.explanation.settings_of_both import setting_text
 
 _MEANINGS: Mapping[str, str] = {
-    "diameter": "the image is scaled by 30 / diameter before the network sees it, so the network "
-    "saw it at two different sizes",
+    "diameter": "the image is scaled by 30 / diameter before the network sees it, so that two "
+    "diameters show it at two sizes",
     "model": "two different networks",
     "flow_threshold": "a cell is dropped where its shape does not fit its flows: the lower, the "
     "more cells are dropped; none or 0 drops none",

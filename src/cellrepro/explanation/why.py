@@ -13,6 +13,8 @@ _MOST_LETTERS = 60  # of a value
 
 FILES_ALONE = "From what the files record alone; nothing was segmented."
 """How a likely cause is known."""
+MASKS_ALONE = "From the masks alone; nothing was segmented."
+"""How one is known that no file records."""
 
 
 @dataclass(frozen=True)

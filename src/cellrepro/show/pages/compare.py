@@ -214,6 +214,7 @@ def _shown_pair(
     from cellrepro.show.pages.explorer_page import side_name
 
     name = _shown_image(comparison, image)
+    is_chosen = image is not None and not is_folder_of_images(image)
     if image is not None and is_folder_of_images(image):
         image = image_of_name(image, name)
     of_runs = {reference_kind(Path(a)), reference_kind(Path(b))} == {"run"}
@@ -237,6 +238,7 @@ def _shown_pair(
         pixel_size=None if image is None else pixel_size_in(Path(image)),
         comparison=comparison.masks[name],
         settings=comparison.settings if repeats is None else _differences_of_runs(comparison),
+        is_chosen=is_chosen,
         are_runs=repeats is not None,
         remarks=comparison.notes,
         by_image=comparison.masks,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison
+from cellrepro.comparison.mask_totals import kinds_over, totals_over, verdict_over
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange, ObjectKind
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
@@ -17,7 +18,7 @@ from cellrepro.explanation.cellpose_call import NETWORK
 from cellrepro.explanation.recorded_settings import tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
 from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_text
-from cellrepro.explanation.why import FILES_ALONE, Cause, Why
+from cellrepro.explanation.why import FILES_ALONE, MASKS_ALONE, Cause, Why
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
@@ -68,6 +69,8 @@ class ShownPair:
     """The comparisons of all images, among which this is one."""
     pixel_size: float | None = None
     """The side of a pixel, micrometres; None where the image's file does not say it."""
+    is_chosen: bool = False
+    """Whether the user named this image, of several."""
     are_runs: bool = False
     """Whether both are stored runs, not files."""
     why: Why | None = None
@@ -133,7 +136,10 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     page = rendered(
         "comparison.html.j2",
         pair=pair,
-        headline=_HEADLINES.get(pair.comparison.verdict, "The two hold different cells."),
+        headline=_headline(pair),
+        totals=totals_over(pair.by_image.values()) if len(pair.by_image) > 1 else None,
+        is_chosen=pair.is_chosen,
+        totals_verdict=verdict_over(pair.by_image.values()),
         why=None if pair.why is None else _why_box(pair.why, pair.explanation),
         made_again=_made_again(pair),
         differing=[row for row in rows if row.differs],
@@ -169,6 +175,16 @@ _HEADLINES = {
     Verdict.VACUOUS: "Neither of the two holds a cell, so nothing was compared.",
 }
 """What the page says first, by the verdict; of all others that the cells differ."""
+
+
+def _headline(pair: ShownPair) -> str:
+    verdict = verdict_over(pair.by_image.values())
+    if verdict in _HEADLINES:
+        return _HEADLINES[verdict]
+    kinds = kinds_over(pair.by_image.values())
+    if any(n for kind, n in kinds.items() if kind != ObjectKind.KEPT):
+        return "The two hold different cells."
+    return "The two hold the same cells with different outlines."
 
 
 def cells_text(comparison: MaskComparison) -> str:
@@ -207,7 +223,7 @@ def _why_box(why: Why, explanation: Explanation | None) -> WhyBox:
     facts = [*_why_facts(why, explanation)]
     label = "To find out" if why.find_out else ""
     if NETWORK in why.find_out.split():
-        label += f" ({NETWORK} is the network that made both)"
+        label += f" ({NETWORK} is the network that made both: its name, as cpsam, or its file)"
     commands = [why.find_out] if why.find_out else []
     made_b = None if explanation is None else explanation.commands["b"]
     if why.is_found and made_b is not None:
@@ -237,7 +253,7 @@ def _why_box(why: Why, explanation: Explanation | None) -> WhyBox:
 def _why_facts(why: Why, explanation: Explanation | None) -> Iterator[str]:
     """Say how the cause is known, what else may be one, and what it leaves unexplained."""
     if explanation is None and why.cause is not None and not why.is_found:
-        yield FILES_ALONE
+        yield MASKS_ALONE if why.cause.words else FILES_ALONE
     if why.others and not why.is_found:
         yield f"What else may be the cause: {joined([other.name for other in why.others])}."
     if why.remains:

@@ -60,7 +60,7 @@ def conclusion_part(conclusions: Sequence[Conclusion]) -> ConclusionPart | None:
         return None
     kinds = {
         **dict.fromkeys(_numbers(conclusions[0]), "file"),
-        **dict.fromkeys(("effect under A", "under B", "B less A", "margin"), "number"),
+        **dict.fromkeys(("effect under A", "under B", "B minus A", "margin"), "number"),
     }
     shown_rows = conclusion_rows(conclusions)
     rows = [
@@ -79,7 +79,7 @@ def conclusion_part(conclusions: Sequence[Conclusion]) -> ConclusionPart | None:
 def _numbers(conclusion: Conclusion) -> dict[str, object]:
     """What the CSV file has beside the words of the table."""
     numbers: dict[str, object] = {"control": conclusion.control, "treated": conclusion.treated}
-    sides = {"A": conclusion.a, "B": conclusion.b, "B less A": conclusion.difference}
+    sides = {"A": conclusion.a, "B": conclusion.b, "B minus A": conclusion.difference}
     for name, effect in sides.items():
         numbers |= {
             f"{name}: effect": effect.effect,

@@ -84,6 +84,7 @@ class Channels {
     const names = Object.keys(this.explorer.style.channel_colours);
     const colour = select("cre-colour", `colour of ${name}`, names);
     const swatch = make("span", "cre-swatch", { "aria-hidden": "true" });
+    swatch.hidden = this.all.length === 1; // alone it looks like a box without a name
     const histogram = make("canvas", "cre-histogram", { width: String(BINS), height: "28", "aria-hidden": "true" });
     const handle = (end, label) => {
       const attributes = { min: "0", max: String(HANDLE_STEPS), step: "5", "aria-label": `${name}: ${label}` };

@@ -1,5 +1,7 @@
 // The names, numbers and switches around the picture, as the scene has them.
 
+const SHORT_NAME = 5; // letters beside a number; longer ones would be cut
+
 class Labels {
   constructor(explorer) {
     this.explorer = explorer;
@@ -22,8 +24,8 @@ class Labels {
     const { parts } = this;
     const { names, scene } = this.explorer;
     const { short } = scene;
-    parts.names.only_a.textContent = `only ${short.a}`;
-    parts.names.only_b.textContent = `only ${short.b}`;
+    parts.names.only_a.textContent = `only ${short.a.length > SHORT_NAME ? "A" : short.a}`;
+    parts.names.only_b.textContent = `only ${short.b.length > SHORT_NAME ? "B" : short.b}`;
     for (const side of ["a", "b"]) {
       const name = names[side];
       const letter = side.toUpperCase();

@@ -131,8 +131,11 @@ function listenToWheel(explorer, on) {
 }
 
 function listenToKeys(explorer, on) {
-  on(explorer.parts.canvas, "keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+  // Anywhere in the explorer, but for what has keys of its own.
+  on(explorer.parts.root, "keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (event.target.closest("input, select, textarea, [role=listbox], [role=grid]")) return;
+    if (event.target.closest("button, a") && [" ", "Enter"].includes(event.key)) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     const reading = event.shiftKey ? readingKeys(explorer)[event.key] : undefined;
     const act = reading ?? keys(explorer)[key];

@@ -130,7 +130,8 @@ async function sendFolder({ name, files: inside }) {
 function place(known, wanted) {
   const free = (slot) => slots[slot] === null;
   const fitting = { image: ["image"], masks: ["a", "b"], beside: [] }[known.likely];
-  const slot = wanted ?? fitting.find(free);
+  // A file that could not be read leaves the place to one that can.
+  const slot = wanted ?? (known.problem ? undefined : fitting.find(free));
   if (slot) slots[slot] = known.id;
 }
 
@@ -234,6 +235,8 @@ function say(text) {
 function hint() {
   if (comparing !== null) return at("said").textContent;
   if (!at("problem").hidden) return "";
+  const doubtful = SLOTS.map((slot) => files.get(slots[slot])).find((file) => file?.problem);
+  if (doubtful) return `${doubtful.name} could not be read as what it is used for; its place says why.`;
   if (slots.a !== null && slots.b !== null) return slots.image === null ? "Ready. An image is not needed, but shows more." : "Ready.";
   if (files.size === 0) return "";
   return slots.a === null && slots.b === null ? "Two results are still missing." : "One result is still missing.";
