@@ -17,6 +17,7 @@ import anywidget
 import numpy as np
 import traitlets
 
+from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.show.explorer import browser_code
 from cellrepro.show.explorer.napari_layers import can_open_napari, opened_in_napari
@@ -147,7 +148,9 @@ class Explorer(anywidget.AnyWidget):
         )
         if self.title:
             heading(picture, self.title)
-        kinds = ", ".join(f"{n} {kind}" for kind, n in scene["kinds"].items() if n)
+        kinds = ", ".join(
+            f"{n} {ObjectKind(kind).in_words}" for kind, n in scene["kinds"].items() if n
+        )
         picture.caption = f"cells: {kinds or 'none'}. {scene['line']}"
         if view.n_planes > 1:
             picture.caption += f". Shown: {plane_name(scene['z'], view.n_planes)}"

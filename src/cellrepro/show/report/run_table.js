@@ -102,7 +102,10 @@
     }
 
     showMatching() {
-      const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+      // "seed 1" as it stands, where a run has it; else all words of it, in any order.
+      const phrase = this.filter.value.toLowerCase().trim();
+      const isSaid = this.rows.some((row) => row.words.includes(phrase));
+      const words = isSaid ? [phrase] : phrase.split(/\s+/);
       for (const row of this.rows) {
         const hasWords = words.every((word) => row.words.includes(word));
         const hasValues = this.selects.every(
@@ -187,6 +190,7 @@
         make("p", {}, "The same in a terminal: ", make("code", {}, `cellrepro compare ${a.name} ${b.name}`)),
       );
       back.focus({ preventScroll: true });
+      this.two.scrollIntoView({ block: "nearest" });
     }
 
     // What both came to, column by column of the table.
