@@ -33,6 +33,7 @@ IN_FOLDERS_OF_THE_LAB = {
     *("store", "run", "process", "model"),
     # Files of a temporary folder, or of the store.
     *("divergence/step_again.py", "exchange/bioimageio"),
+    *("show/pages/open_page.py", "show/pages/dropped_files.py"),
     *("exchange/importing.py", "exchange/import_staging.py", "exchange/cellpose_check.py"),
     *(
         "grid/dask_worker.py",

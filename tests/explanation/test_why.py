@@ -164,7 +164,9 @@ def test_small_cells_that_one_side_lacks_are_named_with_their_size(script, compa
     for number, side in enumerate([3, 4, 5, 8, 9, 9], start=1):
         cells[9 * number : 9 * number + side, 4 : 4 + side] = number
     without = np.where(np.isin(cells, [1, 2, 3]), 0, cells)
-    said = "B lacks the 3 smallest cells of A, up to 25 pixels, and no other; its own have 54 and more"
+    said = (
+        "B lacks the 3 smallest cells of A, up to 25 pixels, and no other; its own have 54 and more"
+    )
     line, cause = compared(script("a", cells), script("b", without))
     assert line.startswith(f"likely: min_size; {said}")
     assert not cause["confirmed"]

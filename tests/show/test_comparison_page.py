@@ -198,13 +198,15 @@ def test_of_several_images_the_one_is_shown_on_which_most_cells_differ(tmp_path)
     sides = (tmp_path / "a", tmp_path / "b")
     html = tmp_path / "page.html"
     compare(*sides, html=html)
-    assert "Two results of one image: most" in words_of(html)
+    assert "Two results of 2 images" in words_of(html)
+    assert "Shown here is most, on which most cells differ: " in words_of(html)
     assert "No image was given: masks stand on black" in words_of(html)
     with pytest.raises(BadInput, match="or replace it with --overwrite"):
         compare(*sides, html=html)
     compare(*sides, image=tmp_path / "few.tif", html=html, overwrite=True)
-    assert "Two results of one image: few" in words_of(html)
-    assert "The two hold the same cells, pixel for pixel and number for number." in words_of(html)
+    text = words_of(html)
+    assert "The two hold different cells." in text
+    assert re.search(r"Shown here is few, which was chosen: .*; every cell of one is in the", text)
 
 
 def test_names_are_text(tmp_path):

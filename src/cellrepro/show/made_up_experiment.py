@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,16 +38,26 @@ class MadeUpExperiment:
 
     def write(self, folder: Path, *, min_sizes: Mapping[str, int]) -> None:
         """Write the table of groups, and a folder of masks for each of some smallest sizes."""
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise BadInput(f"{folder} is not empty; expected a new folder")
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise BadInput(f"{folder} is there already, and no empty folder; name a new one")
+        folder.parent.mkdir(parents=True, exist_ok=True)
         lines = ["image,group", *(f"{name},{group}" for name, group in self.groups.items())]
-        (folder / "groups.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        for results, min_size in min_sizes.items():
-            (folder / results).mkdir()
-            for name, masks in self.without_small(min_size).items():
-                file = folder / results / f"{name}_masks.tif"
-                tifffile.imwrite(file, masks.astype(np.uint8), compression="zlib", metadata=None)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as parent:
+            scratch = Path(parent, folder.name)
+            scratch.mkdir()
+            (scratch / "groups.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+            for results, min_size in min_sizes.items():
+                (scratch / results).mkdir()
+                for name, masks in self.without_small(min_size).items():
+                    file = scratch / results / f"{name}_masks.tif"
+                    _write_masks(file, masks)
+            if folder.exists():
+                folder.rmdir()
+            scratch.rename(folder)
+
+
+def _write_masks(scratch: Path, masks: NDArray[np.uint16]) -> None:
+    tifffile.imwrite(scratch, masks.astype(np.uint8), compression="zlib", metadata=None)
 
 
 def _without_small(masks: NDArray[np.uint16], min_size: int) -> NDArray[np.uint16]:
