@@ -208,6 +208,7 @@ def test_operation(bench, phase, op):
     assert "is the first operation whose inputs agree" in found.evidence.parting
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "judgement"), [(planted.every_ulp, "round-off"), (planted.a_thousandth, "fault")]
 )

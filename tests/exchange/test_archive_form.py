@@ -217,6 +217,7 @@ def test_large_files_of_earlier_versions_are_read(tmp_path, size):
         read_whole(path)
 
 
+@pytest.mark.slow
 def test_more_files_than_sixteen_bits_count(tmp_path):
     contents = {f"{REPEAT}/masks/{i}.tif": b"" for i in range(2**16)}
     path = tmp_path / "many.zip"

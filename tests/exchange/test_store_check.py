@@ -80,6 +80,7 @@ def test_a_single_file_is_as_it_was(store, tmp_path):
     assert "1 file of 0 repeats is as it was stored" in str(check_store(other))
 
 
+@pytest.mark.slow
 def test_each_of_a_thousand_flipped_bits_is_found(store, twins):
     """Over all bytes of runs and images, the seals among them; whole again after each."""
     files = [path for area in ("runs", "data") for path in (store.root / area).rglob("*.*")]

@@ -175,6 +175,7 @@ def test_two_changes_that_hide_each_other_are_found(made, small_store):
     assert (fit.found, fit.gap) == ("made", (0, 0))
 
 
+@pytest.mark.slow
 def test_what_is_not_found_has_no_cause_and_no_command(made, explained):
     """Masks that lie elsewhere: some setting comes nearest to them, and made them as little."""
     usual = made("usual")
@@ -212,6 +213,7 @@ def test_a_part_of_the_masks_is_no_reason_to_see_no_difference(made, explained, 
     assert cause["of_cells"] == part["n_cells"] == len(np.unique(tifffile.imread(usual))) - 1
 
 
+@pytest.mark.slow
 def test_masks_without_a_cell_explain_nothing(made, explained):
     usual = made("usual")
     empty = made("empty", edit=np.zeros_like)
@@ -233,6 +235,7 @@ def test_stacks_are_explained_as_far_as_files_tell(made, explained):
     assert {"name": "min_size", "a": 15, "b": 60} in found["settings"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_varied_stays_unexplained(made, explained):
     """Cells that somebody erased, of masks whose settings stand beside them."""
     usual = made("recorded")

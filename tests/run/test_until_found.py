@@ -73,6 +73,7 @@ def test_is_made_once(few_draws, monkeypatch, small_data, tmp_path):
         found(small_data, tmp_path, Goal(score=0.1))
 
 
+@pytest.mark.slow
 def test_time_is_over(few_draws, small_data, tmp_path):
     """The training ends after the fewest epochs that train something, and is stored."""
     outcome = found(small_data, tmp_path, Goal(score=1.1, seconds=0))
