@@ -367,12 +367,16 @@ def test_five_steps_with_their_answers(tmp_path):
     assert [step.answer.partition(" of the cells")[0] for step in steps] == [
         "No: 1 pair, not bit-identical; 0 %",
         "Yes: 3 pairs, bit-identical.",
-        "No: changing the mode changed nothing (1 pair); less than seeds do.",
+        "No: changing the mode changed nothing (1 pair); the same outlines, so no seeds are "
+        "needed to judge that.",
         "No: changing the device changed 0 %",
         "Changing the seed changes 19 %",
     ]
     assert "289 ppm of the pixels (1 pair); less than" in steps[3].answer
-    assert "(16 % to 22 %, 95 % interval over images and seeds); less than that" in steps[4].answer
+    assert (
+        "(16 % to 22 %, 95 % interval over images and seeds); nothing: modes; " in steps[4].answer
+    )
+    assert "nothing: modes; less than that: " in steps[4].answer
     again = "different but reproducible in mode strict (3 of 3 runs bit-identical when repeated)"
     assert steps[4].answer.endswith(f"; {again}.")
     assert all(step.answered for step in steps)

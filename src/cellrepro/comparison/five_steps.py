@@ -179,8 +179,12 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
             effect += f" on average ({n} of {pairs} {verb_of(n, 'differs', 'differ')})"
         else:
             effect += f" ({pairs})"
-    within = spread.decide(axis.name).within
-    beside_seeds = "less than seeds do" if within else "not shown to be less than seeds do"
+    if axis.equal:
+        beside_seeds = "the same outlines, so no seeds are needed to judge that"
+    elif spread.decide(axis.name).within:
+        beside_seeds = "less than seeds do"
+    else:
+        beside_seeds = "not shown to be less than seeds do"
     return f"{'Yes' if changed else 'No'}: {axis.doing} changed {effect}; {beside_seeds}."
 
 
@@ -217,7 +221,11 @@ def _change_by_seeds(seeds: Axis) -> str:
 
 def _other_axes(spread: Spread) -> Iterator[str]:
     """Say which axes change less than seeds do, and for which that is not shown."""
-    axes = [axis for axis in spread.axes if axis.name != "seed" and axis.evidence]
+    compared = [axis for axis in spread.axes if axis.name != "seed" and axis.evidence]
+    equal = [axis.title for axis in compared if axis.equal]
+    if equal:
+        yield f"nothing: {', '.join(equal)}"
+    axes = [axis for axis in compared if not axis.equal]
     within = [axis.title for axis in axes if spread.decide(axis.name).within]
     not_within = [axis.title for axis in axes if not spread.decide(axis.name).within]
     yield f"less than that: {', '.join(within) or 'nothing'}"
