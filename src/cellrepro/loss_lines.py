@@ -10,8 +10,12 @@ MOST_LOSSES = 120
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MOST_LETTERS = 16
-_WIDTH, _HEIGHT = 420, 130  # of the picture, CSS pixels
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 26  # around its frame
+_WIDTH = 420  # of the picture, CSS pixels
+_HEIGHT = 130
+_LEFT = 56  # around its frame
+_RIGHT = 12
+_TOP = 12
+_BOTTOM = 26
 
 Losses = Sequence[float | None]
 """One for each epoch; None for what is no finite number."""
@@ -67,9 +71,11 @@ def loss_picture(losses: Losses) -> str:
     known = [loss for loss in losses if loss is not None]
     if len(known) < 2:
         return ""
-    low, high = min(known), max(known)
+    low = min(known)
+    high = max(known)
     span = high - low or 1.0
-    right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+    right = _WIDTH - _RIGHT
+    bottom = _HEIGHT - _BOTTOM
     step = (right - _LEFT) / (len(losses) - 1)
     points = [
         (_LEFT + epoch * step, bottom - (loss - low) / span * (bottom - _TOP))

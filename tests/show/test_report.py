@@ -363,12 +363,15 @@ def test_five_steps_with_their_answers(tmp_path):
     add_run(store, [(1.0, found), (1.1, near)], mode="fast", truth=False)
     cuda = {"profile": "cuda", "profile_settings": {"name": "cuda", "device": "cuda"}}
     add_run(store, [(1.0, near)], truth=False, **cuda, manifest={"device": "cuda:0"})
-    steps = protocol(measure_spread(Store(tmp_path).runs()))
+    spread = measure_spread(Store(tmp_path).runs())
+    steps = protocol(spread)
+    assert spread.decide("mode").reason.startswith("every pair has the same outlines")
+    assert "times as many cells as between seeds" in spread.decide("device").reason
     assert [step.answer.partition(" of the cells")[0] for step in steps] == [
         "No: 1 pair, not bit-identical; 0 %",
         "Yes: 3 pairs, bit-identical.",
-        "No: changing the mode changed nothing (1 pair); the same outlines, so no seeds are "
-        "needed to judge that.",
+        "No: changing the mode changed nothing (1 pair); every pair has the same outlines: "
+        "no seeds are needed to judge that.",
         "No: changing the device changed 0 %",
         "Changing the seed changes 19 %",
     ]

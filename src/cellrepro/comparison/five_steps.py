@@ -180,7 +180,7 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
         else:
             effect += f" ({pairs})"
     if axis.equal:
-        beside_seeds = "the same outlines, so no seeds are needed to judge that"
+        beside_seeds = spread.decide(axis.name).reason
     elif spread.decide(axis.name).within:
         beside_seeds = "less than seeds do"
     else:

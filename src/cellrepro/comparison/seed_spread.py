@@ -205,8 +205,6 @@ class Spread(Result):
         """Whether an axis matters less than the seed, and why that can be said or not."""
         if axis.name == "seed":
             return "the baseline"
-        if axis.equal:
-            return "every pair has the same outlines: no seeds are needed to judge that"
         return self.decide(axis.name).reason
 
     def sentence(self) -> str:

@@ -20,12 +20,14 @@ from functools import cache
 import numpy as np
 
 from cellrepro.comparison.repeat_pairs import Pair, Values, mean_of, parts_of, units_of
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.results import Result
 from cellrepro.words import amount, share_text
 
 FEWEST_SEEDS = 3
 FEWEST_IMAGES = 3
 CONFIDENCE = 0.95
+SAME_OUTLINES = "every pair has the same outlines: no seeds are needed to judge that"
 _N_RESAMPLES = 2000
 _RANDOM_SEED = 20261101
 _FURTHEST = 700.0  # exp of more overflows
@@ -63,7 +65,15 @@ class Decision(Result):
 
 
 def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
-    """Decide whether pairs differ by less than seeds do."""
+    """Decide whether pairs differ by less than seeds do; of equal ones that is no question."""
+    decision = _decided_by_rule(pairs, seeds)
+    evidence = [pair for pair in pairs if not pair.vacuous]
+    if evidence and not any(pair.verdict == Verdict.DIFFERENT for pair in evidence):
+        return replace(decision, reason=SAME_OUTLINES)
+    return decision
+
+
+def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     pairs = [pair for pair in pairs if not pair.vacuous]
     seeds = [pair for pair in seeds if not pair.vacuous and not pair.one_sided]
     if not pairs:

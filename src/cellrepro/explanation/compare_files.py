@@ -118,9 +118,10 @@ def _with_any_record(file: Path) -> RecordedMasks:
 
 def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Comparison:
     """Compare two mask files, and what is recorded of how they were made."""
-    file_a = _with_any_record(a)
-    file_b = _with_any_record(b)
-    file_a, file_b = file_a.drawn_like(file_b), file_b.drawn_like(file_a)
+    read_a = _with_any_record(a)
+    read_b = _with_any_record(b)
+    file_a = read_a.drawn_like(read_b)
+    file_b = read_b.drawn_like(read_a)
     name = image_name(a.stem)
     masks_a: MaskReaders = {name: file_a.reader}
     masks_b: MaskReaders = {name: file_b.reader}

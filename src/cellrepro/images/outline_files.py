@@ -159,9 +159,9 @@ def _with_left_out(
         plane = position - 1 if position > 0 else None
         cells.append(Outline(rings, roi.name, plane))
     kinds = some(sorted(set(left_out)))
-    return cells, [f"{amount(len(left_out), 'ROI')} without an area not drawn ({kinds})"] * bool(
-        left_out
-    )
+    if not left_out:
+        return cells, []
+    return cells, [f"{amount(len(left_out), 'ROI')} without an area not drawn ({kinds})"]
 
 
 def _rings(roi: roifile.ImagejRoi) -> tuple[Ring, ...]:

@@ -290,7 +290,8 @@ def _filled(rings: Sequence[Ring], box: _Box, *, along_pixels: bool) -> NDArray[
     changes = np.zeros((height, width + 1), np.uint8)  # only whether their number is even counts
     for ring in rings:
         x, y = (ring - origin).T
-        next_x, next_y = np.roll(x, -1), np.roll(y, -1)
+        next_x = np.roll(x, -1)
+        next_y = np.roll(y, -1)
         first, n_crossed = _rows_crossed(y, height)
         edge = np.repeat(np.arange(len(ring)), n_crossed)
         row = np.arange(len(edge)) - np.repeat(np.cumsum(n_crossed) - n_crossed, n_crossed)

@@ -153,7 +153,8 @@ def module_with(model: Literal["page_model.js", "server_model.js"]) -> str:
     of_notebooks = module_text()
     assert of_notebooks.count(_EXPORT) == 1
     alone = of_notebooks.replace(_EXPORT, "const makeWidget = ")
-    return f"{alone}\n{(_MODELS / model).read_text(encoding='utf-8')}"
+    of_page = [(_MODELS / name).read_text(encoding="utf-8") for name in ("values.js", model)]
+    return "\n".join([alone, *of_page])
 
 
 def json_in_a_script(content: object) -> str:

@@ -103,7 +103,8 @@ class NarrowImage:
         axes = tuple(range(image.ndim - 1))
         low, high = _percentiles(stored, (1, 99))
         if is_photograph(image):
-            low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
+            low = np.full_like(low, low.min())
+            high = np.full_like(high, high.max())
         # A channel of one value, or nearly, has no contrast to stretch: use its whole span.
         is_flat = low == high
         lowest = stored.min(axes)

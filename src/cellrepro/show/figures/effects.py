@@ -93,7 +93,8 @@ def effect_rows(result: ConclusionsOverRuns) -> list[dict[str, object]]:
 def _draw_readout(axes: Axes, conclusions: Sequence[Conclusion], names: Sequence[str]) -> None:
     first = conclusions[0]
     axes.axvline(0, color="black", linewidth=1, linestyle=(0, (5, 2)))
-    low, high = first.a.effect - first.margin, first.a.effect + first.margin
+    low = first.a.effect - first.margin
+    high = first.a.effect + first.margin
     axes.axvspan(low, high, color=PALE, alpha=0.6, linewidth=0)
     _draw_effect(axes, 0, first.a, None)
     for row, conclusion in enumerate(conclusions, start=1):

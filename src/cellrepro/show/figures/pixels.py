@@ -59,7 +59,8 @@ def shown_image(image: np.ndarray) -> np.ndarray:
     sample = _finite(values[::every, ::every])
     low, high = np.percentile(sample, (1, 99), axis=(0, 1))
     if is_photograph(with_channels):
-        low, high = low.min(keepdims=True), high.max(keepdims=True)
+        low = low.min(keepdims=True)
+        high = high.max(keepdims=True)
     is_flat = low == high
     low = np.where(is_flat, sample.min((0, 1)), low)
     high = np.where(is_flat, sample.max((0, 1)), high)

@@ -1,33 +1,11 @@
 // The explorer on a page without a kernel: what the kernel would send stands in the page itself.
-// page_part.py puts this behind the module of the explorer, whose functions it uses.
 
 // The model of a widget, as the explorer uses it.
-class PageModel {
+class PageModel extends Values {
   constructor({ state, scenes, planes }) {
-    this.values = { ...state, planes: {} };
+    super(state);
     this.scenes = scenes; // by the numbers of image, A and B
     this.stored = planes; // packed planes by name, their bytes as base64
-    this.listeners = {};
-  }
-
-  get(name) {
-    return this.values[name];
-  }
-
-  set(name, value) {
-    this.values[name] = value;
-  }
-
-  on(event, act) {
-    (this.listeners[event] ??= new Set()).add(act);
-  }
-
-  off(event, act) {
-    this.listeners[event]?.delete(act);
-  }
-
-  fire(event, ...values) {
-    for (const act of this.listeners[event] ?? []) act(...values);
   }
 
   // As from a kernel, the answer comes after the call.

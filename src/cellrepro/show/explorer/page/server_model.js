@@ -1,37 +1,19 @@
 // The explorer on a page whose server is `cellrepro explore IMAGE --model M`, see live_page.py.
-// page_part.py puts this behind the module of the explorer, whose functions it uses.
 
 const AGAIN_MS = 1000; // before a server that did not answer is asked again
 const GONE = "The program that segments does not answer: it has ended, or this computer was asleep.";
 
 // The model of a widget, as the explorer uses it.
-class ServerModel {
+class ServerModel extends Values {
   constructor(state) {
-    this.values = { ...state, planes: {} };
+    super(state);
     this.changed = {};
-    this.listeners = {};
     this.version = 0;
   }
 
-  get(name) {
-    return this.values[name];
-  }
-
   set(name, value) {
-    this.values[name] = value;
+    super.set(name, value);
     this.changed[name] = value;
-  }
-
-  on(event, act) {
-    (this.listeners[event] ??= new Set()).add(act);
-  }
-
-  off(event, act) {
-    this.listeners[event]?.delete(act);
-  }
-
-  fire(event, ...values) {
-    for (const act of this.listeners[event] ?? []) act(...values);
   }
 
   take(values) {

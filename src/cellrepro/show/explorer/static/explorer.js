@@ -358,7 +358,7 @@ class Explorer {
     this.chosen = row;
     this.showStory();
     this.parts.list.mark(row);
-    this.redraw("mark");
+    this.redraw(...OF_CHOSEN);
     const { story } = this.data;
     const keys = ["kind", "labels_a", "labels_b", "iou", "position", "area_a", "area_b", "moved"];
     const change = row < 0 ? {} : Object.fromEntries(keys.map((key) => [key, story[key][row]]));

@@ -1,10 +1,12 @@
 // The canvas: draws the state of an explorer, and changes nothing of it.
 //
 // Two kinds of canvas. Layers (picture, outlines of A, B and truth, categories, votes, the chosen
-// cell) have the size of the screen canvas and are drawn again only when the view moves: pan,
+// cell of each side) have the size of the screen canvas and are drawn again only when the view moves: pan,
 // zoom, resize. Everything else (curtain, blinking, opacity, boxes, modes) only composites them.
 
-const LAYERS = ["image", "categories", "votes", "truth", "a", "b", "mark"]; // from the bottom up
+const MARKS = { mark_b: "b", mark_a: "a" }; // the chosen cell, by the side that has it
+const OF_CHOSEN = [...Object.keys(MARKS), "ring"];
+const LAYERS = ["image", "categories", "votes", "truth", "a", "b", ...OF_CHOSEN]; // from the bottom up
 const AREAS = ["agree", "only_a", "only_b", "other_object"];
 const SMALL_CELL_CSS = 14; // radius up to which a chosen cell has a ring around it
 
@@ -14,7 +16,7 @@ class Drawing {
     this.canvas = explorer.parts.canvas;
     this.context = this.canvas.getContext("2d");
     this.layers = Object.fromEntries(LAYERS.map((name) => [name, new Layer()]));
-    this.marks = new Layer(); // the part of the layer "mark" around the chosen cells
+    this.marks = new Layer(); // the part of such a layer around the cells
     this.stale = new Set(LAYERS);
   }
 
@@ -47,7 +49,7 @@ class Drawing {
   isVisible(layer) {
     const { shown, data, chosen, vote } = this.explorer;
     if (layer === "categories") return AREAS.some((name) => shown[name]);
-    if (layer === "mark") return chosen >= 0;
+    if (OF_CHOSEN.includes(layer)) return chosen >= 0;
     if (layer === "votes") return shown.votes && data[vote] !== undefined;
     return shown[layer] && data[layer] !== undefined;
   }
@@ -56,7 +58,7 @@ class Drawing {
     if (name === "image") paintPicture(this.layers.image, this.explorer.levels(), this.placement());
     else if (name === "categories") this.drawCategories();
     else if (name === "votes") this.drawVotes();
-    else if (name === "mark") this.drawMark();
+    else if (OF_CHOSEN.includes(name)) this.drawMark(name);
     else this.drawOutline(name);
   }
 
@@ -111,27 +113,24 @@ class Drawing {
     paintNumbers(this.layers.votes, data[vote], { ...this.placement(), colours });
   }
 
-  // The chosen cells, and a ring around them where they are small.
-  drawMark() {
-    const layer = this.layers.mark;
+  // The chosen cells of a side, or a ring around their place.
+  drawMark(name) {
+    const layer = this.layers[name];
     const { pane } = this.explorer;
     layer.canvas.width = pane.width; // which clears it
     layer.canvas.height = pane.height;
-    this.drawChosenCells(layer.context);
-    this.drawRing(layer.context);
+    if (name === "ring") this.drawRing(layer.context);
+    else this.drawChosenCells(layer.context, MARKS[name]);
   }
 
   // Outlines in white on black, A solid and B dashed.
-  drawChosenCells(context) {
+  drawChosenCells(context, side) {
     const { data, chosen, view, columns, ratio } = this.explorer;
     const { story } = data;
     const white = this.lineWidth();
     const black = white + Math.max(1, Math.round(ratio));
-    const sides = [
-      ["a", new Set(story.labels_a[chosen])],
-      ["b", new Set(story.labels_b[chosen])],
-    ].filter(([, labels]) => labels.size);
-    const box = this.screenBox(sides, black);
+    const only = new Set(story[`labels_${side}`][chosen]);
+    const box = this.screenBox(side, only, black);
     if (!box) return;
     const { left, top, width, height } = box;
     this.marks.cleared(width, height);
@@ -140,29 +139,26 @@ class Drawing {
       columns,
       width,
       height,
+      only,
       add: true,
       unfinished: true,
     };
-    for (const [side, only] of sides) {
-      const colour = packedColour("#000000");
-      outline(this.marks, data[side], { ...common, only, thickness: black, colour });
-    }
-    for (const [side, only] of [...sides].reverse()) {
-      const line = { thickness: white, colour: packedColour("#ffffff"), dash: this.dash(side) };
-      outline(this.marks, data[side], { ...common, only, ...line });
-    }
+    const line = { thickness: white, colour: packedColour("#ffffff"), dash: this.dash(side) };
+    outline(this.marks, data[side], { ...common, thickness: black, colour: packedColour("#000000") });
+    outline(this.marks, data[side], { ...common, ...line });
     this.marks.finish();
     context.drawImage(this.marks.canvas, left, top);
   }
 
+  // Around small cells; side by side around all, as a side may lack the cell.
   drawRing(context) {
-    const { data, chosen, view, ratio } = this.explorer;
+    const { data, chosen, view, ratio, panes } = this.explorer;
     const { story } = data;
     const position = story.position[chosen];
     const area = Math.max(story.area_a[chosen], story.area_b[chosen]);
     const radius = Math.sqrt(area / Math.PI) * view.scale;
     const isStack = position.length === 3; // where an area says nothing of one plane
-    if (isStack || radius > SMALL_CELL_CSS * ratio) return;
+    if (isStack || (radius > SMALL_CELL_CSS * ratio && panes.length === 1)) return;
     const [row, column] = position;
     const x = (column + 0.5) * view.scale + view.offsetX;
     const y = (row + 0.5) * view.scale + view.offsetY;
@@ -175,20 +171,18 @@ class Drawing {
     }
   }
 
-  // The part of the canvas that holds some cells of both sides; none if they are out of sight.
-  screenBox(sides, margin) {
+  // The part of the canvas that holds some cells of a side; none if they are out of sight.
+  screenBox(side, labels, margin) {
     const { data, columns, view } = this.explorer;
     let [top, left, bottom, right] = [Infinity, Infinity, -Infinity, -Infinity];
-    for (const [side, labels] of sides) {
-      const boxes = boxesOf(data[side], columns);
-      for (const label of labels) {
-        const box = boxes.get(label);
-        if (!box) continue; // in another plane
-        top = Math.min(top, box[0]);
-        left = Math.min(left, box[1]);
-        bottom = Math.max(bottom, box[2]);
-        right = Math.max(right, box[3]);
-      }
+    const boxes = boxesOf(data[side], columns);
+    for (const label of labels) {
+      const box = boxes.get(label);
+      if (!box) continue; // in another plane
+      top = Math.min(top, box[0]);
+      left = Math.min(left, box[1]);
+      bottom = Math.max(bottom, box[2]);
+      right = Math.max(right, box[3]);
     }
     const { scale, offsetX, offsetY } = view;
     const { width, height } = this.explorer.pane;
@@ -231,12 +225,13 @@ class Drawing {
       spans.b = [split, width];
     }
     if (without) spans[without] = [0, 0];
-    if (mode === "blink") spans[blink.side === "a" ? "b" : "a"] = [0, 0];
+    for (const [mark, side] of Object.entries(MARKS)) spans[mark] = spans[side];
+    if (mode === "blink") spans[blink.side === "a" ? "b" : "a"] = [0, 0]; // the mark stays
     for (const name of LAYERS) {
       const [from, to] = spans[name] ?? [0, width];
       if (!this.isVisible(name) || to <= from) continue;
       if (name === "image") context.globalAlpha = this.imageBrightness();
-      else context.globalAlpha = name === "mark" ? 1 : opacity[mode];
+      else context.globalAlpha = OF_CHOSEN.includes(name) ? 1 : opacity[mode];
       const area = [from, 0, to - from, height];
       context.drawImage(this.layers[name].canvas, ...area, ...area);
     }
