@@ -529,6 +529,25 @@ def test_a_and_b_side_by_side_show_the_same_part(shown):
 
 
 @pytest.mark.browser
+def test_side_by_side_a_cell_is_outlined_on_the_side_that_has_it(shown):
+    """On the other one a ring shows where it is missing. Keys act from a button, too."""
+    shown.locator('[data-choose="sides"]').click()
+    shown.keyboard.press("n")
+    shown.locator('[data-chosen="lost 2"]').wait_for(timeout=5_000)
+    shown.keyboard.press("0")
+    wait_for(shown, mode="sides", zoom="1.0000")
+    row = painted(shown)[40 * SCALE + 4]
+    outline = slice(8 * SCALE - 2, 8 * SCALE + 3)  # the left edge of the cell
+    of_a = row[:512]
+    of_b = row[-512:]
+    assert (of_a[outline] == 255).all(axis=1).any()
+    assert not (of_b[outline] == 255).all(axis=1).any()
+    ring = slice(4 * SCALE, 6 * SCALE)
+    assert (of_a[ring] == 255).all(axis=1).any()
+    assert (of_b[ring] == 255).all(axis=1).any()
+
+
+@pytest.mark.browser
 def test_a_large_image_has_an_overview_and_a_scale_bar(generators_free, browser):
     """The bar is 200 micrometres long on the screen, too; a click on the overview goes there."""
     a = np.zeros((2000, 2000), np.uint8)
