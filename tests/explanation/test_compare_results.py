@@ -206,6 +206,7 @@ def test_networks_without_numbers_prove_nothing(tmp_path, invoke):
     [
         ("a.tif", "turned.tif", r"^image a: A has masks of shape \(4, 5\), B of \(5, 4\)"),
         ("a.tif", "absent.tif", r"absent\.tif: no such file; check its spelling"),
+        ("a.tif", "masks/monday", r"masks/monday: no such file; expected a file, a folder"),
         (
             "a.tif",
             "notes.txt",
