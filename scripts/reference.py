@@ -29,6 +29,7 @@ from rich.console import Console
 import cellrepro
 from cellrepro.cli import app, examples, narrow_panels
 from cellrepro.comparison.scores import SCORES, ScoreGroup
+from cellrepro.conclusions.readouts import READOUTS
 from cellrepro.determinism.mode_names import profile_names
 from cellrepro.determinism.profiles import load
 
@@ -57,6 +58,7 @@ def page(name: str) -> str:
         scores=partial(scores_table, on=name),
         scores_of_nothing=scores_of_nothing_table,
         score_sources=score_sources_table,
+        readouts=readouts_table,
         profiles=profiles_table,
         recorder=recorder_table,
     )
@@ -194,6 +196,12 @@ def scores_of_nothing_table() -> str:
         ["scores", "no cell on either side", "no cell on one side"],
         [[", ".join(alike), *values] for values, alike in names.items()],
     )
+
+
+def readouts_table() -> str:
+    """What the conclusion of an experiment can rest on."""
+    rows = [[f"`{readout.name}`", readout.unit, readout.meaning] for readout in READOUTS.values()]
+    return table_of(["readout", "unit", "what it is"], rows)
 
 
 def score_sources_table() -> str:

@@ -1,7 +1,6 @@
 """The word over planted experiments, its rule at the edges, and every figure beside a reference."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import cellrepro
 from cellrepro.conclusions.conclusion import decide
 from cellrepro.conclusions.effects import GroupEffect, effect_along_doses, effect_of_groups
 from cellrepro.conclusions.measuring import measured_masks
-from cellrepro.conclusions.readouts import READOUTS, chosen_readouts
+from cellrepro.conclusions.readouts import chosen_readouts
 from cellrepro.errors import BadInput
 
 
@@ -278,9 +277,3 @@ def test_without_scikit_image_cells_are_counted(monkeypatch):
     assert concluded().conclusions[0].word == "stands"
     with pytest.raises(cellrepro.NotPossibleHere, match=r"cellrepro\[measure\]"):
         concluded(readouts="area")
-
-
-def test_the_page_lists_every_readout():
-    page = (Path(__file__).parents[2] / "docs" / "conclusion.md").read_text(encoding="utf-8")
-    for readout in READOUTS.values():
-        assert f"| `{readout.name}` | {readout.unit} | {readout.meaning} |" in page

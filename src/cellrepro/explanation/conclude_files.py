@@ -66,10 +66,8 @@ def conclusion(
         groups are numbers, and more than two, they are doses: a line is fitted, and the effect is
         from the lowest dose to the highest.
     readouts : str, function, or sequence of them
-        Names, in one text with commas between them or in a list: ``count``, ``area``,
-        ``equivalent_diameter``, ``area_fraction``, ``nearest_neighbour``, ``mean_intensity``,
-        ``total_intensity``, ``maximum_intensity``; the last three take a channel, from 0, as
-        ``mean_intensity:1``. Or a function of your own, which takes the masks of an image, numbered
+        Names as `cellrepro.compare` takes them for its ``readout``, in one text with commas between
+        them or in a list. Or a function of your own, which takes the masks of an image, numbered
         from 1, and the image, (Y, X, C) or None, and returns one number, or one for each cell,
         of which the mean is taken.
     control : str, optional

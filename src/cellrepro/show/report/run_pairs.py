@@ -39,11 +39,11 @@ class _Result:
     repeats: Sequence[Repeat]
 
     def name(self, *, with_data: bool) -> str:
-        """The letter, the first of its runs, and how many more there are."""
+        """The letter of its cells, the first of its runs, and how many have the same cells."""
         n_more = len(self.repeats) - 1
         data = f"{self.chapter.data}, " if with_data else ""
-        more = f" (and {n_more} more)" if n_more else ""
-        return f"{self.letter}: {data}{self.chapter.names.of_repeat(self.repeats[0])}{more}"
+        more = f" (and {n_more} with the same cells)" if n_more else ""
+        return f"cells {self.letter}: {data}{self.chapter.names.of_repeat(self.repeats[0])}{more}"
 
     def digest(self, image: str) -> str | None:
         """A digest of its outlines in an image."""
