@@ -1,5 +1,6 @@
 """Conclusions where users meet them: the command, its JSON and page, many runs, the report."""
 
+import itertools
 import json
 import re
 from functools import partial
@@ -75,6 +76,34 @@ def test_the_command_says_whether_it_stands(folders, capsys, monkeypatch):
     assert (count["readout"], count["word"], count["a"]["effect"]) == ("count", "changes", 7)
     assert count["difference"]["high"] < -4
     assert (bright["word"], bright["a"]["control"]) == ("stands", BRIGHT)
+
+
+def test_outlines_under_other_names_are_measured_in_the_size_of_the_masks(folders, capsys):
+    """They have no size of their own, in which a share of the image would be another."""
+    outlines = folders / "outlines"
+    outlines.mkdir()
+    for name, file in NAMES.items():
+        lines = []
+        for number in range(1, MASKS[name].max() + 1):
+            y, x = np.nonzero(MASKS[name] == number)
+            left, right, top, bottom = x.min(), x.max(), y.min(), y.max()
+            around = [(left, top), (left, bottom), (right, bottom), (right, top)]
+            corners = [*around, around[0]]
+            points = [
+                (a + k * np.sign(c - a), b + k * np.sign(d - b))
+                for (a, b), (c, d) in itertools.pairwise(corners)
+                for k in range(max(abs(c - a), abs(d - b)))
+            ]
+            lines.append(",".join(f"{a},{b}" for a, b in points))
+        (outlines / f"roi {file}_cp_outlines.txt").write_text("\n".join(lines))
+    asked = ["--groups", folders / "groups.csv", "--readout", "area_fraction,count", "--json"]
+    for file in NAMES.values():  # so that names alone would not pair them
+        (folders / "a" / f"{file}_masks.tif").rename(folders / "a" / f"{file}.tif")
+    pairs = ["--pairs", "{image}.tif=roi {image}_cp_outlines.txt"]
+    assert run(["compare", *map(str, [folders / "a", outlines, *asked, *pairs])]) == 0
+    for conclusion in json.loads(capsys.readouterr().out)["conclusions"]:
+        assert conclusion["word"] == "stands"
+        assert conclusion["a"]["treated"] == conclusion["b"]["treated"] > 0
 
 
 def test_no_image_is_needed_to_count(folders, capsys, monkeypatch):
