@@ -188,6 +188,16 @@ def test_files_are_told_apart(tmp_path, name, pixels, likely, words):
 # -- what is hostile -------------------------------------------------------------------------------
 
 
+def test_files_of_outlines_are_results(tmp_path):
+    for name in ("script_rois.zip", "script_cp_outlines.txt", "script.geojson"):
+        found = told_apart(FILES / name)
+        assert (found.likely, found.words, found.problem) == ("masks", "outlines of 47 cells", "")
+    broken = tmp_path / "cut_cp_outlines.txt"
+    broken.write_text("1,2,3")
+    assert told_apart(broken).likely == "masks"
+    assert "line 1: no outline" in told_apart(broken).problem
+
+
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
