@@ -189,11 +189,12 @@ def photograph(chromium: str, store: Path) -> None:
 
 
 def choose_two_seeds(page: Page) -> None:
-    """Choose two runs of the demo that differ in their cells."""
+    """Choose two trainings of the demo that differ in their cells."""
     for side, seed in (("a", "seed 0"), ("b", "seed 1")):
         choice = page.locator(f"select.cre-select-{side}")
         names = choice.locator("option").all_inner_texts()
-        choice.select_option(label=next(n for n in names if "strict" in n and seed in n))
+        trained = [name for name in names if not name.startswith("only segmented")]
+        choice.select_option(label=next(n for n in trained if "strict" in n and seed in n))
         page.wait_for_timeout(2_000)
 
 
