@@ -4,7 +4,8 @@
 
 Commands of a page stand in blocks of the kind ``console``, after a ``$``; what follows is their
 output. They run in a copy of docs/files. A block after the comment ``<!-- long -->`` needs
-PyTorch, Cellpose and the network of website_files.py; its output is renewed with ``--long``.
+PyTorch, Cellpose and the network of website_files.py; its output is renewed with ``--long``. After
+``<!-- first 4 lines -->`` each output ends there, with an ellipsis.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from pathlib import Path
 
 from pages import FILES, pages
 
-BLOCK = re.compile(r"(?P<long><!-- long -->\n)?```console\n(?P<body>.*?)```\n", re.DOTALL)
+BLOCK = re.compile(
+    r"(?P<note><!-- (?:(?P<long>long)|first (?P<most>\d+) lines) -->\n)?"
+    r"```console\n(?P<body>.*?)```\n",
+    re.DOTALL,
+)
 PROGRESS = re.compile(r"[\w ]+: \d+/\d+ in ")
 """How a line begins that says how far a command is."""
 N_COLUMNS = 100
@@ -41,6 +46,8 @@ class Block:
     body: str
     """As it stands in the page, between the lines of the fence."""
     is_long: bool
+    most_lines: int | None = None
+    """Of the output of a command; None for all."""
 
     @property
     def commands(self) -> list[str]:
@@ -65,7 +72,7 @@ def write_outputs(page: Path, *, with_long: bool) -> None:
         block = block_of(match, page)
         if block.is_long and not with_long:
             return match[0]
-        return f"{match['long'] or ''}```console\n{run_block(block, run_in_process)}```\n"
+        return f"{match['note'] or ''}```console\n{run_block(block, run_in_process)}```\n"
 
     text = page.read_text(encoding="utf-8")
     page.write_text(BLOCK.sub(renewed, text), encoding="utf-8")
@@ -78,7 +85,8 @@ def blocks(page: Path) -> list[Block]:
 
 
 def block_of(match: re.Match[str], page: Path) -> Block:
-    return Block(page, match["body"], is_long=match["long"] is not None)
+    most_lines = int(match["most"]) if match["most"] else None
+    return Block(page, match["body"], is_long=match["long"] is not None, most_lines=most_lines)
 
 
 def run_block(block: Block, run: Run) -> str:
@@ -90,9 +98,16 @@ def run_block(block: Block, run: Run) -> str:
         if block.is_long:
             add_network(folder)
         for command in block.commands:
-            printed = "\n".join(line.rstrip() for line in run(command, folder).splitlines())
-            parts.append(f"$ {command}\n" + (f"{printed.strip()}\n" if printed.strip() else ""))
-    return "".join(parts)
+            lines = [line.rstrip() for line in run(command, folder).strip().splitlines()]
+            parts += [f"$ {command}", *shortened(lines, block.most_lines)]
+    return "".join(f"{line}\n" for line in parts)
+
+
+def shortened(lines: list[str], most: int | None) -> list[str]:
+    """The first lines of an output, with an ellipsis where that is not all."""
+    if most is None or len(lines) <= most:
+        return lines
+    return [*lines[:most], "  …"]
 
 
 def add_network(folder: Path) -> None:

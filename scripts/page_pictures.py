@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/how, docs/explorer.md and docs/open.md anew from docs/files.
+"""Draw the pictures of README, docs/how, docs/explorer.md and docs/open.md from docs/files.
 
     python scripts/page_pictures.py
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import chdir
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -82,11 +83,11 @@ PHOTOGRAPHED = {
     ),
 }
 """The pictures of docs/explorer.md."""
-OPEN_PAGE = [
+TEMPLATES = [
     PROJECT / "src" / "cellrepro" / "show" / "pages" / "templates" / name
-    for name in ("open.html.j2", "open.js")
+    for name in ("open.html.j2", "open.js", "comparison.html.j2", "comparison.css")
 ]
-"""What decides how the page of ``cellrepro open`` looks."""
+"""What decides how the pages of ``cellrepro open`` and ``compare --html`` look."""
 DROPPED = ("cells.tif", "cells_seg.npy", "script_masks.tif")
 
 
@@ -114,7 +115,7 @@ def draw(name: str, drawn: Drawn) -> None:
 
 
 def photograph() -> None:
-    """Photograph the explorer, and the page of ``cellrepro open``, in Chromium."""
+    """Photograph the explorer, and the pages of two results, in Chromium."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -123,6 +124,7 @@ def photograph() -> None:
         )
         photograph_explorer(window)
         photograph_open_page(window)
+        photograph_comparison(window)
         window.close()
 
 
@@ -157,11 +159,26 @@ def photograph_open_page(window: Browser) -> None:
         server.shutdown()
 
 
+def photograph_comparison(window: Browser) -> None:
+    """Photograph the head of the page that ``compare --html`` writes."""
+    import cellrepro
+
+    image, a, b = DROPPED
+    with TemporaryDirectory() as folder:
+        html = Path(folder, "page.html")
+        with chdir(FILES):  # the page names its files as they were given
+            cellrepro.compare(a, b, image=image, html=html)
+        page = window.new_page(viewport={"width": 1000, "height": 930})
+        page.goto(html.as_uri())
+        page.wait_for_timeout(1_000)
+        page.screenshot(path=PICTURES / "compare.png")
+
+
 def source_digests() -> dict[str, str]:
     """A digest of every file that a picture is drawn from."""
     pictures = [*DRAWN.values(), *PHOTOGRAPHED.values()]
     used = {name for one in pictures for name in (one.image, one.a, one.b) if name}
-    files = [*(FILES / name for name in sorted(used.union(DROPPED))), *OPEN_PAGE]
+    files = [*(FILES / name for name in sorted(used.union(DROPPED))), *TEMPLATES]
     return {path.name: sha256(path.read_bytes()).hexdigest()[:16] for path in files}
 
 

@@ -2,9 +2,9 @@
 
     python scripts/reference.py
 
-docs/commands.md is what ``--help`` prints. The words of the others are in templates beside them,
-such as docs/json.md.j2. There ``{{ table("grid.grid_runs:GridRun") }}`` is the table of a record's
-fields, to which other tables link by the heading above it.
+docs/commands.md holds what ``--help`` says, as tables. The words of the others are in templates
+beside them, such as docs/json.md.j2. There ``{{ table("grid.grid_runs:GridRun") }}`` is the table
+of a record's fields, to which other tables link by the heading above it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from cyclopts import App
+from cyclopts.help import HelpEntry, HelpPanel
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pages import DOCS, slug
 from record_fields import Field, fields_of
 from rich.console import Console
 
 import cellrepro
-from cellrepro.cli import app, examples, narrow_panels
+from cellrepro.cli import app, examples
+from cellrepro.commands import COMMANDS, OF_BASELINE, Command
 from cellrepro.comparison.scores import SCORES, ScoreGroup
 from cellrepro.conclusions.readouts import READOUTS
 from cellrepro.determinism.mode_names import profile_names
@@ -35,6 +37,9 @@ from cellrepro.determinism.profiles import load
 
 TEMPLATES = {template.stem: template for template in sorted(DOCS.glob("*.md.j2"))}
 """By the page that each makes."""
+
+VERY_WIDE = 10_000
+"""Columns of a console that breaks no line."""
 
 HEADING_OR_TABLE = re.compile(
     r'^#+ (?P<heading>.+)|\{\{ table\("(?P<module>[\w.]+):(?P<name>\w+)"', re.MULTILINE
@@ -76,18 +81,32 @@ def table_of(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def commands_page() -> str:
-    """Every command with its help, as one page."""
+    """Every command with its help, as one page: first the list of them, by what they are for."""
     parts = [
-        "# Every command",
+        "# Which commands are there?",
         "",
-        "What `cellrepro COMMAND --help` prints; this page is written by a script, so it is that "
-        "of this version. [How do I …](my_masks_changed.md) says which command answers which "
-        "question.",
+        "By what they are for; a click leads to the options, which `cellrepro COMMAND --help` "
+        "says, too. With `--json` a command prints [one JSON document](json.md). Begin with "
+        "`cellrepro open` or `cellrepro compare A B`. [Find your symptom](my_masks_changed.md) "
+        "says which command shows it.",
         "",
     ]
+    for title, verbs in COMMANDS.items():
+        rows = [
+            [f"[`{name}`](#{slug(name)})", command.words]
+            for name, command in [*verbs.items(), *baselines(title)]
+        ]
+        parts += [f"**{title}**", "", table_of(["command", "what it does"], rows), ""]
     for words in words_of_commands(app):
-        parts += [f"## {' '.join(words)}", "", "```text", help_of(words), "```", ""]
+        parts += [f"## {' '.join(words)}", "", *help_of(words)]
     return "\n".join(parts)
+
+
+def baselines(title: str) -> Iterator[tuple[str, Command]]:
+    """The commands of ``cellrepro baseline``, which stand among those of two files."""
+    if title == "Two files":
+        for name, command in OF_BASELINE.items():
+            yield f"baseline {name}", command
 
 
 def words_of_commands(command: App, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -100,13 +119,42 @@ def words_of_commands(command: App, words: tuple[str, ...] = ()) -> Iterator[tup
             yield from words_of_commands(command[verb], (*words, verb))
 
 
-def help_of(words: tuple[str, ...]) -> str:
-    """The help of a command, at a width that does not depend on the terminal."""
-    printed = io.StringIO()
-    app.help_formatter = narrow_panels()
-    app.help_print([*words], console=Console(file=printed, width=100))
-    lines = f"{printed.getvalue().strip()}\n{examples(words)}".splitlines()
-    return "\n".join(line.rstrip() for line in lines).strip()
+def help_of(words: tuple[str, ...]) -> Iterator[str]:
+    """What the help of a command says: its usage, its examples, and a table of what it takes."""
+    panels: list[HelpPanel] = []
+    said = io.StringIO()
+    app.help_formatter = lambda console, options, panel: panels.append(panel)
+    app.help_print([*words], console=Console(file=said, width=VERY_WIDE))
+    usage, *about = [line.strip() for line in said.getvalue().splitlines() if line.strip()]
+    yield from (*about, "", "```", usage, "```", "")
+    entries = [entry for panel in panels if panel.format == "parameter" for entry in panel.entries]
+    rows = [
+        [
+            ", ".join(f"`{label}`" for label in entry.display_labels_with_metavar).replace(
+                "|", "\\|"
+            ),
+            help_of_entry(entry),
+            "required" if entry.required else entry.default or "–",
+        ]
+        for entry in entries
+    ]
+    yield from (table_of(["argument or option", "meaning", "default"], rows), "")
+    told = examples(words).splitlines()[1:]
+    if told:
+        commands = [line.strip() for line in told]
+        lines = [line if line.startswith("cellrepro ") else f"# {line}" for line in commands]
+        yield from ("```", *lines, "```", "")
+
+
+def help_of_entry(entry: HelpEntry) -> str:
+    """What an argument or option means, in a cell of a table."""
+    said = io.StringIO()
+    Console(file=said, width=VERY_WIDE).print(entry.description or "")
+    text = re.sub(r"([|*<])", r"\\\1", " ".join(said.getvalue().split()))
+    choices = (
+        f" One of {', '.join(f'`{choice}`' for choice in entry.choices)}." if entry.choices else ""
+    )
+    return f"{text}{choices}"
 
 
 # -- fields of records ---------------------------------------------------------------------------

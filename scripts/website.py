@@ -2,7 +2,8 @@
 
     python scripts/website.py
 
-A link that leads nowhere is an error, and a warning of the site generator, too.
+A link that leads nowhere is an error, so is a page to which none leads, and a warning of the site
+generator.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
+from html import escape
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -32,11 +34,17 @@ LINK_OR_PICTURE = re.compile(r"!?\[[^\]\n]*\]\((?P<target>[^)\s]+)\)")
 CODE = re.compile(r"`[^`\n]+`(?!\])")
 """Code in a line, but that which is the whole text of a link."""
 WITH_SCHEME = re.compile(r"[a-z]+:")
+NAVIGATION = PROJECT / "mkdocs.yml"
+
+CONSOLE = re.compile(r"^```console\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
+ROW_OF_TABLE = re.compile(r"\S {2,}\S")
+"""What only lines of tables have, in what a command prints."""
+PICTURE = re.compile(r"^(?P<picture>!\[[^\]\n]*\]\((?P<target>[^)\s]+)\))$", re.MULTILINE)
 
 
 def main() -> int:
     """Build the site, unless a link leads nowhere; gives the exit code."""
-    broken = [*broken_links()]
+    broken = [*broken_links(), *lonely_pages()]
     if broken:
         print(*broken, sep="\n", file=sys.stderr)
         return 1
@@ -60,6 +68,22 @@ def broken_links() -> Iterator[str]:
             problem = problem_of(match["target"], page)
             if problem:
                 yield f"{page.relative_to(PROJECT)}: {match['target']}: {problem}"
+
+
+def lonely_pages() -> Iterator[str]:
+    """Pages that the navigation of the site lacks, or to which no other page leads, in a line."""
+    navigation = NAVIGATION.read_text(encoding="utf-8")
+    linked = {
+        (page.parent / unquote(match["target"].partition("#")[0])).resolve()
+        for page in pages()
+        for match in LINK.finditer(FENCED.sub("", page.read_text(encoding="utf-8")))
+    }
+    for page in DOCS.rglob("*.md"):
+        name = page.relative_to(DOCS).as_posix()
+        if not re.search(rf"[ :]{re.escape(name)}$", navigation, re.MULTILINE):
+            yield f"{name}: the navigation in {NAVIGATION.name} lacks it"
+        if page not in linked:
+            yield f"{name}: no page leads to it"
 
 
 def problem_of(target: str, page: Path) -> str | None:
@@ -91,7 +115,24 @@ def stage_pages() -> None:
 def stage_page(page: Path, name: Path) -> None:
     text = page.read_text(encoding="utf-8")
     staged = LINK.sub(partial(link_on_site, page=page, name=name), text)
+    staged = PICTURE.sub(r"[\g<picture>](\g<target>)", staged)  # a click shows its full size
+    staged = CONSOLE.sub(terminal_on_site, staged)
     (STAGED / name).write_text(staged, encoding="utf-8")
+
+
+def terminal_on_site(console: re.Match[str]) -> str:
+    """Commands and their output, in which sentences are wrapped and tables keep their columns."""
+    lines = "".join(line_on_site(line) for line in console["body"].splitlines())
+    return f'<pre class="terminal"><code>{lines}</code></pre>'
+
+
+def line_on_site(line: str) -> str:
+    text = line.lstrip(" ")
+    if ROW_OF_TABLE.search(text):
+        return f'<span class="row">{escape(line, quote=False)}\n</span>'
+    kind = "command" if line.startswith("$ ") else "said"
+    indent = f"--indent: {len(line) - len(text)}ch"
+    return f'<span class="{kind}" style="{indent}">{escape(text, quote=False)}\n</span>'
 
 
 def link_on_site(link: re.Match[str], page: Path, name: Path) -> str:
