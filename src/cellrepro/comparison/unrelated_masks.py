@@ -61,13 +61,12 @@ def chance_overlap(a: Integers, b: Integers, comparison: MaskComparison) -> Chan
     n_cells = (comparison.n_objects_a, comparison.n_objects_b)
     if min(n_cells) < _FEWEST_CELLS or 2 * comparison.n_matched >= _LARGEST_F1 * sum(n_cells):
         return None
-    shown_a = _shares_of_cells(a)
     shown_b = _shares_of_cells(b)
-    here = _overlaps(shown_a, shown_b)
+    here = _overlaps(_shares_of_cells(a), shown_b)
     if here is None or abs(here[0, 0]) > _LARGEST_CHANCE or here.max() > _LEAST_PEAK:
         return None
     for turned in TURNS.values():
-        of_a = turned(shown_a)
+        of_a = _shares_of_cells(turned(a.astype(np.int32)))
         there = _overlaps(of_a, shown_b) if of_a.shape == shown_b.shape else None
         if there is not None and there.max() > _LEAST_PEAK:
             return None  # one image that was turned, which is another cause

@@ -189,7 +189,7 @@ class _DrawnPair:
             _dot(picture, changed, self.a.shape)
             heading += f": a dot on each of {grouped(len(changed))} changed cells"
         on_plane = f" on {self.plane}" if self.plane else ""
-        kinds = Counter(each.change.kind for each in self.changes)
+        kinds = Counter(str(each.change.kind) for each in self.changes)
         alt = (
             f"What differs{on_plane}: {grouped(self.n_differing)} of "
             f"{grouped(self.categories.size)} pixels "
