@@ -248,7 +248,9 @@ def test_a_device_within_the_spread_of_seeds(store):
     a, b = pick(store, seed=0, profile="cpu"), pick(store, profile="cpu-1thread")
     found = decide_between(a, b, store.runs())
     assert found.within
-    assert found.sentence().startswith("0 % of the cells changed, between seeds 19 % (3 pairs of 3")
+    assert found.sentence().startswith(
+        "0 % of the cells have no match, between seeds 19 % (3 pairs of 3"
+    )
     spread = measure_spread(store.runs())
     assert (spread.decide("threads").within, spread.n_seeds) == (True, 3)
     assert spread.sentence() == (
@@ -288,7 +290,7 @@ def test_two_seeds_are_told_where_they_stand_among_seeds(store):
     found = decide_between(a, b, store.runs())
     assert not found.within
     assert found.sentence() == (
-        "the seeds differ: 19 % of the cells changed; 3 pairs of 3 seeds changed 19 %"
+        "the seeds differ: 19 % of the cells have no match; of 3 pairs of 3 seeds 19 %"
     )
 
 

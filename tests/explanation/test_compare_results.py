@@ -108,7 +108,7 @@ def test_a_side_without_cells_and_a_crop_are_told_what_to_look_at(masks, invoke)
     )
     crop = masks("c.tif", HALVES[:2, :3])
     refusal = invoke("compare", halves, crop).err
-    assert "If one is a crop of the other: `cellrepro explain A B` finds its place" in refusal
+    assert "If one is a crop of the other, `cellrepro explain A B` looks for the place" in refusal
 
 
 NAMES = ("x_masks.tif", "x_cp_masks.png", "x_seg.npy", "x.tif", "x")
@@ -367,7 +367,7 @@ WIDELY = {f"img_{i}": cells(*range(4, 13)) for i in range(4)}
 @pytest.mark.parametrize(
     ("n_seeds", "masks", "verdict", "told"),
     [
-        (3, SLIGHTLY, "within-spread", "0 % of the cells changed, between seeds 19 %"),
+        (3, SLIGHTLY, "within-spread", "0 % of the cells have no match, between seeds 19 %"),
         (3, WIDELY, "different", "not shown to be less than seeds do"),
         (2, SLIGHTLY, "different", "only 2 seeds: not enough to say"),
     ],

@@ -104,16 +104,19 @@ NO_CAUSE = {
 @pytest.mark.parametrize("fields", NO_CAUSE.values(), ids=NO_CAUSE)
 def test_what_changes_no_cell_is_no_cause(gui, compared, fields):
     line, cause = compared(gui("a", A), gui("b", B, **fields))
-    assert (line, cause) == ("why: nothing that is recorded tells", None)
+    assert (line, cause) == ("why: not known, as nothing that is recorded tells", None)
 
 
 def test_two_programs_that_saved_files_are_no_cause(script, compared):
     sides = script("a", A, software="Fiji"), script("b", B, description="masks of Tuesday")
-    assert compared(*sides) == ("why: nothing that is recorded tells", None)
+    assert compared(*sides) == ("why: not known, as neither file records its settings", None)
 
 
 def test_usual_values_of_one_side_are_no_cause(gui, script, compared):
-    assert compared(gui("a", A), script("b", B)) == ("why: nothing that is recorded tells", None)
+    assert compared(gui("a", A), script("b", B)) == (
+        "why: not known, as nothing that is recorded tells",
+        None,
+    )
 
 
 def test_of_two_folders_the_image_that_differs_most_tells(gui, tmp_path, invoke):
@@ -234,7 +237,7 @@ def test_of_two_runs_the_field_that_differs_is_named(tmp_path, invoke, name, val
 def test_of_repeats_of_one_run_nothing_recorded_tells(tmp_path, invoke):
     key = add_run(Store(tmp_path), [(1, three()), (2, three(squares(second=False)))]).key
     answer = invoke("compare", key, key, "--store", tmp_path)
-    assert "  why: both were asked for the same, in the same environment" in answer.out
+    assert "  why: not known, as both were asked for the same, in the same" in answer.out
     assert "to find out: cellrepro diverge " in answer.out
 
 

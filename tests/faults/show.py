@@ -72,7 +72,7 @@ def every_signature_looks_good(check_signature):
 
 
 @breaks(
-    "cellrepro.show.pages.comparison_page:image_weight",
+    "cellrepro.show.pages.compare:image_weight",
     "Of several images a page shows the one on which most cells differ.",
     tests=[
         "tests/show/test_comparison_page.py"

@@ -13,10 +13,11 @@ import tifffile
 from PIL import Image
 
 from cellrepro import compare
+from cellrepro.comparison.changed_cells import changed_cells
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.errors import BadInput
 from cellrepro.show.figures.colours import COLOURS, rgb
-from cellrepro.show.pages.cell_tiles import cell_tiles, changed_cells
+from cellrepro.show.pages.cell_tiles import cell_tiles
 from cellrepro.show.pages.mask_pictures import compared_masks
 from cellrepro.store.store import Store
 from lab_server import browsing
@@ -95,7 +96,11 @@ def test_settings_that_differ_are_said_first(files, invoke):
     assert "Likely cause diameter: A records 42.4, B 30 The image is scaled by 30 / diameter" in top
     assert "nothing was segmented" in top
     assert "--model MODEL" in top
-    assert "5 cells in A, 4 in B; 1 shifted or reshaped, 2 lost and 1 split, 1 kept" in text
+    assert (
+        "5 cells in A, 4 in B: 1 kept, 4 changed (1 shifted or reshaped, 2 lost, 1 split)" in text
+    )
+    assert text.count("cellrepro compare ") == 1  # one command to find out, and no other
+    assert "cellrepro explain" not in text
     found = invoke("compare", *sides, "--json").json
     assert found["settings"][0] == {"name": "diameter", "a": 42.4, "b": 30.0}
     assert found["html"] is None
@@ -147,6 +152,7 @@ def test_the_page_is_whole_in_a_browser(files, browser):
         tiles = page.locator(".tiles .tile-kind").all_inner_texts()
         assert tiles == ["1→n split", "− lost", "− lost", "≈ shifted or reshaped"]
         assert page.locator("#changes tbody tr").count() == 4
+        assert page.locator("#changes .scroll").evaluate("e => e.scrollHeight <= e.clientHeight")
         page.locator(".tiles li").nth(2).locator("a").click()
         assert "cell 3, 36 px" in page.locator(".cre-story").inner_text()
         page.locator("#changes tbody tr").first.locator("td").last.click()
@@ -166,12 +172,51 @@ def test_the_cells_that_matter_most_come_first_and_are_seen_whole():
         assert (tile.panel.width, tile.panel.height) == (264, 264)
         assert tile.facts[0].startswith("only in A: ") == (change.kind == "lost")
         assert f"cell {change.labels_a[0]}" in tile.facts[0]
-    nothing = np.zeros_like(A)
-    stack_a, stack_b = np.stack([nothing, A]), np.stack([nothing, B])
-    of_stack = changed_cells(compare_masks(stack_a, stack_b))
-    tiles = cell_tiles(of_stack, None, stack_a, stack_b)
-    assert len(tiles) == len(of_stack)
-    assert all("z 1, " in tile.facts[2] for tile in tiles)
+
+
+def stack_of_known_changes():
+    """Cells of five planes: what became of each, and the plane on which that is seen best."""
+    a = np.zeros((5, 40, 120), np.uint16)
+    b = a.copy()
+    a[:, 5:15, 5:25] = 1  # cut in two, of which the smaller lies on the last plane alone
+    b[:, 5:15, 5:25] = 1
+    b[4, 5:15, 5:25] = 6
+    a[0:4, 5:15, 45:55] = 2  # one of two that are one in B, most of it on the first plane
+    a[0, 5:15, 55:65] = 3
+    a[1:4, 5:8, 55:65] = 3
+    b[0:4, 5:15, 45:65] = np.where(a[0:4, 5:15, 45:65] > 0, 2, 0)
+    a[1, 25:37, 85:99] = 4  # lost, most of it on plane 1
+    a[2, 28:31, 85:99] = 4
+    for side in (a, b):
+        side[1:4, 25:35, 5:15] = 5  # in both
+    planes = {("split", (1,)): 4, ("merged", (2, 3)): 0, ("lost", (4,)): 1}
+    return a, b, planes
+
+
+def test_a_cell_of_a_stack_is_shown_where_it_differs_most():
+    a, b, planes = stack_of_known_changes()
+    comparison = compare_masks(a, b)
+    changes = changed_cells(comparison)
+    shown = {
+        (str(change.kind), change.labels_a): tile
+        for change, tile in zip(changes, cell_tiles(changes, None, a, b), strict=True)
+    }
+    assert {what: tile.panel.heading for what, tile in shown.items()} == {
+        what: f"plane z {z}" for what, z in planes.items()
+    }
+    assert any("cut between planes z 3 | 4" in fact for fact in shown["split", (1,)].facts)
+    *_, differs = compared_masks("stack", None, a, b, "cells", closer=False).figure.panels
+    plane = int(differs.heading.partition("plane z ")[2][0])
+    sign_of = {change.kind.sign: change for change in changes}
+    assert differs.marks
+    for mark in differs.marks:  # of a plane the marks say what became of the cell in the stack
+        change = sign_of[mark.sign]
+        own = np.isin(a[plane], change.labels_a) | np.isin(b[plane], change.labels_b)
+        scale = differs.width / a.shape[2]
+        assert own[int(mark.y / scale), int(mark.x / scale)]
+    assert all(
+        "plane z " in panel.heading for panel in compared_masks("", a, a, b, "").figure.panels
+    )
 
 
 def test_every_one_of_many_changed_cells_has_a_dot():
@@ -199,14 +244,16 @@ def test_of_several_images_the_one_is_shown_on_which_most_cells_differ(tmp_path)
     html = tmp_path / "page.html"
     compare(*sides, html=html)
     assert "Two results of 2 images" in words_of(html)
-    assert "Shown here is most, on which most cells differ: " in words_of(html)
+    assert "Pictures, cells and scores below are of most, whose cells agree least: " in words_of(
+        html
+    )
     assert "No image was given: masks stand on black" in words_of(html)
     with pytest.raises(BadInput, match="or replace it with --overwrite"):
         compare(*sides, html=html)
     compare(*sides, image=tmp_path / "few.tif", html=html, overwrite=True)
     text = words_of(html)
     assert "The two hold different cells." in text
-    assert re.search(r"Shown here is few, which was chosen: .*; every cell of one is in the", text)
+    assert "below are of few, which was chosen: 5 cells in A, 5 in B: 5 kept, none changed." in text
 
 
 def test_names_are_text(tmp_path):
@@ -252,6 +299,6 @@ def test_a_page_about_two_runs_shows_their_image(tmp_path):
     key = store.runs()[0].key
     compare(key, key, html=tmp_path / "page.html", store=store.root)
     text = words_of(tmp_path / "page.html")
-    assert "1 cell in A, 0 in B; 1 lost" in text
+    assert "1 cell in A, 0 in B: 0 kept, 1 lost" in text
     assert "No image was given" not in text
     assert "In what the two runs differ" in text

@@ -61,14 +61,17 @@ def test_the_command_says_whether_it_stands(folders, capsys, monkeypatch):
     assert run([*command, *readouts, "--html", "page.html"]) == 1
     said = capsys.readouterr().out
     assert "the conclusion changes for count and mean_intensity:1; " in said
-    assert re.search(r"\n +count +\+7\.00 \(.*changes\n", said), said
-    assert "the control is ctrl, by its name" in said
+    assert re.search(r"\n +count \(cells\) +\+7\.00 \(.*changes\n", said), said
+    assert "the control group, by its name: ctrl" in said
 
     page = (folders / "page.html").read_text()
     section = page[page.index('<section id="conclusion">') :].partition("</section>")[0]
     assert "<b>drug</b>" not in section
-    assert "Under A higher in <b>drug</b> than in ctrl (+7.00" in unescape(section)
-    assert section.count("<svg") == 3
+    assert "Under A higher in <b>drug</b> than in ctrl" in unescape(section)
+    assert "+7.00" in section
+    axes = re.findall(r"<svg.*?</svg>", section, flags=re.DOTALL)
+    assert len(axes) == 3
+    assert all(len(re.findall(r'class="tick"', axis)) >= 2 for axis in axes)
     assert 'class="word word-changes"' in section
 
     assert run([*command, *readouts, "--json"]) == 1

@@ -18,20 +18,37 @@ class ChangedCell(NamedTuple):
 
     image: str
     change: ObjectChange
-    shape: tuple[int, ...]
-    """The shape of the image, (Y, X) or (Z, Y, X)."""
 
 
 def cells_of(masks: Mapping[str, MaskComparison]) -> Iterator[ChangedCell]:
     """Give what became of every cell of some images."""
     for image, result in masks.items():
         for change in result.objects:
-            yield ChangedCell(image, change, result.shape)
+            yield ChangedCell(image, change)
 
 
 def not_kept(masks: Mapping[str, MaskComparison]) -> list[ChangedCell]:
-    """Give the cells that are not where they were."""
-    return [cell for cell in cells_of(masks) if cell.change.kind != ObjectKind.KEPT]
+    """Give the changed cells, those that tell most first."""
+    changed = [cell for cell in cells_of(masks) if cell.change.kind != ObjectKind.KEPT]
+    return sorted(changed, key=lambda cell: _rank(cell.change))
+
+
+def changed_cells(comparison: MaskComparison) -> list[ObjectChange]:
+    """Give the changed cells of one image, those that tell most first."""
+    return [cell.change for cell in not_kept({"": comparison})]
+
+
+def _rank(change: ObjectChange) -> tuple[bool, int]:
+    """Lost, gained, split and merged cells, the largest first; then moved ones, by what differs."""
+    is_moved = change.kind == ObjectKind.MOVED
+    size = max(change.area_a, change.area_b)
+    return is_moved, -(_differing_pixels(change) if is_moved else size)
+
+
+def _differing_pixels(change: ObjectChange) -> int:
+    """Count the pixels that only one of the two sides has of a cell."""
+    both = change.area_a + change.area_b
+    return round(both * (1 - change.iou) / (1 + change.iou))
 
 
 def cell_rows(
@@ -40,7 +57,10 @@ def cell_rows(
     """Give a row for each cell, or for the first ones, with its image where there are several."""
     with_images = len({cell.image for cell in cells}) > 1
     rows: list[Row] = []
-    for image, change, shape in cells[:most]:
+    where = "centre"
+    if any(len(cell.change.position) == 3 for cell in cells):
+        where += ", z from 0"
+    for image, change in cells[:most]:
         cuts = f", cut between {change.cuts}" if change.cuts else ""
         has_both = change.labels_a and change.labels_b
         rows.append(
@@ -49,7 +69,7 @@ def cell_rows(
                 "cell": change.kind.in_words,
                 f"in {a}": ", ".join(map(str, change.labels_a)) or "–",
                 f"in {b}": ", ".join(map(str, change.labels_b)) or "–",
-                "where": f"{place_text(change.position, shape)}{cuts}",
+                where: f"{place_text(change.position)}{cuts}",
                 f"pixels in {a}": str(change.area_a or "–"),
                 f"pixels in {b}": str(change.area_b or "–"),
                 "IoU": f"{change.iou:.3f}" if has_both else "–",

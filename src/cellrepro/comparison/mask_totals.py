@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.verdicts import Verdict, combine
-from cellrepro.words import amount, pixels_text, share_text
+from cellrepro.words import amount, as_sentence, pixels_text
 
 if TYPE_CHECKING:
     from cellrepro.comparison.image_differences import ImageDifference
@@ -81,32 +81,52 @@ class MaskTotals:
 
     def sentence(self, *, a: str = "A", b: str = "B") -> str:
         """Say how the two sides differ over all images."""
-        images = amount(self.n_images, "image")
         sides = f"{a[:1].upper()}{a[1:]} and {b}"
+        where = f" in any of the {self.n_images} images" if self.n_images > 1 else ""
         if not self.n_objects:
-            return (
-                f"Neither {a} nor {b} has a cell in any of the {images}: nothing can be compared."
-            )
+            return f"Neither {a} nor {b} has a cell{where}: nothing can be compared."
         if not self.n_differing:
             also = ", some with different numbers" if self.some_renumbered else ""
             if not self.same_numbering:
                 also = ", but not one number for each"
             cells = amount(self.n_objects_a, "cell")
-            return f"{sides} have the same {cells}{also}, pixel for pixel, on {images}."
-        changed = "Every cell has a counterpart that overlaps by half"
-        if self.n_unmatched:
-            changed = (
-                f"{share_text(self.n_unmatched / self.n_objects)} of the cells changed, that is, "
-                "have no counterpart that overlaps by half"
-            )
-        became = ", ".join(
-            f"{n} {ObjectKind(kind).in_words}" for kind, n in self.kinds.items() if n
-        )
-        return (
-            f"{sides} differ: {amount(self.n_objects_a, 'cell')} in {a}, {self.n_objects_b} in "
-            f"{b}, over {images} ({became}). {changed}, and {pixels_text(self.ppm)} "
-            "differ."
-        )
+            on = f", on {self.n_images} images" if self.n_images > 1 else ""
+            return f"{sides} have the same {cells}{also}, pixel for pixel{on}."
+        return f"{self.cells_text(a=a, b=b)}. {as_sentence(pixels_text(self.ppm) + ' differ')}"
+
+    def cells_text(self, *, a: str = "A", b: str = "B") -> str:
+        """Say how many cells both sides have, and what became of them."""
+        over = f", over {self.n_images} images" if self.n_images > 1 else ""
+        n_cells = f"{amount(self.n_objects_a, 'cell')} in {a}, {self.n_objects_b} in {b}{over}"
+        return f"{n_cells}: {fates_text(self.kinds)}"
+
+
+def fates_text(kinds: Mapping[str, int]) -> str:
+    """Say how many cells are kept, and how many changed, and how.
+
+    >>> fates_text({"kept": 3, "lost": 1}), fates_text({"kept": 3, "lost": 1, "split": 2})
+    ('3 kept, 1 lost', '3 kept, 3 changed (1 lost, 2 split)')
+    >>> fates_text({"kept": 3}), fates_text({})
+    ('3 kept, none changed', 'no cell on either side')
+    """
+    n_kept = kinds.get(ObjectKind.KEPT, 0)
+    changed = [
+        f"{kinds[kind]} {kind.in_words}"
+        for kind in ObjectKind
+        if kinds.get(kind) and kind != ObjectKind.KEPT
+    ]
+    if not changed:
+        return f"{n_kept} kept, none changed" if n_kept else "no cell on either side"
+    if len(changed) == 1:
+        return f"{n_kept} kept, {changed[0]}"
+    n_changed = sum(kinds.values()) - n_kept
+    return f"{n_kept} kept, {n_changed} changed ({', '.join(changed)})"
+
+
+def image_weight(comparison: MaskComparison) -> float:
+    """Get a weight to sort images by: the share of cells without a match, then of pixels."""
+    of_cells = comparison.n_unmatched / max(1, comparison.n_objects_a + comparison.n_objects_b)
+    return of_cells + 1e-6 * comparison.n_differing / max(1, comparison.n_pixels)
 
 
 def totals_over(images: Iterable[MaskComparison]) -> MaskTotals:

@@ -161,7 +161,7 @@ class MaskScores:
         Score(
             "matches",
             "IoU of matches",
-            "mean overlap of the matching cells, of their union",
+            "mean intersection over union of the matching cells",
             range="0.5 to 1",
             source="usual",
             checked_with=_STARDIST,
@@ -174,7 +174,7 @@ class MaskScores:
         Score(
             "matches",
             "panoptic quality",
-            "panoptic quality: share of matching cells times their mean overlap",
+            "share of matching cells times their mean overlap",
             source="Kirillov et al., *Panoptic segmentation*, CVPR 2019",
             checked_with=_STARDIST,
         ),

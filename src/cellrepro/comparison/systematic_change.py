@@ -37,7 +37,7 @@ _MOST_PLANES = 16
 _LEAST_EQUAL = 0.99  # of the pixels in which turned foregrounds agree
 _MOST_OF_ONE_FORM = 8  # cells of one form that vote for a shift; more have it by chance
 
-_TURNS: Mapping[str, Callable[[_Labels], _Labels]] = {
+TURNS: Mapping[str, Callable[[_Labels], _Labels]] = {
     "mirrored left to right": lambda image: image[..., ::-1],
     "upside down": lambda image: image[..., ::-1, :],
     "turned by 180°": lambda image: image[..., ::-1, ::-1],
@@ -265,7 +265,7 @@ def _elsewhere(a: _Labels, b: _Labels) -> Iterator[SystematicChange]:
         if _are_enough(n_following, n_cells):
             yield SystematicChange("shifted", 0, (y, x), "", n_following, n_cells)
     shown = b > 0
-    for turn, turned in _TURNS.items():
+    for turn, turned in TURNS.items():
         of_a = turned(a)
         if of_a.shape != b.shape or np.mean((of_a > 0) == shown) < _LEAST_EQUAL:
             continue

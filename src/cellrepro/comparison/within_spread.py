@@ -95,7 +95,7 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     pixels = _largest_ratio(pairs, seeds, "ppm", images)
     within = cells < 1 and pixels < 1
     reason = (
-        f"{share_text(known.changed[0])} of the cells changed, between seeds "
+        f"{share_text(known.changed[0])} of the cells have no match, between seeds "
         f"{share_text(known.changed[1])} ({amount(known.n_seed_pairs, 'pair')} of "
         f"{known.n_seeds} seeds, {amount(known.n_images, 'image')}); "
         f"{'' if within else 'not shown to be less than seeds do: '}"

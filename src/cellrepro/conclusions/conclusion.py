@@ -22,7 +22,7 @@ from cellrepro.conclusions.measuring import MeasuredImage
 from cellrepro.conclusions.readouts import ChosenReadout
 from cellrepro.errors import BadInput
 from cellrepro.results import Result, Row, in_json, table_lines
-from cellrepro.words import amount, joined, some, span
+from cellrepro.words import amount, grouped, joined, some, span
 
 Word = Literal["stands", "changes", "undecidable"]
 Side = Literal["higher", "lower", "no effect"]
@@ -87,12 +87,31 @@ class Conclusion(Result):
         if math.isnan(self.difference.low):
             return self._too_few()
         parts = [
-            self._side_text("A", self.a),
-            self._side_text("B", self.b),
+            f"under A {self._side_text(self.a)} ({_with_interval(self.a)})",
+            f"under B {self._side_text(self.b)} ({_with_interval(self.b)})",
             f"B minus A is {estimate_text(self.difference)}, the margin {margin_text(self.margin)}",
             *self._remarks(),
         ]
         return "; ".join(parts)
+
+    @property
+    def reading(self) -> str:
+        """What the effects mean, without the numbers of a table or drawing beside it."""
+        if math.isnan(self.difference.low):
+            return self._too_few()
+        under_a = self._side_text(self.a)
+        under_b = self._side_text(self.b)
+        sides = f"under both {under_a}" if under_a == under_b else f"under A {under_a}"
+        others = [] if under_a == under_b else [f"under B {under_b}"]
+        return "; ".join([sides, *others, *self._remarks()])
+
+    @property
+    def readout_text(self) -> str:
+        """The readout with its unit.
+
+        A name that ends in it has none: ``mean_intensity`` is in that of the image.
+        """
+        return f"{self.readout} ({self.unit})" if self.unit not in self.readout else self.readout
 
     def _too_few(self) -> str:
         if self.is_dose:
@@ -102,16 +121,12 @@ class Conclusion(Result):
             f"{self.treated}; at least {FEWEST_IMAGES} of each are needed"
         )
 
-    def _side_text(self, letter: str, effect: GroupEffect) -> str:
+    def _side_text(self, effect: GroupEffect) -> str:
         side = side_of(effect)
         treated, control = self.group_names
-        said = (
-            "no effect is shown"
-            if side == "no effect"
-            else f"{side} in {treated} than in {control}"
-        )
-        value, *ends = alike(effect.effect, effect.low, effect.high)
-        return f"under {letter} {said} ({value}, 95 % interval {span(*ends)})"
+        if side == "no effect":
+            return "no effect is shown"
+        return f"{side} in {treated} than in {control}"
 
     @property
     def group_names(self) -> tuple[str, str]:
@@ -139,7 +154,7 @@ class Conclusion(Result):
         if self.images_needed is None:
             yield "more images would hardly decide it"
         else:
-            needed = f"about {self.images_needed} images would probably decide it"
+            needed = f"about {grouped(self.images_needed)} images would probably decide it"
             yield f"{needed} (here {self.n_images})"
 
     def rows(self) -> list[Row]:
@@ -278,6 +293,11 @@ def _times(effect: GroupEffect, distance: float) -> float:
 # -- in words --------------------------------------------------------------------------------
 
 
+def _with_interval(effect: GroupEffect) -> str:
+    value, *ends = alike(effect.effect, effect.low, effect.high)
+    return f"{value}, 95 % interval {span(*ends)}"
+
+
 def estimate_text(effect: GroupEffect) -> str:
     """Write an effect with its interval: "+12.3 (+8.1 to +16.5)"."""
     value, *ends = alike(effect.effect, effect.low, effect.high)
@@ -312,7 +332,7 @@ def conclusion_rows(conclusions: Sequence[Conclusion]) -> list[Row]:
     several = len({each.treated for each in conclusions}) > 1
     return [
         {
-            "readout": each.readout,
+            "readout": each.readout_text,
             "group": each.treated if several else "",
             "effect under A": estimate_text(each.a),
             "under B": estimate_text(each.b),
@@ -325,12 +345,16 @@ def conclusion_rows(conclusions: Sequence[Conclusion]) -> list[Row]:
 
 
 def conclusion_lines(conclusions: Sequence[Conclusion]) -> Iterator[str]:
-    """Give the lines of a terminal: a table, and a sentence on what does not simply stand."""
+    """Give the lines of a terminal: a table, and what it means where it does not simply stand."""
     if conclusions:
+        several = len({each.treated for each in conclusions}) > 1
         yield summary(conclusions)
-        yield f"  {compared_text(conclusions)}"
+        yield f"  {compared_text(conclusions)}; effects with their 95 % intervals"
         yield from table_lines(conclusion_rows(conclusions))
-        yield from (f"  {each.sentence()}" for each in conclusions if each.word != "stands")
+        for each in conclusions:
+            if each.word != "stands":
+                of_group = f" of {each.treated}" if several else ""
+                yield f"  {each.readout}{of_group}: {each.reading}"
 
 
 def summary(conclusions: Sequence[Conclusion]) -> str:

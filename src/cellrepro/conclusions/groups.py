@@ -108,8 +108,8 @@ def _guessed(names: Sequence[str]) -> tuple[str, str]:
     """Choose the control by its name, else the first group, and say so."""
     for name in names:
         if re.sub(r"[\s_-]", "", name).casefold() in _CONTROLS:
-            return name, f"the control is {name}, by its name"
-    return names[0], f"the control is {names[0]}, the first group; --control names another one"
+            return name, f"the control group, by its name: {name}"
+    return names[0], f"the control group, as the first: {names[0]}; --control names another one"
 
 
 def _number(text: str) -> float | None:

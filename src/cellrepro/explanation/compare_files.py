@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.comparison.mask_totals import verdict_over
+from cellrepro.comparison.mask_totals import image_weight, verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.cellpose_call import IMAGE, NETWORK, shell_line
@@ -139,6 +139,7 @@ def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Compari
         n_edits=(len(file_a.edits), len(file_b.edits)),
         number_rule=next(iter(compared.number_rules), ""),
         systematic=next(iter(compared.systematic.values()), None),
+        unrelated=next(iter(compared.unrelated.values()), ""),
         stitching=stitching_text(result),
         size_limit=size_limit_text(result),
         is_empty=not (result.n_objects_a and result.n_objects_b),
@@ -172,14 +173,13 @@ def _compare_folders(
         if pairs is None
         for note in newer_seg_notes(folder)
     ]
-    n_unmatched = {name: each.n_unmatched for name, each in comparison.masks.items()}
     images = {}
     if image is not None and is_folder_of_images(image):
         images = images_by_name(Path(image))
         image = None
     worst = "" if image is None else image_name(Path(image).stem)
-    if worst not in n_unmatched:
-        worst = max(n_unmatched, key=lambda name: n_unmatched[name])
+    if worst not in comparison.masks:
+        worst = max(comparison.masks, key=lambda name: image_weight(comparison.masks[name]))
     of_worst = images.get(worst, image)
     why = _compare_two_files(files_a[worst], files_b[worst], image=of_worst).why
     return replace(comparison, notes=(*comparison.notes, *newer), why=why)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _MOST_UNKNOWN = 6
+_LEAST_F1_IN_PLACE = 0.1  # below it, nothing shows that a crop lies where it overlaps most
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
@@ -71,6 +72,16 @@ def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
     """Say where one side shows a part of the image."""
     cropped = part.of.upper()
     whole = "B" if part.of == "a" else "A"
+    result = explanation.result
+    if result is not None and result.f1[0] < _LEAST_F1_IN_PLACE:
+        yield (
+            f"{cropped} is smaller than {whole}, and where it lies in it is not known: its cells "
+            f"overlap most in rows {part.rows[0]} to {part.rows[1]} and columns "
+            f"{part.columns[0]} to {part.columns[1]}, but {result.n_matched or 'none'} of "
+            f"{whole}'s cells {verb_of(result.n_matched, 'has', 'have')} a match there (IoU of 0.5 "
+            "or more); they may be of two images"
+        )
+        return
     yield (
         f"{cropped} shows {share_text(part.share)} of the image: rows {part.rows[0]} to "
         f"{part.rows[1]} and columns {part.columns[0]} to {part.columns[1]} of {whole}. Of "
@@ -78,7 +89,6 @@ def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
         f"{verb_of(part.n_outside, 'lies', 'lie')} outside of it, and {part.n_cut} "
         f"{verb_of(part.n_cut, 'is', 'are')} cut by its border, so that these differ for that alone"
     )
-    result = explanation.result
     n_cells = 0 if result is None else result.n_objects_a
     if result is None or result.n_differing:
         yield "what follows is about the part that both show:"
@@ -202,8 +212,9 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
 def _cause_line(explanation: Explanation, cause: Change) -> str:
     return (
         f"cause: {cause.name}, {value_text(cause.a)} in A and {value_text(cause.b)} in B"
-        f"{_found_by_trying(explanation, cause.name)}; made alone in A's settings, this changes "
-        f"{cause.cells} of {amount(cause.of_cells, 'cell')} (those of A, and of A with it)"
+        f"{_found_by_trying(explanation, cause.name)}; made alone in A's settings, this leaves "
+        f"{cause.cells} of {amount(cause.of_cells, 'cell')} without a match (those of A, and of A "
+        "with it)"
     )
 
 

@@ -17,9 +17,10 @@ from cellrepro.comparison.number_remarks import (
 )
 from cellrepro.comparison.object_matching import label_pairs
 from cellrepro.comparison.systematic_change import SystematicChange, systematic_change
+from cellrepro.comparison.unrelated_masks import chance_overlap
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.images.pictures import doubt
-from cellrepro.words import amount, joined, some
+from cellrepro.words import amount, joined, some, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -37,6 +38,8 @@ class LabelNotes(NamedTuple):
     where they do not."""
     systematic: SystematicChange | None
     """The one change of all cells, which is one of the sentences, too."""
+    unrelated: str
+    """That they may be of two images, and why, which is one of the sentences, too; else empty."""
 
 
 def label_notes(
@@ -52,8 +55,11 @@ def label_notes(
     side_b = _Side(b, labels_b, result.n_objects_b, result.n_shared_b)
     rule = _number_change(side_a, side_b) if _may_follow_a_rule(labels_a, labels_b, result) else ""
     change = systematic_change(labels_a, labels_b, result)
-    first = [] if change is None else [change.text(a, b)]
-    return LabelNotes((*first, *_sentences(side_a, side_b, result, rule)), rule, change)
+    by_chance = chance_overlap(labels_a, labels_b, result) if change is None else None
+    unrelated = "" if by_chance is None else by_chance.text(a, b)
+    first = [unrelated] if change is None else [change.text(a, b)]
+    sentences = (*filter(None, first), *_sentences(side_a, side_b, result, rule))
+    return LabelNotes(sentences, rule, change, unrelated)
 
 
 def _sentences(a: _Side, b: _Side, result: MaskComparison, rule: str) -> Iterator[str]:
@@ -63,10 +69,9 @@ def _sentences(a: _Side, b: _Side, result: MaskComparison, rule: str) -> Iterato
         yield rule
     for side in (a, b):
         if side.n_shared:
-            verb = "names" if side.n_shared == 1 else "name"
             yield (
-                f"{amount(side.n_shared, 'number')} of {side.name} {verb} several cells each that "
-                "do not touch; they are counted as the cells that they are on the other side"
+                f"{with_verb(side.n_shared, 'number', 'stands', 'stand')} in {side.name} for "
+                "several cells that do not touch; each of these is counted as a cell"
             )
     if not rule:
         yield from _remarks_on_both(a, b, by_plane=result.by_plane)
@@ -165,7 +170,7 @@ def counts_by_plane(labels_a: Integers, labels_b: Integers) -> Iterator[str]:
     ]
     if differing:
         yield (
-            "cells by plane, or by frame of a time-lapse, in A and B, where their numbers differ: "
+            "planes (or frames of a time-lapse) with different numbers of cells in A and B: "
             f"{some(differing, _MOST_PLANES)}"
         )
 

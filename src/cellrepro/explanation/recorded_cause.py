@@ -73,6 +73,7 @@ _OF_BOTH_ALONE = frozenset(
 """What says nothing where one side alone records it: the other may have had the same."""
 
 EDITS = "edits by hand"
+IMAGE = "image"
 MIN_SIZE = "min_size"
 NUMBERS = "numbers"
 OUTLINES = "outlines"
@@ -96,6 +97,8 @@ class FileEvidence:
     """How the numbers of one side follow from those of the other; empty where they do not."""
     systematic: SystematicChange | None = None
     """The one change by which all cells of B follow from those of A."""
+    unrelated: str = ""
+    """That the two may be of two images, and why; empty where nothing speaks for it."""
     stitching: str = ""
     """Where planes were stitched otherwise; empty where they were not."""
     size_limit: str = ""
@@ -120,9 +123,13 @@ def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
     proven = _proven(evidence)
     if proven is not None:
         return Why(proven)
+    if evidence.unrelated:  # whatever else differs, no setting explains this
+        return Why(Cause(IMAGE, words=evidence.unrelated))
     likely = [*_numbers(evidence), *_recorded_by_both(evidence)]
     likely += [*_shown_by_masks(evidence, likely), *_recorded_by_one(evidence)]
     if not likely:
+        if not evidence.tells_settings:
+            return Why(None, nothing_tells="neither file records its settings", find_out=find_out)
         return Why(None, find_out=find_out)
     return Why(likely[0], tuple(likely[1:]), find_out=find_out)
 

@@ -37,6 +37,8 @@ class MasksInCommon(NamedTuple):
     """How the numbers of one follow from those of the other; empty where they do not."""
     systematic: SystematicChange | None
     """The one change of all cells."""
+    unrelated: str
+    """That the two may be of two images, and why; else empty."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ class SidePair:
             n_edits=(len(self.a.edits), len(self.b.edits)),
             number_rule="" if shown is None else shown.number_rule,
             systematic=None if shown is None else shown.systematic,
+            unrelated="" if shown is None else shown.unrelated,
             stitching="" if shown is None else stitching_text(shown.result),
             size_limit="" if shown is None else size_limit_text(shown.result),
             is_empty=not (self.a.n_cells and self.b.n_cells),

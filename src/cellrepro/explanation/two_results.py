@@ -19,7 +19,7 @@ from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.images.size_factor import factor_text
 from cellrepro.results import MOST_LINES, Result, Row, derived, table_lines
-from cellrepro.words import amount, joined, short_digest, some
+from cellrepro.words import amount, joined, short_digest, some, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.state_comparison import StateComparison
@@ -223,11 +223,16 @@ class Comparison(Result):
             from cellrepro.explanation.explanation_lines import replay_lines
 
             yield from (f"  {line}" for line in replay_lines(self.explanation))
-        for note in self.notes:
-            if note not in systematic and not self._is_said_by_cause(note):
+        for note in self.notes_beside_cause:
+            if note not in systematic:
                 yield f"  note: {note}"
         if self.html is not None:
             yield f"  page: {self.html}"
+
+    @property
+    def notes_beside_cause(self) -> tuple[str, ...]:
+        """The notes, without the one that says the cause."""
+        return tuple(note for note in self.notes if not self._is_said_by_cause(note))
 
     def _systematic_sentences(self) -> list[str]:
         sentences = [f"{name}: {change.text('A', 'B')}" for name, change in self.systematic.items()]
@@ -270,6 +275,8 @@ class ComparedMasks:
     """How numbers of one side follow from those of the other, where they do."""
     systematic: Mapping[str, SystematicChange] = field(default_factory=dict)
     """The one change of all cells of an image, where there is one."""
+    unrelated: Mapping[str, str] = field(default_factory=dict)
+    """By image, that the two may be of two images, and why."""
 
 
 def compare_by_image(
@@ -292,6 +299,7 @@ def compare_by_image(
     notes: list[str] = []
     number_rules: list[str] = []
     systematic: dict[str, SystematicChange] = {}
+    unrelated: dict[str, str] = {}
     for side, only in (("A", a.keys() - b.keys()), ("B", b.keys() - a.keys())):
         if only:
             notes.append(f"only {side} has masks of {', '.join(sorted(only))}")
@@ -309,9 +317,11 @@ def compare_by_image(
         number_rules.append(of_labels.number_rule)
         if of_labels.systematic is not None:
             systematic[name] = of_labels.systematic
+        if of_labels.unrelated:
+            unrelated[name] = of_labels.unrelated
     notes += _empty_notes(by_image)
     rules = tuple(filter(None, number_rules))
-    return ComparedMasks(by_image, tuple(notes), rules, systematic)
+    return ComparedMasks(by_image, tuple(notes), rules, systematic, unrelated)
 
 
 def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:
@@ -329,8 +339,8 @@ def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:
         )
         if len(a) == 2 and (a[0] <= b[0]) == (a[1] <= b[1]):
             what_to_do += (
-                ". If one is a crop of the other: `cellrepro explain A B` finds its place, and "
-                "compares what both show"
+                ". If one is a crop of the other, `cellrepro explain A B` looks for the place at "
+                "which their cells agree, and compares what both show there"
             )
     raise BadInput(f"A has masks of shape {tuple(a)}, B of {tuple(b)}{what_to_do}")
 
@@ -357,10 +367,12 @@ def stitching_text(result: MaskComparison) -> str:
     cut = [change for change in result.objects if change.cut_between]
     if not cut:
         return ""
-    planes = some(sorted({change.cuts for change in cut}))
+    cuts = sorted({planes for change in cut for planes in change.cut_between})
+    planes = some([f"z {z} | {after}" for z, after in cuts])
     return (
-        f"planes were stitched otherwise: {amount(len(cut), 'cell')} whole on one side, in parts "
-        f"on the other, cut between {planes}"
+        "planes were stitched otherwise: "
+        f"{with_verb(len(cut), 'cell', 'is', 'are')} whole on one side and in parts on the other, "
+        f"cut between planes {planes} (planes count from 0)"
     )
 
 

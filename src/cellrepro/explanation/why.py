@@ -23,7 +23,7 @@ class Cause:
 
     name: str
     """The setting or field under its own name, or what else it is: ``numbers``, ``outlines``,
-    ``position``, ``edits by hand``, ``stitching``, ``image.crop``."""
+    ``position``, ``edits by hand``, ``stitching``, ``image``, ``image.crop``."""
     a: object = None
     """Its value in A; ``?`` where no file records it, null for what has no value."""
     b: object = None
@@ -86,13 +86,13 @@ class Why:
         >>> Why(Cause("diameter", 42.4, "?")).sentence
         'likely: diameter; A records 42.4, B nothing'
         >>> Why(None).sentence
-        'why: nothing that is recorded tells'
+        'why: not known, as nothing that is recorded tells'
         """
         return "; ".join([self._head(), *([self.remains] if self.remains else [])])
 
     def _head(self) -> str:
         if self.cause is None:
-            return f"why: {self.nothing_tells}"
+            return f"why: not known, as {self.nothing_tells}"
         if self.is_found:
             return f"found: {'; '.join(map(str, [self.cause, *self.others]))}"
         return f"likely: {self.cause}{self.others_text}"

@@ -49,6 +49,8 @@ class Axes:
     planes_of: tuple[int, ...] | None = None
     """Shape of the image's masks, (Z, Y, X): an image that begins with these lengths has the same
     axes, whatever its file calls them."""
+    are_settings: bool = False
+    """Whether channel and z are settings of the segmentation that reads the image."""
 
 
 FLAT = Axes()
@@ -89,11 +91,7 @@ def in_order(file: Path, decoded: Decoded, axes: Axes) -> Ordered:
     )
     if channel is None:
         raise BadInput(
-            f"{file}: shape {decoded.pixels.shape} (axes {named.axes}), expected one plane, "
-            f"(Y, X) or (Y, X, C) with C up to {axes.most_channels}; save each plane of a z-stack "
-            "or time series as an image of its own, or a projection, and of many channels the ones "
-            "to use, labelled C; to segment a stack whose axes the file does not name, give "
-            "--set z_axis=N and --set channel_axis=N"
+            f"{file}: shape {decoded.pixels.shape} (axes {named.axes}), expected {_expected(axes)}"
         )
     image = np.moveaxis(pixels, channel - len(letters), -1)
     n_channels = image.shape[-1]
@@ -107,6 +105,23 @@ def in_order(file: Path, decoded: Decoded, axes: Axes) -> Ordered:
     if n_kept == 1:
         image = image[..., 0]
     return Ordered(native(image), is_stack, left_out)
+
+
+def _expected(axes: Axes) -> str:
+    """Say which image is expected in place of one with too many axes, and what to do."""
+    if axes.planes_of is not None:
+        return f"the image of masks of shape {axes.planes_of}, whose channels, if any, come last"
+    to_do = (
+        f"one plane, (Y, X) or (Y, X, C) with C up to {axes.most_channels}; save each plane of a "
+        "z-stack or time series as an image of its own, or a projection, and of many channels the "
+        "ones to use, labelled C"
+    )
+    if axes.are_settings:
+        to_do += (
+            "; to segment a stack whose axes the file does not name, give --set z_axis=N and "
+            "--set channel_axis=N"
+        )
+    return to_do
 
 
 def _named(file: Path, decoded: Decoded, axes: Axes) -> Decoded:

@@ -34,7 +34,7 @@ def axes_of(task: str, settings: Mapping[str, Any] | None) -> Axes:
     if task == "train":
         return FLAT
     checked = Settings().replaced(**(settings or {}))
-    return Axes(True, checked.channel_axis, checked.z_axis)
+    return Axes(stacks=True, channel=checked.channel_axis, z=checked.z_axis, are_settings=True)
 
 
 def training_loop(

@@ -1,4 +1,8 @@
-"""The plane of a stack that tells most, for pictures that show one."""
+"""The plane of a stack that tells most, for pictures that show one.
+
+What differs on it is what differs in the stack: a cell of which another plane holds more is not
+lost.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,10 @@ class Plane(NamedTuple):
     """For a heading; empty for a flat image."""
     image: np.ndarray | None
     labels: tuple[np.ndarray | None, ...]
+    categories: np.ndarray
+    """What differs here between the first two label images, (Y, X), as `categories` says it."""
+    z: int | None = None
+    """Its place in the stack, from 0; None for a flat image."""
 
 
 def flat(image: np.ndarray | None, *labels: np.ndarray | None) -> Plane:
@@ -24,12 +32,13 @@ def flat(image: np.ndarray | None, *labels: np.ndarray | None) -> Plane:
     Of one label image the fullest plane; a flat image stays as it is.
     """
     first, *others = [each for each in labels if each is not None]
+    categories = category_map(first, others[0] if others else first)
     if first.ndim == 2:
-        return Plane("", image, labels)
-    z = telling_plane(category_map(first, others[0] if others else first))
+        return Plane("", image, labels, categories)
+    z = telling_plane(categories)
     image_plane = None if image is None else image[z]
     label_planes = tuple(None if each is None else each[z] for each in labels)
-    return Plane(plane_name(z, len(first)), image_plane, label_planes)
+    return Plane(plane_name(z, len(first)), image_plane, label_planes, categories[z], z)
 
 
 def telling_plane(categories: np.ndarray) -> int:

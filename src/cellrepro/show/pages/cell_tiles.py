@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from cellrepro.comparison.mask_comparison import MaskComparison
+from cellrepro.comparison.category_map import categories
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.colours import DIMMED
 from cellrepro.show.figures.pixels import background_of, enlarged, with_outlines
@@ -32,34 +32,25 @@ class CellTile:
     facts: Sequence[str]
     """Its numbers and sizes on both sides, and where it is."""
     panel: Panel
-
-
-def differing_pixels(change: ObjectChange) -> int:
-    """Count the pixels that only one of the two sides has of a cell."""
-    both = change.area_a + change.area_b
-    return round(both * (1 - change.iou) / (1 + change.iou))
-
-
-def changed_cells(comparison: MaskComparison) -> list[ObjectChange]:
-    """Get the cells that are not kept, those that matter most first.
-
-    Lost, gained, split and merged ones, the largest first; then moved ones, by differing pixels.
-    """
-
-    def weight(change: ObjectChange) -> tuple[bool, int]:
-        is_moved = change.kind == ObjectKind.MOVED
-        size = differing_pixels(change) if is_moved else max(change.area_a, change.area_b)
-        return is_moved, -size
-
-    changed = [change for change in comparison.objects if change.kind != ObjectKind.KEPT]
-    return sorted(changed, key=weight)
+    """Its heading is the plane of a stack."""
 
 
 def cell_tiles(
-    changes: Sequence[ObjectChange], image: np.ndarray | None, a: np.ndarray, b: np.ndarray
+    changes: Sequence[ObjectChange],
+    image: np.ndarray | None,
+    a: np.ndarray,
+    b: np.ndarray,
+    *,
+    by_plane: bool = False,
 ) -> tuple[CellTile, ...]:
-    """Draw each changed cell closely, with the outlines of both sides."""
+    """Draw each changed cell closely, with the outlines of both sides.
+
+    Of a stack the plane is drawn on which that cell differs most; with ``by_plane`` its only one.
+    """
+    if not changes:
+        return ()
     is_stack = a.ndim == 3
+    differs = (categories(a, b) if is_stack else np.zeros(a.shape, np.uint8)) >= 2
 
     @lru_cache(maxsize=4)
     def background(z: int) -> np.ndarray:
@@ -69,20 +60,42 @@ def cell_tiles(
 
     tiles = []
     for change in changes:
-        z = round(change.position[0]) if is_stack else 0
-        rows, columns = _window(change, a.shape[-2:], is_stack=is_stack)
-        labels = {
-            name: (side[z] if is_stack else side)[rows, columns]
-            for name, side in (("a", a), ("b", b))
-        }
-        pixels = with_outlines(background(z)[rows, columns], labels, side=_SIDE)
-        own = np.isin(labels["a"], change.labels_a) | np.isin(labels["b"], change.labels_b)
+        z = 0
+        plane_a, plane_b = a, b
+        centre = change.position[-2:]
+        if is_stack:
+            z = round(change.position[0]) if by_plane else _telling_plane(change, a, b, differs)
+            plane_a, plane_b = a[z], b[z]
+        near = _window(centre, max(change.area_a, change.area_b), plane_a.shape)
+        own = _own(change, plane_a[near], plane_b[near])
+        if is_stack and own.any():
+            offsets = [part.start for part in near]
+            centre = tuple((np.argwhere(own).mean(axis=0) + offsets).tolist())
+            near = _window(centre, int(own.sum()), plane_a.shape)
+            own = _own(change, plane_a[near], plane_b[near])
+        labels = {"a": plane_a[near], "b": plane_b[near]}
+        pixels = with_outlines(background(z)[near], labels, side=_SIDE)
         _dim_around(pixels, own)
         _mark_corners(pixels, own)
         facts = _facts(change)
-        alt = f"{change.kind.in_words}: {'; '.join(facts)}"
-        tiles.append(CellTile(change.kind.sign, change.kind, facts, panel(pixels, "", alt)))
+        heading = f"plane z {z}" if is_stack else ""
+        alt = "; ".join(filter(None, [heading, f"{change.kind.in_words}: {'; '.join(facts)}"]))
+        tiles.append(CellTile(change.kind.sign, change.kind, facts, panel(pixels, heading, alt)))
     return tuple(tiles)
+
+
+def _own(change: ObjectChange, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Where a cell lies on either side."""
+    return np.isin(a, change.labels_a) | np.isin(b, change.labels_b)
+
+
+def _telling_plane(change: ObjectChange, a: np.ndarray, b: np.ndarray, differs: np.ndarray) -> int:
+    """Choose the plane on which a cell of a stack differs most, else the one that shows most."""
+    rows, columns = _window(change.position[1:], max(change.area_a, change.area_b), a.shape[1:])
+    near = (slice(None), rows, columns)
+    own = _own(change, a[near], b[near])
+    is_telling = own & differs[near]
+    return int((is_telling if is_telling.any() else own).sum(axis=(1, 2)).argmax())
 
 
 def _dim_around(pixels: np.ndarray, own: np.ndarray) -> None:
@@ -97,7 +110,7 @@ def _mark_corners(pixels: np.ndarray, own: np.ndarray) -> None:
     """Draw the corners of a frame around a cell, in place; black below white, to be seen on all."""
     seen = enlarged(own, pixels.shape[:2])
     if not seen.any():
-        return  # a stack's cell whose middle plane does not show it
+        return  # the cell lies beside the window, as one that is long and bent
     corners = []
     for axis in (1, 0):
         inside = np.flatnonzero(seen.any(axis=axis))
@@ -120,33 +133,35 @@ def _line(
     pixels[spans[0], spans[1]] = colour
 
 
-def _window(change: ObjectChange, shape: tuple[int, ...], *, is_stack: bool) -> tuple[slice, slice]:
-    """Rows and columns around a cell, moved inside the image."""
-    area = max(change.area_a, change.area_b)
-    across = area ** (1 / 3 if is_stack else 1 / 2)
-    side = max(_LEAST_SIDE, round(_ROUND_A_CELL * across))
+def _window(centre: Sequence[float], area: int, shape: Sequence[int]) -> tuple[slice, slice]:
+    """Rows and columns around a cell of so many pixels."""
+    side = max(_LEAST_SIDE, round(_ROUND_A_CELL * area**0.5))
     slices = []
-    for centre, n_pixels in zip(change.position[-2:], shape, strict=True):
+    for middle, n_pixels in zip(centre, shape, strict=True):
         length = min(side, n_pixels)
-        start = int(np.clip(round(centre - length / 2), 0, n_pixels - length))
+        start = int(np.clip(round(middle - length / 2), 0, n_pixels - length))
         slices.append(slice(start, start + length))
     return slices[0], slices[1]
 
 
 def _facts(change: ObjectChange) -> tuple[str, ...]:
-    place = place_text(change.position)
+    place = f"centre {place_text(change.position)}"
     in_a = _cells(change.labels_a)
     in_b = _cells(change.labels_b)
     if not change.labels_b:
         return (f"only in A: {in_a}", f"{grouped(change.area_a)} px", place)
     if not change.labels_a:
         return (f"only in B: {in_b}", f"{grouped(change.area_b)} px", place)
-    return (
+    sizes = f"{grouped(change.area_a)} px in A, {grouped(change.area_b)} px in B"
+    if change.area_a == change.area_b:
+        sizes = f"{grouped(change.area_a)} px in both"
+    facts = (
         f"{in_a} in both" if in_a == in_b else f"{in_a} in A, {in_b} in B",
-        f"{grouped(change.area_a)} px in A, {grouped(change.area_b)} px in B",
+        sizes,
         place,
         f"IoU {change.iou:.2f}",
     )
+    return (*facts, f"cut between {change.cuts}") if change.cuts else facts
 
 
 def _cells(labels: Sequence[int]) -> str:

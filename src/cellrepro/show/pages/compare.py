@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.comparison.mask_totals import verdict_over
+from cellrepro.comparison.mask_totals import image_weight, verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation import compare_files
@@ -189,7 +189,12 @@ def compare(
         comparison = replace(comparison, explanation=explanation, why=why)
     if target is None or html is None:
         return comparison
-    pair = replace(pair, why=comparison.why, explanation=comparison.explanation)
+    pair = replace(
+        pair,
+        why=comparison.why,
+        explanation=comparison.explanation,
+        remarks=comparison.notes_beside_cause,
+    )
     write_comparison_page(target, pair)
     return replace(comparison, html=Path(html))
 
@@ -240,7 +245,7 @@ def _shown_pair(
         settings=comparison.settings if repeats is None else _differences_of_runs(comparison),
         is_chosen=is_chosen,
         are_runs=repeats is not None,
-        remarks=comparison.notes,
+        remarks=comparison.notes_beside_cause,
         by_image=comparison.masks,
         conclusions=comparison.conclusions,
     )
@@ -257,8 +262,6 @@ def _differences_of_runs(comparison: Comparison) -> tuple[SettingOfBoth, ...]:
 
 def _shown_image(comparison: Comparison, image: str | Path | None) -> str:
     """Choose the image on the page: the one that was given, else the one that differs most."""
-    from cellrepro.show.pages.comparison_page import image_weight
-
     names = list(comparison.masks)
     if len(names) == 1:
         return names[0]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from cellrepro.comparison.changed_cells import changed_cells
 from cellrepro.comparison.mask_comparison import MaskComparison
-from cellrepro.comparison.mask_totals import kinds_over, totals_over, verdict_over
+from cellrepro.comparison.mask_totals import image_weight, kinds_over, totals_over, verdict_over
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange, ObjectKind
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
@@ -21,18 +22,19 @@ from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, se
 from cellrepro.explanation.why import FILES_ALONE, MASKS_ALONE, Cause, Why
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
-from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles, changed_cells
+from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles
 from cellrepro.show.pages.conclusion_part import conclusion_part
 from cellrepro.show.pages.mask_pictures import beside_made_again, compared_masks, place_columns
 from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
 from cellrepro.show.pages.parts import MOST_ROWS, Figure, Table, table
 from cellrepro.show.tables.masks import SHOWN, score_of
-from cellrepro.words import amount, as_sentence, joined
+from cellrepro.words import as_sentence, joined
 
 if TYPE_CHECKING:
     from cellrepro.explanation.explanation import Explanation
 
 _MOST_TILES = 12
+_FIRST_ROWS = 12  # of the list of changed cells; the others come when they are asked for
 _MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is too large for a page
 _USUAL_CHANNELS = 3  # with more of them, an image may have fewer pixels
 _EXPLORER_HEIGHT = 560  # CSS pixels
@@ -104,9 +106,11 @@ class SettingRow:
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """A score with its name, value and meaning."""
+    """A score with its names, its value with the unit, and its meaning."""
 
     name: str
+    """Its field in JSON."""
+    label: str
     value: str
     meaning: str
 
@@ -137,7 +141,8 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         "comparison.html.j2",
         pair=pair,
         headline=_headline(pair),
-        totals=totals_over(pair.by_image.values()) if len(pair.by_image) > 1 else None,
+        totals=totals_over(pair.by_image.values()),
+        cells_text=totals_over([pair.comparison]).cells_text(),
         is_chosen=pair.is_chosen,
         totals_verdict=verdict_over(pair.by_image.values()),
         why=None if pair.why is None else _why_box(pair.why, pair.explanation),
@@ -148,18 +153,17 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         figure=_figure(pair),
         tiles=_tiles(changes, pair),
         n_changed=len(changes),
-        every_change=_table_of_changes(changes),
-        cells=_cells_by_number(changes[:MOST_ROWS]),
+        is_stack=pair.a.ndim == 3,
+        tables_of_changes=_tables_of_changes(changes),
+        cells=_cells_by_number(changes[:_MOST_TILES]),
         scores=_scores(pair.comparison),
         images=_table_of_images(pair.by_image),
         part=_explorer(view, pair),
-        kinds=MOST_TELLING_FIRST,
         changed_kinds=[
             kind
             for kind in MOST_TELLING_FIRST
             if pair.comparison.kinds[kind] and kind != ObjectKind.KEPT
         ],
-        cells_text=cells_text(pair.comparison),
         most=MOST_ROWS,
         conclusions=conclusion_part(pair.conclusions),
     )
@@ -170,9 +174,9 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
 
 
 _HEADLINES = {
-    Verdict.IDENTICAL: "The two hold the same cells, pixel for pixel and number for number.",
+    Verdict.IDENTICAL: "The two are identical.",
     Verdict.SAME_OBJECTS: "The two hold the same cells with different numbers.",
-    Verdict.VACUOUS: "Neither of the two holds a cell, so nothing was compared.",
+    Verdict.VACUOUS: "Neither of the two holds a cell.",
 }
 """What the page says first, by the verdict; of all others that the cells differ."""
 
@@ -185,19 +189,6 @@ def _headline(pair: ShownPair) -> str:
     if any(n for kind, n in kinds.items() if kind != ObjectKind.KEPT):
         return "The two hold different cells."
     return "The two hold the same cells with different outlines."
-
-
-def cells_text(comparison: MaskComparison) -> str:
-    """Say how many cells both sides have, and what became of them."""
-    n_cells = f"{amount(comparison.n_objects_a, 'cell')} in A, {comparison.n_objects_b} in B"
-    counts = [
-        f"{comparison.kinds[kind]} {kind.in_words}"
-        for kind in ObjectKind
-        if comparison.kinds[kind] and kind != ObjectKind.KEPT
-    ]
-    if not counts:
-        return f"{n_cells}; every cell of one is in the other"
-    return f"{n_cells}; {joined(counts)}, {comparison.kinds[ObjectKind.KEPT]} kept"
 
 
 def _setting_row(setting: SettingOfBoth) -> SettingRow:
@@ -287,7 +278,9 @@ def _made_again(pair: ShownPair) -> Figure | None:
 
 
 def _tiles(changes: Sequence[ObjectChange], pair: ShownPair) -> tuple[CellTile, ...]:
-    return cell_tiles(changes[:_MOST_TILES], pair.image, pair.a, pair.b)
+    return cell_tiles(
+        changes[:_MOST_TILES], pair.image, pair.a, pair.b, by_plane=pair.comparison.by_plane
+    )
 
 
 def _explorer(view: View, pair: ShownPair) -> ExplorerPart | None:
@@ -300,20 +293,38 @@ def _explorer(view: View, pair: ShownPair) -> ExplorerPart | None:
 # -- tables ----------------------------------------------------------------------------------
 
 
-def _table_of_changes(changes: Sequence[ObjectChange]) -> Table | None:
-    if not changes:
-        return None
+@dataclass(frozen=True)
+class TableOfChanges:
+    """Some rows of the list of changed cells."""
+
+    table: Table
+    cells: str
+    """The numbers of their cells, as `_cells_by_number` gives them."""
+    n_rows: int
+
+
+def _tables_of_changes(changes: Sequence[ObjectChange]) -> list[TableOfChanges]:
+    """List the changed cells: the first ones, and the others."""
+    parts = (changes[:_FIRST_ROWS], changes[_FIRST_ROWS:MOST_ROWS])
+    return [
+        TableOfChanges(_table_of_changes(part), _cells_by_number(part), len(part))
+        for part in parts
+        if part
+    ]
+
+
+def _table_of_changes(changes: Sequence[ObjectChange]) -> Table:
     rows = [
         {
-            "what": f"{change.kind.sign} {change.kind.in_words}",
-            "cell in A": " ".join(map(str, change.labels_a)) or "–",
-            "cell in B": " ".join(map(str, change.labels_b)) or "–",
+            "change": f"{change.kind.sign} {change.kind.in_words}",
+            "cell in A": ", ".join(map(str, change.labels_a)) or "–",
+            "cell in B": ", ".join(map(str, change.labels_b)) or "–",
             **place_columns(change),
             "IoU": change.iou if change.labels_a and change.labels_b else None,
-            "pixels in A": change.area_a,
-            "pixels in B": change.area_b,
+            "pixels in A": change.area_a if change.labels_a else None,
+            "pixels in B": change.area_b if change.labels_b else None,
         }
-        for change in changes[:MOST_ROWS]
+        for change in changes
     ]
     kinds = {"IoU": "{:.2f}", "pixels in A": "count", "pixels in B": "count"}
     return table(rows, kinds | dict.fromkeys(("z", "y", "x"), "{:.0f}"))
@@ -328,10 +339,24 @@ def _cells_by_number(changes: Sequence[ObjectChange]) -> str:
 def _scores(comparison: MaskComparison) -> list[ScoreRow]:
     rows = []
     for name in _SCORES:
-        value = score_of(comparison, name)
-        text = "–" if np.isnan(value) else f"{value:.3f}".replace("-", "\N{MINUS SIGN}")
-        rows.append(ScoreRow(name, text, SHOWN[name].meaning_of("A", "B")))
+        score = SHOWN[name]
+        rows.append(
+            ScoreRow(
+                name=name,
+                label=score.label,
+                value=_score_text(score_of(comparison, name), score.unit),
+                meaning=score.meaning.format(a="A", b="B"),
+            )
+        )
     return rows
+
+
+def _score_text(value: float, unit: str) -> str:
+    """Write a fraction with three decimals, and what has a unit with its sign."""
+    if np.isnan(value):
+        return "–"
+    text = f"{value:+.1f} {unit}" if unit else f"{value:.3f}"
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def _table_of_images(by_image: Mapping[str, MaskComparison]) -> Table | None:
@@ -345,7 +370,8 @@ def _table_of_images(by_image: Mapping[str, MaskComparison]) -> Table | None:
             "verdict": str(result.verdict),
             "cells in A": result.n_objects_a,
             "cells in B": result.n_objects_b,
-            "cells changed": result.changed,
+            "cells changed": sum(result.kinds.values()) - result.kinds[ObjectKind.KEPT],
+            "F1": score_of(result, "f1"),
             "pixels": result.ppm,
         }
         for name, result in worst_first
@@ -354,13 +380,8 @@ def _table_of_images(by_image: Mapping[str, MaskComparison]) -> Table | None:
         "verdict": "verdict",
         "cells in A": "count",
         "cells in B": "count",
-        "cells changed": "share",
+        "cells changed": "count",
+        "F1": "{:.3f}",
         "pixels": "ppm",
     }
     return table(rows, kinds, file="images")
-
-
-def image_weight(comparison: MaskComparison) -> float:
-    """Get a weight to sort images by: the share of cells that differ, then of pixels."""
-    of_cells = comparison.n_unmatched / max(1, comparison.n_objects_a + comparison.n_objects_b)
-    return of_cells + 1e-6 * comparison.n_differing / max(1, comparison.n_pixels)

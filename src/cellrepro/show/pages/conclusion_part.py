@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,8 @@ from cellrepro.show.pages.parts import Table, table
 
 SIGNS: Mapping[Word, str] = {"stands": "=", "changes": "≠", "undecidable": "?"}
 _WIDTH = 320  # of a picture, in units of its own
-_EDGE = 14
+_EDGE = 22
+_MOST_TICKS = 6
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,14 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class Tick:
+    """A number on the axis of the picture."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
 class ShownConclusion:
     """One conclusion on a page."""
 
@@ -39,6 +49,9 @@ class ShownConclusion:
     """Where no effect lies in the picture."""
     a: Bar
     b: Bar
+    ticks: tuple[Tick, ...]
+    axis: str
+    """What the numbers of the axis are."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +124,30 @@ def _shown(conclusion: Conclusion) -> ShownConclusion:
         zero=x(0.0),
         a=bar(conclusion.a),
         b=bar(conclusion.b),
+        ticks=tuple(Tick(x(value), _tick_text(value)) for value in _ticks(least, least + span)),
+        axis=_axis_text(conclusion),
     )
+
+
+def _axis_text(conclusion: Conclusion) -> str:
+    treated, control = conclusion.group_names
+    unit = f", {conclusion.unit}" if conclusion.unit else ""
+    return f"{treated} minus {control}{unit}"
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers between two, 0 among them where it lies between."""
+    power = 10.0 ** math.floor(math.log10(high - low))
+    steps = (factor * power for factor in (0.2, 0.5, 1, 2, 5))
+    step = next(each for each in steps if (high - low) / each <= _MOST_TICKS - 1)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [number * step for number in range(first, last + 1)]
+
+
+def _tick_text(value: float) -> str:
+    sign = "\N{MINUS SIGN}" if value < 0 else ""
+    return f"{sign}{abs(value):,.6g}".replace(",", " ")
 
 
 def _ends(effect: GroupEffect) -> tuple[float, ...]:

@@ -5,14 +5,18 @@ On a page they stand side by side, or below each other on a phone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from cellrepro.comparison.category_map import categories
+from cellrepro.comparison.changed_cells import changed_cells
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
+from cellrepro.comparison.mask_totals import fates_text
+from cellrepro.comparison.number_remarks import n_numbers
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.colours import COLOURS, DOTS
 from cellrepro.show.figures.pixels import (
@@ -25,7 +29,7 @@ from cellrepro.show.figures.pixels import (
 )
 from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.pages.parts import Figure, Mark, Panel, panel, table_file
-from cellrepro.words import amount, grouped, joined, ppm_text
+from cellrepro.words import amount, grouped, ppm_text
 
 _MOST_MARKS = 40  # cells that get a sign each; more get dots
 _MOST_LARGEDOTS = 2500  # dots that are four pixels wide; more are one pixel each
@@ -44,10 +48,8 @@ class ComparedMasks:
 
 
 def counts_text(comparison: MaskComparison) -> str:
-    """Say what became of the cells: "3 kept and 1 lost"."""
-    kinds = [kind for kind in ObjectKind if comparison.kinds[kind]]
-    counts = [f"{comparison.kinds[kind]} {kind.in_words}" for kind in kinds]
-    return joined(counts) if counts else "no cell on either side"
+    """Say what became of the cells: "3 kept, 1 lost"."""
+    return fates_text(comparison.kinds)
 
 
 def compared_masks(
@@ -67,36 +69,27 @@ def compared_masks(
     if comparison is None:
         comparison = compare_masks(a, b)
     data = table_file(file, _rows_of_cells(name, comparison))
-    plane, flat_image, labels = flat(image, a, b)
-    flat_a, flat_b = (each for each in labels if each is not None)
-    shown = compare_masks(flat_a, flat_b) if plane else comparison
-    pair = _DrawnPair(flat_image, flat_a, flat_b, shown, plane)
+    pair = _DrawnPair.of(image, a, b, comparison)
     return ComparedMasks(comparison, Figure(tuple(pair.panels(closer=closer)), data))
 
 
 def beside_made_again(image: np.ndarray | None, b: np.ndarray, made: np.ndarray) -> Figure:
     """Draw B, (Y, X), beside what was made in its place, and what still differs."""
-    pair = _DrawnPair(image, made, b, compare_masks(made, b), "")
+    pair = _DrawnPair.of(image, made, b, compare_masks(made, b))
     outlines = [
         panel(with_outlines(pair.background, {"b": masks}), heading, f"Outlines of {heading}.")
         for heading, masks in (("B", b), ("B made again", made))
     ]
-    n_pixels = pair.comparison.n_differing
+    n_pixels = pair.n_differing
     left = amount(n_pixels, "pixel") if n_pixels else "nothing"
     heading = f"What still differs: {left}"
     return Figure((*outlines, replace(pair.differences(), heading=heading)))
 
 
-def _changed(comparison: MaskComparison) -> list[ObjectChange]:
-    """Give the cells that are not kept, the largest first."""
-    changed = [change for change in comparison.objects if change.kind != ObjectKind.KEPT]
-    return sorted(changed, key=lambda change: -max(change.area_a, change.area_b))
-
-
 def _rows_of_cells(name: str, comparison: MaskComparison) -> list[dict[str, object]]:
     """Make the rows of the CSV file, with cells that are not kept first."""
     same = [change for change in comparison.objects if change.kind == ObjectKind.KEPT]
-    return [_row_of_cell(name, change) for change in [*_changed(comparison), *same]]
+    return [_row_of_cell(name, change) for change in [*changed_cells(comparison), *same]]
 
 
 def _row_of_cell(name: str, change: ObjectChange) -> dict[str, object]:
@@ -126,48 +119,69 @@ class _DrawnPair:
     image: np.ndarray | None
     a: np.ndarray
     b: np.ndarray
-    comparison: MaskComparison
+    categories: np.ndarray
+    """Where the two agree, and how they differ elsewhere."""
+    n_cells: tuple[int, int]
+    """Cells of either side that are drawn."""
+    changes: Sequence[_PlacedChange]
+    """What became of the cells that are drawn."""
     plane: str
     """What the plane of a stack is called; empty for a flat image."""
+
+    @classmethod
+    def of(
+        cls, image: np.ndarray | None, a: np.ndarray, b: np.ndarray, comparison: MaskComparison
+    ) -> _DrawnPair:
+        """Choose what is drawn: all of a flat image, the plane of a stack that differs most."""
+        shown = flat(image, a, b)
+        shown_a, shown_b = (each for each in shown.labels if each is not None)
+        n_cells = (comparison.n_objects_a, comparison.n_objects_b)
+        if shown.z is None:
+            changes = [_PlacedChange.of(each) for each in comparison.objects]
+        else:
+            changes = _on_plane(comparison, shown_a, shown_b, shown.z)
+            n_cells = (n_numbers(shown_a), n_numbers(shown_b))
+        return cls(shown.image, shown_a, shown_b, shown.categories, n_cells, changes, shown.name)
 
     @cached_property
     def background(self) -> np.ndarray:
         """The image as it is shown, or black."""
         return background_of(self.image, self.a.shape)
 
-    @cached_property
-    def category_map(self) -> np.ndarray:
-        """Where the two agree, and how they differ elsewhere."""
-        return categories(self.a, self.b)
+    @property
+    def n_differing(self) -> int:
+        """Pixels that differ, of those that are drawn."""
+        return int(np.count_nonzero(self.categories >= 2))
 
     def panels(self, *, closer: bool) -> Iterator[Panel]:
         """Draw the image, if there is one; the outlines of both; what differs; and it closer."""
         if self.image is not None:
             channels = channels_text(self.image, self.a.shape)
-            heading = f"Image: {channels}" if channels else "Image"
+            heading = self._heading(f"Image: {channels}" if channels else "Image")
             yield panel(with_outlines(self.background, {}), heading, "The image alone.")
         yield self._outlines()
         yield self.differences()
-        window = _window(self.category_map >= 2) if closer else None
+        window = _window(self.categories >= 2) if closer else None
         if window is not None:
             yield self._closer(window)
 
+    def _heading(self, what: str) -> str:
+        return f"{what}, {self.plane}" if self.plane else what
+
     def _outlines(self) -> Panel:
-        comparison = self.comparison
+        n_a, n_b = self.n_cells
         alt = (
-            f"Outlines of the first (blue), {amount(comparison.n_objects_a, 'cell')}, and of the "
-            f"second (orange, dashed), {amount(comparison.n_objects_b, 'cell')}; white where they "
-            "coincide."
+            f"Outlines of the first (blue), {amount(n_a, 'cell')}, and of the second (orange, "
+            f"dashed), {amount(n_b, 'cell')}; white where they coincide."
         )
         picture = with_outlines(self.background, {"a": self.a, "b": self.b})
-        return panel(picture, "Outlines of both", alt)
+        return panel(picture, self._heading("Outlines of both"), alt)
 
     def differences(self) -> Panel:
         """Draw what differs, with a sign or a dot at every cell that is not kept."""
-        comparison = self.comparison
-        picture = category_picture(self.background, self.category_map)[0]
-        heading = f"What differs, {self.plane}" if self.plane else "What differs"
-        changed = _changed(comparison)
+        picture = category_picture(self.background, self.categories)[0]
+        heading = self._heading("What differs")
+        changed = [each for each in self.changes if each.change.kind != ObjectKind.KEPT]
         marks = []
         if len(changed) <= _MOST_MARKS:
             marks = _marks(changed, self.a.shape)
@@ -175,10 +189,11 @@ class _DrawnPair:
             _dot(picture, changed, self.a.shape)
             heading += f": a dot on each of {grouped(len(changed))} changed cells"
         on_plane = f" on {self.plane}" if self.plane else ""
+        kinds = Counter(str(each.change.kind) for each in self.changes)
         alt = (
-            f"What differs{on_plane}: {grouped(comparison.n_differing)} of "
-            f"{grouped(comparison.n_pixels)} pixels ({ppm_text(comparison.ppm)}). "
-            f"{counts_text(comparison)}."
+            f"What differs{on_plane}: {grouped(self.n_differing)} of "
+            f"{grouped(self.categories.size)} pixels "
+            f"({ppm_text(1e6 * self.n_differing / self.categories.size)}). {fates_text(kinds)}."
         )
         return panel(picture, heading, alt, marks)
 
@@ -187,31 +202,83 @@ class _DrawnPair:
         labels = {"a": self.a[window], "b": self.b[window]}
         alt = f"Outlines of both in rows {rows} and columns {columns}, where most pixels differ."
         picture = with_outlines(self.background[window], labels)
-        return panel(picture, f"Closer: rows {rows}, columns {columns}", alt)
+        return panel(picture, self._heading(f"Closer: rows {rows}, columns {columns}"), alt)
 
 
-def _marks(changed: Sequence[ObjectChange], shape: Sequence[int]) -> list[Mark]:
+class _PlacedChange(NamedTuple):
+    """A change as it is drawn."""
+
+    change: ObjectChange
+    place: tuple[float, ...]
+    """Its centre, (y, x)."""
+    area: float
+    """Pixels, on the side that shows more."""
+
+    @classmethod
+    def of(cls, change: ObjectChange) -> _PlacedChange:
+        """Place it where it lies, on whichever plane."""
+        return cls(change, change.position[-2:], max(change.area_a, change.area_b))
+
+
+def _on_plane(
+    comparison: MaskComparison, a: np.ndarray, b: np.ndarray, z: int
+) -> list[_PlacedChange]:
+    """Give what became of the cells of a stack that a plane shows, each where it lies there."""
+    if comparison.by_plane:
+        on_it = [each for each in comparison.objects if round(each.position[0]) == z]
+        return [_PlacedChange.of(each) for each in on_it]
+    cells_a = _cells_of(a)
+    cells_b = _cells_of(b)
+    placed = []
+    for change in comparison.objects:
+        of_a = [cells_a[label] for label in change.labels_a if label in cells_a]
+        of_b = [cells_b[label] for label in change.labels_b if label in cells_b]
+        if of_a or of_b:
+            shown = max((of_a, of_b), key=lambda cells: sum(cell.area for cell in cells))
+            area = sum(cell.area for cell in shown)
+            y, x = (sum(cell.area * cell.place[axis] for cell in shown) / area for axis in (0, 1))
+            placed.append(_PlacedChange(change, (y, x), area))
+    return placed
+
+
+class _CellOnPlane(NamedTuple):
+    area: int
+    place: tuple[float, ...]
+
+
+def _cells_of(plane: np.ndarray) -> dict[int, _CellOnPlane]:
+    """Measure the cells of a plane, by their labels."""
+    from scipy import ndimage
+
+    labels, areas = np.unique(plane[plane > 0], return_counts=True)
+    places = ndimage.center_of_mass(plane > 0, plane, labels)
+    return {
+        label: _CellOnPlane(area, place)
+        for label, area, place in zip(labels.tolist(), areas.tolist(), places, strict=True)
+    }
+
+
+def _marks(changed: Sequence[_PlacedChange], shape: Sequence[int]) -> list[Mark]:
     """Mark changed cells of an image of that shape, in the pixels of its panel."""
     longer = max(panel_shape(shape))
     scale = longer / max(shape)
     marks = []
-    for change in changed:
-        y, x = ((coordinate + 0.5) * scale for coordinate in change.position)
-        area = max(change.area_a, change.area_b)
-        radius = max(_LEAST_RADIUS * longer, 1.25 * scale * (area / np.pi) ** 0.5)
-        marks.append(Mark(change.kind.sign, x=round(x, 1), y=round(y, 1), radius=round(radius, 1)))
+    for each in changed:
+        y, x = ((coordinate + 0.5) * scale for coordinate in each.place)
+        radius = max(_LEAST_RADIUS * longer, 1.25 * scale * (each.area / np.pi) ** 0.5)
+        sign = each.change.kind.sign
+        marks.append(Mark(sign, x=round(x, 1), y=round(y, 1), radius=round(radius, 1)))
     return marks
 
 
-def _dot(picture: np.ndarray, changed: Sequence[ObjectChange], shape: Sequence[int]) -> None:
+def _dot(picture: np.ndarray, changed: Sequence[_PlacedChange], shape: Sequence[int]) -> None:
     """Put a dot on every changed cell, in place, where signs would hide each other."""
     from scipy import ndimage
 
     rows, columns = picture.shape[:2]
     numbers = {kind: number for number, kind in enumerate(DOTS, start=1)}
     dots = np.zeros((rows, columns), np.uint8)
-    for change in changed:
-        y, x = change.position
+    for change, (y, x), _ in changed:
         row = min(rows - 1, int((y + 0.5) * rows / shape[0]))
         column = min(columns - 1, int((x + 0.5) * columns / shape[1]))
         dots[row, column] = max(dots[row, column], numbers[change.kind])
