@@ -169,17 +169,19 @@ def test_equal_curves_share_a_line(store):
     run = add_run(store, [(1.0, three()), (1.0, three()), (1.5, three())])
     picture = training.training_curves(run.repeats, labels=["zero", "one", "two"])
     written = texts(picture)
-    assert "3 repeats, 2 different curves" in written
+    assert "3 runs, 2 different curves" in written
     assert "zero = one" in written
-    loss, rate = picture.axes
-    assert [len(loss.lines), len(rate.lines)] == [4, 2]  # with markers at the tested epochs
-    assert all((loss.get_ylabel(), rate.get_ylabel(), rate.get_xlabel()))
+    loss, apart = picture.axes  # of the learning rate, which is the same, a sentence tells
+    first, other = (each.manifest.training.train_losses for each in run.repeats[1:])
+    assert apart.lines[0].get_ydata() == pytest.approx(np.abs(np.subtract(first, other)))
+    assert "Learning rate, first to last epoch: " in picture.caption
+    assert all((loss.get_ylabel(), apart.get_ylabel(), apart.get_xlabel()))
     with pytest.raises(BadInput, match="2 labels were given for 3"):
         training.training_curves(run.repeats, labels=["a", "b"])
     for repeat in run.repeats[1:]:  # they kept a checkpoint after the first epoch
         repeat.manifest.training.ap50_after[1] = 0.25
-    _, rate, scores = training.training_curves(run.repeats).axes
-    assert all((rate.get_ylabel(), scores.get_ylabel(), scores.get_xlabel()))
+    _, apart, scores = training.training_curves(run.repeats).axes
+    assert all((apart.get_ylabel(), scores.get_ylabel(), scores.get_xlabel()))
     ends = [[1, 0.25], [3, run.repeats[1].manifest.ap50]]
     assert [line.get_xydata().tolist() for line in scores.lines] == [ends, ends]
 
@@ -190,7 +192,7 @@ def test_equal_scores_are_counted(store):
     picture = scores_of_runs([first, other])
     assert "0.833 (1×), 1.000 (3×)" in texts(picture)
     assert picture.alt == (
-        "A row of markers for each spec. AP@0.5 against the ground truth: 4 repeats. "
+        "A row of markers for each spec. AP@0.5 against the ground truth: 4 runs. "
         "images segmented: 0.833 to 1.000, 0.167 apart."
     )
     drawn = {line.get_label(): line.get_xdata().tolist() for line in picture.axes[0].lines}

@@ -131,14 +131,15 @@ def test_no_cell_of_a_csv_file_is_a_formula():
 def test_the_headline_and_what_is_returned(page):
     runs, written, parsed = page
     assert written.sentence() == (
-        "cells: 5 specs trained in 10 runs: 2 came out bit-identical, 1 found the same objects "
-        "with different numbers, 1 came out different (also in the masks), 1 gave no proof; "
+        "cells: 5 specs trained in 10 runs: the runs of 2 are bit-identical, the runs of 1 outline "
+        "the same objects under different numbers, the runs of 1 differ (also in the masks), the "
+        "runs of 1 found or trained nothing, which proves nothing; "
         "between threads and instruction sets the masks differ in 1 of 2 comparisons, by 2 315 "
-        "ppm; AP@0.5 against the ground truth is 0.767 on average (0.000 to 1.000). 1 repeat "
+        "ppm; AP@0.5 against the ground truth is 0.767 on average (0.000 to 1.000). 1 run "
         "failed."
     )
     (headline,) = re.findall(r"<h1[^>]*>(.*?)</h1>", parsed.html)
-    assert headline.replace("\u00a0", " ") == written.sentence().partition("; ")[0] + "."
+    assert headline == "Not everywhere: the runs of 1 of 5 specs differ."
     assert json.loads(json.dumps(written.runs, allow_nan=False)) == written.runs
     by_key = {entry["key"]: entry for entry in written.runs}
     verdicts = [by_key[run.key]["verdict"] for run in runs.values()]
@@ -156,8 +157,8 @@ def test_page_is_self_contained_and_says_everything(page):
     assert_self_contained(parsed, beside=written.html.parent)
     for said in (
         "On img_a, cpu and cpu-1thread differ in 33 % of the cells: 1 kept and 1 lost.",
-        "A 1 B 2 ≠ different 2 repeats weights different, masks different",
-        "× failed 1 repeat failed",
+        "A 1 B 2 ≠ different 2 runs weights different, masks different",
+        "× failed 1 run failed",
         "strict, seed 0 cpu cpu-1thread ≠ different ≠ different 2 315 ppm 9.1 % 0 1 0 0 0 0.17",
         "10 runs ended in 5 different networks of 84 parameters each",
     ):
@@ -233,7 +234,7 @@ def test_one_run_of_one_repeat_outside_of_its_store(tmp_path):
     assert_self_contained(parsed)
     assert not (tmp_path / "store" / "report").exists()
     assert str(tmp_path) not in parsed.html  # nor where the store is
-    assert "1 spec trained in 1 run: 1 had nothing to be compared with." in parsed.text
+    assert "1 spec trained in 1 run: its runs have nothing to be compared with" in parsed.text
     assert write_report(tmp_path / "store", html=tmp_path / "deep").html == (
         tmp_path / "deep" / "index.html"
     )
@@ -267,8 +268,8 @@ def test_data_sets_and_tasks_are_not_compared_with_each_other(tmp_path):
     add_run(store, [(1.5, three(squares(second=False)))] * 2, data="nuclei", data_digest="a" * 64)
     add_run(store, [(None, three())] * 3, task="segment", truth=False)
     text = written_page(tmp_path).text
-    assert "1 spec trained in 2 runs: 1 came out different (not in the masks)." in text
-    assert "1 spec segmented in 3 runs: 1 came out bit-identical" in text
+    assert "1 spec trained in 2 runs: its runs differ (not in the masks)" in text
+    assert "1 spec segmented in 3 runs: its runs are bit-identical" in text
     assert "There is no ground truth for these images" in text
     assert not re.search("ppm of its pixels differ|NaN", text)
 
@@ -309,7 +310,7 @@ def test_every_machine_is_judged_by_itself(tmp_path):
     parsed = written_page(tmp_path)
     told = "a100 3 of 3 equal; laptop 3 of 3 equal; rtx 3 of 3 equal; a100 = laptop ≠ rtx : strict"
     assert told in parsed.text
-    assert "judged machine by machine (5 in all): 3 came out bit-identical" in parsed.text
+    assert "judged machine by machine (5 in all): the runs of 3 are bit-identical" in parsed.text
     rows = parsed.file("strict-beside-fast-cells")
     ratios = {row["spec"]: float(row["times as long"]) for row in rows}
     assert ratios == {"a100": 1.0, "rtx": pytest.approx(5 / 90)}
@@ -324,7 +325,7 @@ def test_a_network_that_others_start_from_is_no_result(tmp_path):
     for seed in range(3):
         add_run(store, [(1.0 + seed, three(squares(grown=seed)))] * 2, seed=seed, **start)
     parsed = written_page(tmp_path)
-    assert "3 specs trained in 6 runs: 3 came out bit-identical" in parsed.text
+    assert "3 specs trained in 6 runs: the runs of all are bit-identical" in parsed.text
     told = f"Not among these results: the starting network, run {base.repeats[0].name}"
     assert told in parsed.text
     names = [row["network"] for row in parsed.file("l2-distance-cells")]
@@ -377,9 +378,9 @@ def test_five_steps_with_their_answers(tmp_path):
     ]
     assert "289 ppm of the pixels (1 pair); less than" in steps[3].answer
     assert (
-        "(16 % to 22 %, 95 % interval over images and seeds); nothing: modes; " in steps[4].answer
+        "(16 % to 22 %, 95 % interval over images and seeds); no pixel changes between modes; " in steps[4].answer
     )
-    assert "nothing: modes; less than that: " in steps[4].answer
+    assert "between modes; less changes between " in steps[4].answer
     again = "different but reproducible in mode strict (3 of 3 runs bit-identical when repeated)"
     assert steps[4].answer.endswith(f"; {again}.")
     assert all(step.answered for step in steps)

@@ -80,7 +80,7 @@ def test_a_reader_sorts_filters_and_ticks_two(tmp_path, output, browser):
     path = tmp_path / "runs.html"
     path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{output._repr_html_()}", encoding="utf-8")
     url = path.as_uri()
-    with browsing(browser, viewport={"width": 390, "height": 800}) as page:
+    with browsing(browser, viewport={"width": 1280, "height": 800}) as page:
         page.goto(url)
         table = page.locator(".run-table")
         cells = table.get_by_role("columnheader", name="cells")
@@ -108,9 +108,20 @@ def test_a_reader_sorts_filters_and_ticks_two(tmp_path, output, browser):
         assert "The outlines differ in 1 of 3 images: img_b." in said
         assert "8" in page.locator(".cre-counts").inner_text()  # pixels
         assert not table.locator(".listed").is_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
         table.get_by_role("button", name="← all runs").click()
         assert table.locator(".listed").is_visible()
+    with browsing(browser, viewport={"width": 390, "height": 800}) as page:
+        page.goto(url)
+        table = page.locator(".run-table")
+        table.get_by_label("sort by").select_option("cells")
+        listed = table.locator(".listed")
+        assert listed.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
+        boxes = table.locator("tbody input")
+        boxes.nth(boxes.count() - 2).check()
+        boxes.nth(boxes.count() - 1).check()
+        page.wait_for_timeout(300)
+        assert 0 <= table.locator(".two").bounding_box()["y"] < 200  # its head is in view
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
     with browsing(browser, java_script_enabled=False) as page:
         page.goto(url)
         assert page.locator(".run-table tbody tr").count() == 10

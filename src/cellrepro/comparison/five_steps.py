@@ -15,7 +15,7 @@ from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_SEEDS
-from cellrepro.words import amount, ppm_text, share_text, span, verb_of
+from cellrepro.words import amount, joined, ppm_text, share_text, span, verb_of
 
 GRID = "grids/protocol.yaml"
 """The grid file that carries out the steps, as far as one device can answer them."""
@@ -224,12 +224,14 @@ def _other_axes(spread: Spread) -> Iterator[str]:
     compared = [axis for axis in spread.axes if axis.name != "seed" and axis.evidence]
     equal = [axis.title for axis in compared if axis.equal]
     if equal:
-        yield f"nothing: {', '.join(equal)}"
+        yield f"no pixel changes between {' or between '.join(equal)}"
     axes = [axis for axis in compared if not axis.equal]
     within = [axis.title for axis in axes if spread.decide(axis.name).within]
     not_within = [axis.title for axis in axes if not spread.decide(axis.name).within]
-    yield f"less than that: {', '.join(within) or 'nothing'}"
-    yield f"not shown to be less: {', '.join(not_within) or 'nothing'}"
+    if within:
+        yield f"less changes between {joined(within)}"
+    if not_within:
+        yield f"not shown to be less: between {joined(not_within)}"
 
 
 def _repeatability_of_seeds(spread: Spread, seeds: Axis) -> Iterator[str]:

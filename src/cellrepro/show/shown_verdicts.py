@@ -15,7 +15,7 @@ class ShownVerdict:
     meaning: str
     """Its entry in the glossary."""
     of_runs: str
-    """The sentence about runs that came out so; ``{of_these}`` of them in their masks, too."""
+    """What a sentence says of the runs of such specs; ``{of_these}`` of them in the masks, too."""
     sign: str
     """A mark for those who see no colours."""
     colour: str
@@ -25,31 +25,31 @@ class ShownVerdict:
 SHOWN: dict[Verdict, ShownVerdict] = {
     Verdict.IDENTICAL: ShownVerdict(
         meaning="equal to the last binary digit, also called bit-identical",
-        of_runs="came out bit-identical",
+        of_runs="are bit-identical",
         sign="=",
         colour="#56B4E9",
     ),
     Verdict.SAME_OBJECTS: ShownVerdict(
         meaning="the same outlines with different object numbers",
-        of_runs="found the same objects with different numbers",
+        of_runs="outline the same objects under different numbers",
         sign="≅",
         colour="#B3DDF5",
     ),
     Verdict.WITHIN_SPREAD: ShownVerdict(
         meaning="different, by less than seeds make runs differ",
-        of_runs="came out different, by less than seeds make runs differ",
+        of_runs="differ, by less than seeds make runs differ",
         sign="≈",
         colour="#F6D896",
     ),
     Verdict.DIFFERENT: ShownVerdict(
         meaning="at least one pixel or one parameter differs",
-        of_runs="came out different ({of_these} in the masks)",
+        of_runs="differ ({of_these} in the masks)",
         sign="≠",
         colour="#E69F00",
     ),
     Verdict.VACUOUS: ShownVerdict(
         meaning="nothing was trained or found, so equality would prove nothing",
-        of_runs="gave no proof",
+        of_runs="found or trained nothing, which proves nothing",
         sign="∅",
         colour="#D9D9D9",
     ),

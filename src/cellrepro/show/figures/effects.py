@@ -9,7 +9,7 @@ from cellrepro.conclusions.conclusion import Conclusion, Word
 from cellrepro.conclusions.effects import GroupEffect
 from cellrepro.conclusions.over_runs import ConclusionsOverRuns
 from cellrepro.show.figures import style
-from cellrepro.show.figures.style import GREY, PALE, SERIES, Picture
+from cellrepro.show.figures.style import GREY, PALE, SERIES, WIDTH, Picture
 from cellrepro.words import amount
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _LOOK: dict[Word | None, tuple[str, str]] = {
 """Colour and marker of a word; of the reference None."""
 
 
-def effects_of_runs(result: ConclusionsOverRuns) -> Picture:
+def effects_of_runs(result: ConclusionsOverRuns, *, width: float = WIDTH) -> Picture:
     """Draw the effect under the masks of every run, with its interval; a panel for each readout.
 
     Runs whose conclusion changes or cannot be decided have other markers and colours, and say it.
@@ -34,6 +34,8 @@ def effects_of_runs(result: ConclusionsOverRuns) -> Picture:
     ----------
     result : ConclusionsOverRuns
         From `cellrepro.conclusion_over_runs`.
+    width : float
+        Of the picture, in inches; in a narrow one the words stand above the rows.
 
     Returns
     -------
@@ -42,7 +44,9 @@ def effects_of_runs(result: ConclusionsOverRuns) -> Picture:
     runs = result.runs[:_MOST_RUNS]
     shares = result.stands
     n_rows = len(runs) + 1
-    figure = Picture(height=0.9 + len(shares) * (0.75 + 0.27 * n_rows))
+    figure = Picture(width)
+    row_height = 0.46 if figure.is_narrow else 0.27
+    figure.set_figheight(0.9 + len(shares) * (0.75 + row_height * n_rows))
     panels = figure.subplots(len(shares), 1, squeeze=False).ravel()
     several = len({share.treated for share in shares}) > 1
     names = [f"{result.reference} (reference)", *(run.run for run in runs)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.run_names import Names
 from cellrepro.show.figures import style
-from cellrepro.show.figures.style import MARKERS, SERIES, Picture
+from cellrepro.show.figures.style import MARKERS, SERIES, WIDTH, Picture
 from cellrepro.words import amount, span
 
 if TYPE_CHECKING:
@@ -49,12 +49,22 @@ class _Scores:
         return title
 
 
-def scores_of_runs(runs: Sequence[Run]) -> Picture:
+def scores_of_runs(runs: Sequence[Run], *, width: float = WIDTH) -> Picture:
     """Draw AP@0.5 of every repeat against the ground truth, a row a spec, a marker a profile.
 
     On the images that were segmented, and below on training images where these were scored, too.
     Beside each row stand its scores, and how many repeats have them; above all how far they lie
     apart. The axis shows a span of 0.1 or more, so that small differences look small.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    width : float
+        Of the picture, in inches; in a narrow one the words stand above the rows.
+
+    Returns
+    -------
+    Picture
     """
     every = [repeat for run in runs for repeat in run.repeats]
     repeats = [repeat for repeat in every if repeat.manifest.ap50 is not None]
@@ -65,19 +75,21 @@ def scores_of_runs(runs: Sequence[Run]) -> Picture:
     rows = list(dict.fromkeys(row_of[id(repeat)] for repeat in repeats))
     profiles = list(dict.fromkeys(repeat.spec.profile for repeat in repeats))
     parts = _parts(repeats, row_of)
-    part_height = 0.4 + max(0.34, 0.13 * len(profiles)) * len(rows)
-    figure = Picture(height=1 + part_height * len(parts))
+    figure = Picture(width)
+    row_height = max(0.34, 0.13 * len(profiles)) + 0.22 * figure.is_narrow
+    figure.set_figheight(1 + (0.4 + row_height * len(rows)) * len(parts))
     panels = figure.subplots(len(parts), 1, sharex=True, squeeze=False).ravel()
     for axes, part in zip(panels, parts, strict=True):
         _draw_scores(axes, part.scores, rows, profiles)
         style.title(axes, part.title, size=9)
     values = [value for part in parts for value in part.values]
     middle = (min(values) + max(values)) / 2
-    width = max(0.1, 1.5 * (max(values) - min(values)))
-    panels[-1].set_xlim(middle - width / 2, middle + width / 2)
+    shown_span = max(0.1, 1.5 * (max(values) - min(values)))
+    panels[-1].set_xlim(middle - shown_span / 2, middle + shown_span / 2)
     style.label_axes(panels[-1], x="AP@0.5 (0: no object found right, 1: all)")
-    style.legend(figure, panels[0].lines)
-    text = f"AP@0.5 against the ground truth: {amount(len(repeats), 'repeat')}"
+    if len(profiles) > 1:
+        style.legend(figure, panels[0].lines)
+    text = f"AP@0.5 against the ground truth: {amount(len(repeats), 'run')}"
     shown = ". ".join(part.title for part in parts)
     return figure.described(text, alt=f"A row of markers for each spec. {text}. {shown}.")
 
@@ -107,8 +119,9 @@ def _draw_scores(
     axes: Axes, scores: Sequence[_Score], rows: Sequence[str], profiles: Sequence[str]
 ) -> None:
     """Draw each score with the marker of its profile, and write all of a row beside it."""
+    low, high = (-0.1, 0.4) if style.picture_of(axes).is_narrow else (-0.35, 0.35)
     for i, profile in enumerate(profiles):
-        aside = (i - (len(profiles) - 1) / 2) * 0.7 / len(profiles)
+        aside = low + (i + 0.5) * (high - low) / len(profiles)
         of_profile = [score for score in scores if score.profile == profile]
         axes.plot(
             [score.ap50 for score in of_profile],

@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-_ROW = 0.62
+_ROW = 0.72
 """Height of a row, inches."""
-_MOST_STACKED = 4
-"""Dots of one value that are drawn above each other."""
+_NARROW_ROW = 1.05
+"""The same where its words stand above it."""
+_MOST_STACKED = 6
+"""Dots of one value that are drawn above each other; more are counted."""
 
 
-def spread_axis(spread: Spread) -> Picture:
+def spread_axis(spread: Spread, *, width: float = WIDTH) -> Picture:
     """Draw every axis as a row: the share of the cells that each of its pairs changed.
 
     A dot per pair of runs, a diamond for their mean with a bar for its 95 % interval, on a
@@ -40,6 +42,8 @@ def spread_axis(spread: Spread) -> Picture:
     ----------
     spread : Spread
         From `cellrepro.measure_spread`.
+    width : float
+        Of the picture, in inches; in a narrow one the words stand above the rows.
 
     Returns
     -------
@@ -59,18 +63,23 @@ def spread_axis(spread: Spread) -> Picture:
             "show; expected two repeats, seeds, modes or profiles over the same images"
         )
     distributions = [axis.distribution() for axis in shown]
-    figure = Picture(WIDTH, 1.35 + _ROW * len(shown))
+    figure = Picture(width)
+    figure.set_figheight(1.35 + (_NARROW_ROW if figure.is_narrow else _ROW) * len(shown))
     axes = figure.subplots()
     _scale(axes, distributions)
     _draw_seed_band(axes, spread)
+    names = []
     for y, (axis, distribution) in enumerate(zip(shown, distributions, strict=True)):
-        _draw_row(axes, y, distribution)
-        lines = [_mean_text(distribution), _counts(axis, distribution), answer(spread, axis)]
-        style.beside_row(axes, y, "\n".join(lines), x=1.01, size=8.5)
-        axes.axhline(y + 0.48, color="#CCCCCC", lw=0.7, zorder=1)
+        _draw_row(axes, y, distribution, is_narrow=figure.is_narrow)
+        mean = _mean_text(distribution)
+        words = [_counts(axis, distribution), answer(spread, axis)]
+        beside, above = ([mean], words) if figure.is_narrow else ([mean, *words], [])
+        style.beside_row(axes, y, "\n".join(beside), x=1.01, size=8.5)
+        names.append("\n".join([axis.title, *above]))
+        axes.axhline(y + 0.49, color="#CCCCCC", lw=0.7, zorder=1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
-    style.rows(axes, [axis.title for axis in shown], size=10)
-    style.label_axes(axes, x="share of the cells that changed (logarithmic; 0 apart)")
+    style.rows(axes, names, size=8.5 if figure.is_narrow else 10)
+    style.label_axes(axes, x="share of the cells that changed (logarithmic, 0 apart)")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     rows = "; ".join(
@@ -104,8 +113,9 @@ def _caption(shown: Sequence[Axis]) -> str:
         left_out = f"; pairs not compared because there are too many: {n_left_out}"
     return (
         "Each dot is a pair of runs that differ in one thing only: the share of their cells "
-        "without a counterpart in the other run (IoU below 0.5). Diamond and bar: mean and its "
-        "95 % interval. The scale is logarithmic, with zero in a place of its own. The band "
+        "without a counterpart in the other run (IoU below 0.5); of more than "
+        f"{_MOST_STACKED} equal ones the number stands beside them. Diamond and bar: mean and its "
+        "95 % interval. The band "
         "reaches from the least to the most that any two seeds changed; with fewer than "
         f"{FEWEST_SEEDS} seeds there is only its outline. Over {amount(len(runs), 'run')} and "
         f"{amount(n_images, 'image')}{left_out}."
@@ -143,11 +153,13 @@ def answer(spread: Spread, axis: Axis) -> str:
         return "" if spread.n_seeds >= FEWEST_SEEDS else "too few to be a baseline"
     if axis.equal:
         return "= the same outlines"
+    if not axis.distribution().mean:
+        return "≠ pixels differ, no cell changed"
     decision = spread.decide(axis.name)
     if decision.within:
         return "≈ less than seeds do"
     if math.isnan(decision.changed_ratio):
-        return "? " + decision.reason.partition(":")[0]
+        return f"? not judged: {decision.reason.partition(':')[0]}"
     of_axis, of_seeds = decision.changed
     return "≠ more than seeds do" if of_axis > of_seeds else "≠ not shown to be less than seeds do"
 
@@ -179,21 +191,29 @@ def _draw_seed_band(axes: Axes, spread: Spread) -> None:
     )
 
 
-def _draw_row(axes: Axes, y: int, distribution: Distribution) -> None:
+def _draw_row(axes: Axes, y: int, distribution: Distribution, *, is_narrow: bool) -> None:
     """Draw a dot for each pair, and below them the mean with its interval."""
+    step, lowest, below = (0.055, 0.22, 0.36) if is_narrow else (0.1, 0.06, 0.3)
     mean = distribution.mean
     if distribution.interval is not None:
         reach = [[mean - distribution.interval.low], [distribution.interval.high - mean]]
-        axes.errorbar(mean, y + 0.24, xerr=np.maximum(reach, 0), color="black", capsize=3, lw=2)
-    axes.plot(mean, y + 0.24, "D", ms=7, mfc="white", mec="black", mew=1.6, zorder=4)
+        axes.errorbar(mean, y + below, xerr=np.maximum(reach, 0), color="black", capsize=3, lw=2)
+    axes.plot(mean, y + below, "D", ms=6.5, mfc="white", mec="black", mew=1.5, zorder=4)
     heights = []
     n_at: Counter[float | None] = Counter()
+    value_at: dict[float | None, float] = {}
     for value in distribution.values:
-        # Dots of about one value are stacked; beyond the stack they hide each other.
+        # Dots of about one value are stacked; those beyond the stack hide each other.
         position = round(math.log10(value), 1) if value > 0 else None
-        heights.append(y - 0.12 * (n_at[position] % _MOST_STACKED))
+        heights.append(y + lowest - step * min(n_at[position], _MOST_STACKED - 1))
         n_at[position] += 1
-    axes.plot(distribution.values, heights, "o", color=SERIES[0], ms=5, gid="pairs")
+        value_at[position] = max(value, value_at.get(position, 0.0))
+    axes.plot(distribution.values, heights, "o", color=SERIES[0], ms=4.3, gid="pairs")
+    for position, n in n_at.items():
+        if n > _MOST_STACKED:
+            at = (value_at[position], y + lowest - step * (_MOST_STACKED - 1) / 2)
+            text = f"{n} pairs"
+            axes.annotate(text, at, (6, 0), textcoords="offset points", va="center", fontsize=8)
 
 
 def _mean_text(distribution: Distribution) -> str:
@@ -213,5 +233,7 @@ def _counts(axis: Axis, distribution: Distribution) -> str:
     n_zero = np.count_nonzero(distribution.values == 0)
     n_without_cells = len(axis.pairs) - len(axis.evidence)
     pairs = amount(len(axis.evidence), "pair")
-    text = f"{pairs}{values}, {amount(axis.n_images, 'image')}, {n_zero} at 0"
+    text = f"{pairs}{values}, {amount(axis.n_images, 'image')}"
+    if 0 < n_zero < len(axis.evidence):
+        text += f", {n_zero} at 0"
     return f"{text}, {n_without_cells} without cells" if n_without_cells else text

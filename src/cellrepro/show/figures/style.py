@@ -50,6 +50,9 @@ EDGE = "#555555"
 WIDTH = 9.0
 """Inches, which suits a notebook's column."""
 
+NARROW = 4.3
+"""Inches, which suit a phone: the same letters are as large there as on a page."""
+
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
 _LETTERS = 110
 """How many fit beside each other in a figure of `WIDTH`."""
@@ -64,6 +67,16 @@ class Picture(Figure):
         super().__init__(figsize=(width, height), dpi=100, layout="constrained", facecolor="white")
         self.caption = ""
         self.alt = ""
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether names stand above their rows, as there is no room beside them."""
+        return self.get_figwidth() < (NARROW + WIDTH) / 2
+
+    @property
+    def n_letters(self) -> int:
+        """How many letters of a heading fit beside each other."""
+        return round(_LETTERS * self.get_figwidth() / WIDTH)
 
     def described(self, text: str, caption: str = "", alt: str = "") -> Picture:
         """Set the heading, the caption and the alternative text; returns the same picture."""
@@ -147,9 +160,7 @@ def texts_beside(axes: Axes, bars: BarContainer, texts: Sequence[str], ends: Arr
     longest = positions.max() or 1.0
     axes.set_xlim(0, longest)
     axes.set_xticks([tick for tick in axes.get_xticks() if tick <= longest])
-    figure = axes.get_figure()
-    assert isinstance(figure, Figure)
-    figure.draw_without_rendering()  # lays it out
+    picture_of(axes).draw_without_rendering()  # lays it out
     width = axes.get_window_extent().width
     taken = np.array([label.get_window_extent().width for label in labels]) / width
     shares = np.clip(1 - taken - _TEXT_GAP, _LEAST_BAR, 1)  # of the width that a bar may take
@@ -158,13 +169,22 @@ def texts_beside(axes: Axes, bars: BarContainer, texts: Sequence[str], ends: Arr
 
 def heading(figure: Picture, text: str) -> None:
     """Write the heading of a figure; a long one loses its middle."""
-    figure.suptitle(clipped(text, _LETTERS), fontsize=11, parse_math=False)
+    lines = textwrap.fill(clipped(text, _LETTERS), figure.n_letters)
+    figure.suptitle(lines, fontsize=11, parse_math=False)
 
 
 def title(axes: Axes, text: str, *, size: float = 10) -> None:
     """Write the title of a panel."""
-    lines = "\n".join(clipped(line) for line in text.splitlines())
+    n_letters = picture_of(axes).n_letters
+    lines = "\n".join(textwrap.fill(clipped(line), n_letters) for line in text.splitlines())
     axes.set_title(lines, fontsize=size, parse_math=False)
+
+
+def picture_of(axes: Axes) -> Picture:
+    """The picture that a panel is part of."""
+    picture = axes.get_figure()
+    assert isinstance(picture, Picture)
+    return picture
 
 
 def note(text: str, *, height: float = 1.6) -> Picture:
@@ -191,10 +211,18 @@ def x_grid(axes: Axes) -> None:
 
 
 def rows(axes: Axes, names: Iterable[str], *, size: float = 8) -> None:
-    """Name the rows of a chart, the first at the top."""
-    listed = [clipped(name) for name in names]
-    axes.set_yticks(range(len(listed)), listed, parse_math=False, fontsize=size)
-    axes.set_ylim(len(listed) - 0.4, -0.6)
+    """Name the rows of a chart, the first at the top; in a narrow picture above the rows."""
+    listed = ["\n".join(map(clipped, name.splitlines())) for name in names]
+    positions = range(len(listed))
+    if not picture_of(axes).is_narrow:
+        axes.set_yticks(positions, listed, parse_math=False, fontsize=size)
+        axes.set_ylim(len(listed) - 0.4, -0.6)
+        return
+    axes.set_yticks(positions, [""] * len(listed))
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(listed) - 0.55, -0.55)
+    for y, name in enumerate(listed):
+        _write(axes, 0.0, y - 0.47, name, offset=(4, 0), va="top", ha="left", fontsize=size)
 
 
 def beside_row(
@@ -207,19 +235,27 @@ def beside_row(
     size: float = 8,
     colour: str = "black",
 ) -> None:
-    """Write to the right of a row."""
+    """Write to the right of a row; in a narrow picture above its right end."""
+    if picture_of(axes).is_narrow:
+        _write(axes, 1.0, y - 0.47, text, va="top", ha="right", fontsize=size, color=colour)
+        return
+    offset = (away, 0)
+    _write(axes, x, y, text, offset=offset, va="center", ha="left", fontsize=size, color=colour)
+
+
+def _write(
+    axes: Axes, x: float, y: float, text: str, *, offset: tuple[float, float] = (0, 0), **look: Any
+) -> None:
+    """Write at a share of the width and a row; ``look`` is matplotlib's ``Text`` properties."""
     axes.annotate(
         text,
         (x, y),
-        (away, 0),
+        offset,
         xycoords=("axes fraction", "data"),
         textcoords="offset points",
-        va="center",
-        ha="left",
         annotation_clip=False,
         parse_math=False,
-        fontsize=size,
-        color=colour,
+        **look,
     )
 
 
@@ -266,9 +302,9 @@ def patch(label: str, **options: Any) -> Patch:
 
 def legend(figure: Picture, handles: Sequence[Artist]) -> None:
     """Explain lines and fields below the axes, in as many columns as there is room for."""
-    labels = [clipped(str(handle.get_label()), _LETTERS) for handle in handles]
+    labels = [clipped(str(handle.get_label()), figure.n_letters) for handle in handles]
     letters_of_a_column = max(map(len, labels)) + 8
-    n_columns = int(_LETTERS * 1.1) // letters_of_a_column
+    n_columns = int(figure.n_letters * 1.1) // letters_of_a_column
     n_columns = max(1, min(6, len(labels), n_columns))
     n_rows = math.ceil(len(labels) / n_columns)
     drawn = figure.legend(

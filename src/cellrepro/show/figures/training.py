@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,14 +10,13 @@ import numpy as np
 
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
-from cellrepro.show.figures.style import GREY, MARKERS, Picture
-from cellrepro.words import amount
+from cellrepro.show.figures.style import GREY, MARKERS, WIDTH, Picture
+from cellrepro.words import amount, span
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-    from cellrepro.show.figures.style import LineStyle
     from cellrepro.store.stored_run import Repeat
     from cellrepro.store.training_record import TrainingRecord
 
@@ -35,19 +34,25 @@ class _Course:
     labels: list[str]
 
 
-def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None = None) -> Picture:
-    """Draw loss and learning rate of every epoch, one line per different course of training.
+def training_curves(
+    repeats: Sequence[Repeat], *, labels: Sequence[str] | None = None, width: float = WIDTH
+) -> Picture:
+    """Draw the loss of every epoch, one line per different course of training.
 
-    Where checkpoints were kept, also the score had training ended there. Repeats that are equal in
-    all of it to the last digit share one line. Lines drawn later are thinner and dashed. Markers
-    are losses on the test images, at the epochs at which these were evaluated.
+    Below it how far each course is from the first one, where there are several, and the learning
+    rate, where courses differ in it or there is one. Where checkpoints were kept, also the score
+    had training ended there. Repeats that are equal in all of it to the last digit share one line.
+    Lines drawn later are thinner and dashed. Markers are losses on the test images, where these
+    were evaluated at two epochs or more.
 
     Parameters
     ----------
     repeats : sequence of Repeat
         Those that trained nothing are left out.
     labels : sequence of str, optional
-        What to call the repeats; default ``KEY/REPEAT``.
+        What to call the repeats, of which several may have one; default ``KEY/REPEAT``.
+    width : float
+        Of the picture, in inches.
 
     Returns
     -------
@@ -65,40 +70,81 @@ def training_curves(repeats: Sequence[Repeat], *, labels: Sequence[str] | None =
             f"none of the {amount(len(repeats), 'repeat')} trained, so there is no loss to "
             "draw; give repeats of `train`"
         )
-    is_scored = any(course.scores for course in courses)
-    if is_scored:
-        figure = Picture(height=6.9)
-        loss, rate, score = figure.subplots(3, 1, sharex=True, height_ratios=(2, 1, 1))
-        lowest = score
-    else:
-        figure = Picture(height=5.4)
-        loss, rate = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-        lowest = rate
-    handles: list[Artist] = []
-    for i, course in enumerate(courses):
-        line_style = style.line_style(i, len(courses))
-        _draw_losses(loss, i, course.record, line_style)
-        epochs = range(1, len(course.record.train_losses) + 1)
-        rate.plot(epochs, course.record.learning_rates, **line_style)
-        if course.scores:
-            score.plot(list(course.scores), list(course.scores.values()), **line_style, marker=".")
-        if i < _MOST_CURVES:
-            handles.append(style.line(_course_label(course.labels), **line_style))
-    style.label_axes(loss, y="loss (Cellpose's, no unit)")
-    style.label_axes(rate, y="learning rate")
+    panels = _panels(courses)
+    figure = Picture(width)
+    figure.set_figheight(1.6 + 0.18 * len(courses) + 2.3 + 1.3 * (len(panels) - 1))
+    heights = [2.3 if panel is _draw_losses else 1.3 for panel in panels.values()]
+    all_axes = figure.subplots(len(panels), 1, sharex=True, height_ratios=heights, squeeze=False)
+    for axes, (label, draw) in zip(all_axes.ravel(), panels.items(), strict=True):
+        draw(axes, courses)
+        style.label_axes(axes, y=label)
+    lowest = all_axes.ravel()[-1]
     style.label_axes(lowest, x="epoch")
     lowest.locator_params(axis="x", integer=True)
-    if is_scored:
-        style.label_axes(score, y="mean AP@0.5")
-        score.set_ylim(-0.04, 1.04)
-    handles.append(style.line("line: training images", color=GREY, linewidth=2))
-    handles.append(style.line("marker: test images", marker="o", mfc="none", mec=GREY))
+    handles: list[Artist] = [
+        style.line(_course_label(course.labels), **style.line_style(i, len(courses)))
+        for i, course in enumerate(courses[:_MOST_CURVES])
+    ]
+    if any(map(_is_tested_repeatedly, courses)):
+        handles.append(style.line("line: training images", color=GREY, linewidth=2))
+        handles.append(style.line("marker: test images", marker="o", mfc="none", mec=GREY))
     style.legend(figure, handles)
-    n_repeats = amount(sum(len(course.labels) for course in courses), "repeat")
+    n_runs = amount(len(repeats), "run")
     n_curves = amount(len(courses), "different curve")
-    return figure.described(
-        f"Training loss: {n_repeats}, {n_curves} (equal to the last digit share one)"
-    )
+    return figure.described(f"Training loss by epoch: {n_runs}, {n_curves}", _caption(courses))
+
+
+_DrawPanel = Callable[["Axes", Sequence[_Course]], None]
+
+
+def _panels(courses: Sequence[_Course]) -> dict[str, _DrawPanel]:
+    """The panels that say something, by the labels of their vertical axes."""
+    panels: dict[str, _DrawPanel] = {"loss (no unit)": _draw_losses}
+    if len(courses) > 1:
+        panels["difference of loss\nfrom the first curve"] = _draw_distances
+    if len({tuple(course.record.learning_rates) for course in courses}) == len(courses):
+        panels["learning rate"] = _draw_rates
+    if any(course.scores for course in courses):
+        panels["mean AP@0.5"] = _draw_scores
+    return panels
+
+
+def _caption(courses: Sequence[_Course]) -> str:
+    """Say when the courses part, and what is not drawn."""
+    sentences = []
+    if len(courses) > 1:
+        sentences.append(_parting(courses))
+    rates = {tuple(course.record.learning_rates) for course in courses}
+    if len(rates) < len(courses):
+        values = next(iter(rates))
+        said = f"{values[0]:.2g} to {values[-1]:.2g}" if len(rates) == 1 else "not drawn"
+        sentences.append(f"Learning rate, first to last epoch: {said}.")
+    tested = [course for course in courses if not _is_tested_repeatedly(course)]
+    losses = [loss for course in tested for loss in course.record.test_losses if loss is not None]
+    if losses:
+        reach = span(f"{min(losses):.4g}", f"{max(losses):.4g}")
+        sentences.append(f"Loss on the test images, evaluated once: {reach}.")
+    return " ".join(sentences)
+
+
+def _parting(courses: Sequence[_Course]) -> str:
+    """Say at which epoch the first two courses part, and how far they come apart."""
+    first, *others = [course.record.train_losses for course in courses]
+    epochs = [
+        next(
+            (epoch for epoch, (a, b) in enumerate(zip(first, other, strict=False), 1) if a != b), 0
+        )
+        for other in others
+    ]
+    parted = [epoch for epoch in epochs if epoch]
+    if not parted:
+        return "The training losses agree in every epoch."
+    most = max(abs(a - b) for other in others for a, b in zip(first, other, strict=False))
+    return f"The losses part from epoch {min(parted)} on and come {most:.2g} apart at most."
+
+
+def _is_tested_repeatedly(course: _Course) -> bool:
+    return sum(loss is not None for loss in course.record.test_losses) > 1
 
 
 def _courses(repeats: Sequence[Repeat], labels: Sequence[str]) -> list[_Course]:
@@ -113,23 +159,60 @@ def _courses(repeats: Sequence[Repeat], labels: Sequence[str]) -> list[_Course]:
     return list(courses.values())
 
 
-def _draw_losses(axes: Axes, i: int, record: TrainingRecord, line_style: LineStyle) -> None:
+def _draw_losses(axes: Axes, courses: Sequence[_Course]) -> None:
     """Draw a line for the training images, and markers for the test images."""
-    epochs = range(1, len(record.train_losses) + 1)
-    axes.plot(epochs, record.train_losses, **line_style)
-    axes.plot(
-        epochs,
-        np.array(record.test_losses, dtype=float),  # None becomes NaN, which is not drawn
-        linestyle="none",
-        mec=line_style["color"],
-        mew=1.6,
-        marker=MARKERS[i % len(MARKERS)],
-        markersize=9 - min(i, 5),
-        mfc="none",
-    )
+    for i, course in enumerate(courses):
+        look = style.line_style(i, len(courses))
+        epochs = range(1, len(course.record.train_losses) + 1)
+        marker = "." if len(epochs) == 1 else ""  # a line of one point is none
+        axes.plot(epochs, course.record.train_losses, **look, marker=marker)
+        if _is_tested_repeatedly(course):
+            axes.plot(
+                epochs,
+                np.array(course.record.test_losses, dtype=float),  # None becomes NaN: not drawn
+                linestyle="none",
+                mec=look["color"],
+                mew=1.6,
+                marker=MARKERS[i % len(MARKERS)],
+                markersize=9 - min(i, 5),
+                mfc="none",
+            )
+
+
+def _draw_distances(axes: Axes, courses: Sequence[_Course]) -> None:
+    """Draw how far the loss of each course is from that of the first, with a place for 0."""
+    first = courses[0].record.train_losses
+    drawn = []
+    for i, course in enumerate(courses[1:], start=1):
+        losses = course.record.train_losses
+        distances = [abs(a - b) for a, b in zip(first, losses, strict=False)]
+        axes.plot(
+            range(1, len(distances) + 1),
+            distances,
+            **style.line_style(i, len(courses)),
+            marker=".",
+        )
+        drawn += distances
+    style.with_zero(axes, "y", drawn)
+
+
+def _draw_rates(axes: Axes, courses: Sequence[_Course]) -> None:
+    for i, course in enumerate(courses):
+        rates = course.record.learning_rates
+        axes.plot(range(1, len(rates) + 1), rates, **style.line_style(i, len(courses)))
+
+
+def _draw_scores(axes: Axes, courses: Sequence[_Course]) -> None:
+    """Draw the scores had training ended at an epoch."""
+    for i, course in enumerate(courses):
+        if course.scores:
+            look = style.line_style(i, len(courses))
+            axes.plot(list(course.scores), list(course.scores.values()), **look, marker=".")
+    axes.set_ylim(-0.04, 1.04)
 
 
 def _course_label(labels: Sequence[str]) -> str:
+    labels = list(dict.fromkeys(labels))
     more = f" = {len(labels) - 2} more" if len(labels) > 2 else ""
     return " = ".join(labels[:2]) + more
 

@@ -17,8 +17,8 @@ from cellrepro.comparison.weight_distributions import (
 from cellrepro.comparison.weight_similarity import Similarity, layers_by_distance
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
-from cellrepro.show.figures.style import GREY, SERIES, Picture
-from cellrepro.words import amount, grouped, share_text
+from cellrepro.show.figures.style import GREY, SERIES, WIDTH, Picture
+from cellrepro.words import amount, grouped, share_text, some
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +58,8 @@ def weight_histograms(paths: Mapping[str, Path | str], *, n: int = 9) -> Picture
     for of_parts in of_networks:
         for part, (counts, _) in of_parts.items():
             sizes[part] = max(sizes.get(part, 0), int(counts.sum()))
-    largest = sorted(sizes, key=lambda part: -sizes[part])[:n]
+    several = [part for part in sizes if sizes[part] > 1]  # one weight has no distribution
+    largest = sorted(several or sizes, key=lambda part: -sizes[part])[:n]
     empty = Histogram(np.zeros(1, np.int64), np.zeros(2))
     panels = {
         f"{part} ({grouped(sizes[part])})": [
@@ -69,7 +70,8 @@ def weight_histograms(paths: Mapping[str, Path | str], *, n: int = 9) -> Picture
     }
     networks = amount(len(paths), "network")
     return _histograms(panels, "weight (no unit)", paths).described(
-        f"Weights of {networks}: {len(panels)} of {len(sizes)} parts (number of weights)"
+        f"How the weights of {networks} are spread: {len(panels)} of {amount(len(sizes), 'part')} "
+        "(number of weights)"
     )
 
 
@@ -125,8 +127,8 @@ def difference_histograms(
         n_undefined = int(differences.n_undefined[:, layer].max())
         _mark_equal(axes, edges, equal, n_undefined)
     return figure.described(
-        f"Differences of {pairs} of networks: {len(chosen)} of {len(differences.layers)} parts; "
-        f"{np.count_nonzero(n_differing == 0)} equal throughout"
+        f"How the parameters of {pairs} of networks differ: {len(chosen)} of "
+        f"{len(differences.layers)} parts; {np.count_nonzero(n_differing == 0)} equal throughout"
     )
 
 
@@ -143,13 +145,18 @@ def _mark_equal(axes: Axes, edges: np.ndarray, equal: np.ndarray, n_undefined: i
 
 
 def layer_distances(
-    similarity: Similarity, *, labels: Sequence[str] | None = None, n: int = 20
+    similarity: Similarity,
+    *,
+    labels: Sequence[str] | None = None,
+    n: int = 20,
+    width: float = WIDTH,
 ) -> Picture:
     """Draw in which layers N networks differ most.
 
     Of each layer a line, from the least to the greatest relative L2 distance over all pairs of
-    different networks, a tick for each pair, a dot at the median, and beside it how many times that
-    of the layer in the middle that is. An empty diamond at 0: a pair is equal in this layer.
+    different networks, a tick for each pair, and a dot at the median, by which the layers are
+    sorted; beside it the greatest. An empty diamond at 0: a pair is equal in this layer. Layers
+    that are equal in every pair are named below.
 
     Parameters
     ----------
@@ -159,6 +166,8 @@ def layer_distances(
         What to call the networks; default their numbers.
     n : int
         Layers at most, those that differ most.
+    width : float
+        Of the picture, in inches; in a narrow one the words stand above the rows.
 
     Returns
     -------
@@ -171,37 +180,51 @@ def layer_distances(
     """
     names = style.labels_of(labels, map(str, range(1, len(similarity.paths) + 1)))
     every = layers_by_distance(similarity)
-    shown = every[:n]
+    differing = [row for row in every if row.most != 0]
+    equal = [row.layer for row in every if row.most == 0]
+    shown = differing[:n]
     if not shown:
         return style.note("no two of these networks differ and can be compared layer by layer")
-    figure = Picture(height=1.7 + 0.27 * max(3, len(shown)))
+    figure = Picture(width)
+    figure.set_figheight(1.7 + (0.48 if figure.is_narrow else 0.27) * max(3, len(shown)))
     axes = figure.subplots()
     style.with_zero(axes, "x", [distance for row in shown for distance in row.relative_l2])
-    middle = np.median([row.median for row in shown if 0 < row.median < np.inf] or [np.nan])
-    style.beside_row(axes, -0.85, "times the\nmiddle layer", away=6, colour=GREY)
     for y, row in enumerate(shown):
         _draw_layer(axes, y, row)
-        style.beside_row(axes, y, _times(row, middle), away=6, colour=GREY)
+        style.beside_row(axes, y, f"up to {row.most:.2g}", away=6, colour=GREY)
     style.rows(axes, [row.layer for row in shown])
     style.x_grid(axes)
-    style.label_axes(
-        axes, x="relative L2 distance of the layer (logarithmic), all pairs of networks"
-    )
+    style.label_axes(axes, x="relative L2 distance of a layer, no unit (logarithmic)")
     handles = [
         style.line("all pairs, least to most", color=SERIES[3], linewidth=5),
         style.line("one pair", color=SERIES[0], marker="|"),
-        style.line("median", color=SERIES[4], marker="o"),
-        style.line("equal in a pair", color=SERIES[1], marker="D", mfc="white"),
+        style.line("median of the pairs", color=SERIES[4], marker="o"),
     ]
+    if any(0 in row.relative_l2 for row in shown):
+        handles.append(style.line("equal in a pair", color=SERIES[1], marker="D", mfc="white"))
     style.legend(figure, handles)
-    a, b = (style.clipped(names[i], _NAME_LETTERS) for i in shown[0].furthest)
-    layer = style.clipped(shown[0].layer, _NAME_LETTERS)
-    style.title(axes, f"furthest apart in {layer} ({shown[0].most:.2g}):\n{a} and {b}", size=9)
     n_pairs = len({frozenset(pair) for row in shown for pair in row.pairs})
     return figure.described(
-        f"Layers that differ most: {len(shown)} of {amount(len(every), 'layer')}, "
-        f"{amount(n_pairs, 'pair')} of networks"
+        f"How far layers lie apart: {len(shown)} of {amount(len(every), 'layer')}, "
+        f"{amount(n_pairs, 'pair')} of networks",
+        " ".join([_farthest(shown, names), *_equal_layers(equal, len(every))]),
     )
+
+
+def _farthest(rows: Sequence[LayerDistances], names: Sequence[str]) -> str:
+    """Name the layer and the two networks that are farthest apart in it."""
+    most = max(rows, key=lambda row: row.most)
+    a, b = (style.clipped(names[i]) for i in most.furthest)
+    return (
+        f"The greatest distance is {most.most:.2g}, in {most.layer}, between {a} and {b}. Layers "
+        "are sorted by the median over all pairs."
+    )
+
+
+def _equal_layers(equal: Sequence[str], n_layers: int) -> list[str]:
+    if not equal:
+        return []
+    return [f"Equal in every pair: {len(equal)} of {amount(n_layers, 'layer')} ({some(equal)})."]
 
 
 def _draw_layer(axes: Axes, y: int, row: LayerDistances) -> None:
@@ -212,13 +235,6 @@ def _draw_layer(axes: Axes, y: int, row: LayerDistances) -> None:
         axes.plot(0, y, "D", color=SERIES[1], mfc="white", ms=6)
     if 0 < row.median < np.inf:
         axes.plot(row.median, y, "o", color=SERIES[4], ms=6)
-
-
-def _times(row: LayerDistances, middle: float) -> str:
-    """A layer's median distance, in multiples of the median layer's."""
-    if 0 < row.median < np.inf:
-        return f"{row.median / middle:.2g}"
-    return "equal" if row.most == 0 else "not finite"
 
 
 def parameter_differences(weights: WeightsComparison, *, n: int = 12) -> Picture:

@@ -6,7 +6,7 @@ import base64
 import csv
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cellrepro.show.figures.style import Picture
 
 _DPI = 110  # of figures
+_NARROW_DPI = 160  # of those for phones, whose pixels are small
 _PANEL_WIDTH = 480  # of a picture of an image on a wide page, CSS pixels
 MOST_ROWS = 300  # of a table on a page; its CSV file holds all
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -48,6 +49,21 @@ class TableFile:
 
 
 @dataclass(frozen=True)
+class Drawing:
+    """A figure as a wide page shows it, and as a phone does."""
+
+    wide: Picture
+    narrow: Picture
+
+
+def drawn_twice(draw: Callable[..., Picture], *values: Any, **options: Any) -> Drawing:
+    """Draw a figure for a wide page and for a phone; the arguments are those of ``draw``."""
+    from cellrepro.show.figures.style import NARROW
+
+    return Drawing(draw(*values, **options), draw(*values, width=NARROW, **options))
+
+
+@dataclass(frozen=True)
 class Panel:
     """One picture of a figure."""
 
@@ -59,6 +75,8 @@ class Panel:
     height: int
     shown: int
     """Width on a wide page, CSS pixels."""
+    narrow: str = ""
+    """The same for a phone, base64; empty where that shows the same picture."""
     heading: str = ""
     marks: tuple[Mark, ...] = ()
 
@@ -71,22 +89,29 @@ class Figure:
     data: TableFile | None = None
 
 
-def figure(picture: Picture, data: TableFile | None = None) -> Figure:
+def figure(picture: Picture | Drawing, data: TableFile | None = None) -> Figure:
     """Make a figure of a drawing, whose heading is its alternative text if it has no other."""
-    with warnings.catch_warnings():
-        # A file name in a script that the font lacks shows as boxes; the caption spells it out.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        png = picture.png(dpi=_DPI)
-    width, height = picture.get_size_inches()
-    alt = picture.alt or picture.get_suptitle() or "Figure"
+    wide, narrow = (
+        (picture.wide, picture.narrow) if isinstance(picture, Drawing) else (picture, None)
+    )
+    width, height = wide.get_size_inches()
+    alt = wide.alt or wide.get_suptitle() or "Figure"
     drawing = Panel(
-        png=_base64(png),
+        png=_png(wide),
         alt=alt,
         width=round(width * _DPI),
         height=round(height * _DPI),
         shown=round(width * 100),
+        narrow=_png(narrow, _NARROW_DPI) if narrow else "",
     )
     return Figure((drawing,), data)
+
+
+def _png(picture: Picture, dpi: int = _DPI) -> str:
+    with warnings.catch_warnings():
+        # A file name in a script that the font lacks shows as boxes; the caption spells it out.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        return _base64(picture.png(dpi=dpi))
 
 
 def panel(pixels: np.ndarray, heading: str, alt: str, marks: Sequence[Mark] = ()) -> Panel:

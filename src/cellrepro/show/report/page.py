@@ -25,6 +25,7 @@ from cellrepro.show.report import (
     section_warnings,
     section_weights,
     section_worst,
+    short_answers,
 )
 from cellrepro.show.report.run_pairs import run_pairs
 from cellrepro.show.report.run_table import MOST_LISTED, TEMPLATES, RunTable, run_table
@@ -87,6 +88,8 @@ def report_page(
         "report.html.j2",
         TEMPLATES,
         summary=summary,
+        headline=short_answers.headline(summary),
+        answers=short_answers.short_answers(summary),
         outcomes=summary.outcomes,
         alone=len(summary.chapters) == 1,
         views=views,
@@ -101,6 +104,7 @@ def report_page(
         kinds=tuple(ObjectKind),
         counts_text=counts_text,
         axis_verdict=section_spread.axis_verdict,
+        whether_it_matters=short_answers.whether_it_matters,
         verdicts=SHOWN,
         places=PLACES,
         grid=GRID,

@@ -89,9 +89,10 @@
         values.sort(inOrder);
         const select = make("select", {}, make("option", { value: "", textContent: "all" }));
         for (const value of values) select.append(make("option", { value: `=${value}`, textContent: value }));
-        asking.append(make("label", {}, textOf(head), select));
+        asking.append(make("label", { className: "choice" }, textOf(head), select));
         this.selects.push({ select, column });
       });
+      asking.append(...this.narrowControls(asking));
       this.said = make("p", { className: "said" });
       this.said.setAttribute("role", "status");
       asking.append(this.said);
@@ -99,6 +100,26 @@
       asking.addEventListener("input", () => this.showMatching());
       this.asking = asking;
       this.listed.before(asking);
+    }
+
+    // What a narrow screen has in place of headings and of filters beside each other.
+    narrowControls(asking) {
+      const by = make("select", {}, make("option", { value: "", textContent: "as listed" }));
+      this.heads.forEach((head, column) => {
+        if (!head.classList.contains("tick")) by.append(make("option", { value: column, textContent: textOf(head) }));
+      });
+      const sort = () => (by.value ? this.sort(Number(by.value)) : this.body.append(...this.rows.map((row) => row.element)));
+      by.addEventListener("change", sort);
+      const turn = make("button", { type: "button", textContent: "⇅", title: "Turn the order round" });
+      turn.addEventListener("click", sort);
+      const more = make("button", { type: "button", textContent: "filters", hidden: !this.selects.length });
+      more.setAttribute("aria-expanded", "false");
+      more.addEventListener("click", () => {
+        const isOpen = asking.classList.toggle("open");
+        more.setAttribute("aria-expanded", String(isOpen));
+      });
+      const sorting = make("div", { className: "narrow" }, make("label", {}, "sort by", by), turn, more);
+      return [sorting];
     }
 
     showMatching() {
@@ -135,6 +156,10 @@
         box.setAttribute("aria-label", `compare ${row.label}`);
         box.addEventListener("change", () => this.tick(row, box.checked));
         row.box = box;
+        // On a narrow screen a row is a card, whose values say what they are.
+        row.texts.forEach((_, column) => {
+          if (column) row.element.cells[column].dataset.label = textOf(this.heads[column]);
+        });
         row.element.prepend(make("td", { className: "tick" }, box));
       }
     }
@@ -155,6 +180,7 @@
     }
 
     unfold() {
+      const [first] = this.ticked;
       for (const row of this.ticked) row.box.checked = false;
       this.ticked = [];
       this.two.hidden = true;
@@ -162,7 +188,7 @@
       this.listed.hidden = false;
       this.asking.hidden = false;
       this.showCount();
-      this.rows[0].box.focus();
+      first.box.focus();
     }
 
     fold() {
@@ -190,12 +216,12 @@
         make("p", {}, "The same in a terminal: ", make("code", {}, `cellrepro compare ${a.name} ${b.name}`)),
       );
       back.focus({ preventScroll: true });
-      this.two.scrollIntoView({ block: "nearest" });
+      this.two.scrollIntoView({ block: "start" });
     }
 
     // What both came to, column by column of the table.
     results(a, b) {
-      const names = ["repeats", "came to", "cells", "AP@0.5", "seconds"];
+      const names = ["verdict", "came to", "cells", "AP@0.5", "seconds"];
       const rows = names.map((name) => {
         const column = this.heads.findIndex((head) => textOf(head) === name);
         return [name, a.texts[column], b.texts[column]];

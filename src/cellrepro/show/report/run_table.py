@@ -93,6 +93,8 @@ class RunTable:
     rows: Sequence[RunRow]
     n_runs: int
     """With those that are not listed."""
+    n_starting: int
+    """Those of them from which others were trained."""
     has_several_data_sets: bool
     has_links: bool
     data: str
@@ -125,6 +127,7 @@ def run_table(
         asked=[name.replace("_", " ") for name in asked],
         rows=rows,
         n_runs=len(every),
+        n_starting=sum(chapter.n_starting for chapter in chapters),
         has_several_data_sets=len(chapters) > 1,
         has_links=any(row.links for row in rows),
         data=json_in_a_script(

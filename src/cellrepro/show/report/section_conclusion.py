@@ -12,7 +12,7 @@ from cellrepro.conclusions.readouts import ChosenReadout
 from cellrepro.errors import BadInput
 from cellrepro.explanation.conclude_files import stored_images
 from cellrepro.show.figures.effects import effect_rows, effects_of_runs
-from cellrepro.show.pages.parts import Figure, figure, table_file
+from cellrepro.show.pages.parts import Figure, drawn_twice, figure, table_file
 from cellrepro.show.report.summary import Chapter
 
 
@@ -73,11 +73,11 @@ def _concluded(chapter: Chapter, experiment: Experiment) -> ConclusionsOverRuns:
 
 
 def _section(chapter: Chapter, concluded: ConclusionsOverRuns) -> ConclusionSection:
-    drawn = effects_of_runs(concluded)
+    drawn = drawn_twice(effects_of_runs, concluded)
     return ConclusionSection(
         chapter=chapter,
         said=concluded.sentence(),
         figure=figure(drawn, table_file(f"conclusions-{chapter.data}", effect_rows(concluded))),
-        caption=drawn.caption,
+        caption=drawn.wide.caption,
         notes=concluded.notes,
     )

@@ -26,7 +26,7 @@ _PLAIN = {"True": "on", "False": "off", "None": "not set", "[]": "none"}
 
 @dataclass(frozen=True)
 class EnvironmentSection:
-    """The environments of all repeats."""
+    """The environments of all runs that are compared."""
 
     n: int
     """How many different ones there are."""
@@ -40,12 +40,7 @@ def environment_section(chapters: Sequence[Chapter]) -> EnvironmentSection:
     """Make the section on environments: the fields that differ, and those that do not."""
     from pandas import DataFrame
 
-    repeats = [
-        (chapter, repeat)
-        for chapter in chapters
-        for judged in chapter.judged
-        for repeat in judged.repeats
-    ]
+    repeats = [(chapter, repeat) for chapter in chapters for repeat in chapter.repeats]
     texts: dict[str, dict[str, str]] = {}  # most runs share their environment with others
     fields = DataFrame([_fields(repeat.manifest, texts) for _, repeat in repeats]).fillna("–")
     differing = [name for name in fields if fields[name].nunique() > 1]

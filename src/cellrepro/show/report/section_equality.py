@@ -28,7 +28,7 @@ class SpecCell:
 
     place: str
     over: str
-    """How many repeats, and how many failed."""
+    """How many runs, and how many failed."""
     verdict: str = "failed"
     detail: str = ""
     """What differs; empty where the verdict is identical."""
@@ -148,15 +148,15 @@ class Equality:
 
     def _cell(self, place: str) -> SpecCell:
         n_failed = sum(failure.place == place for failure in self.chapter.failures)
-        failed = f"{amount(n_failed, 'repeat')} failed" if n_failed else ""
+        failed = f"{amount(n_failed, 'run')} failed" if n_failed else ""
         result = self._by_place.get(place)
         if result is None:
             return SpecCell(place, failed)
-        n_repeats = amount(len(result.repeats), "repeat")
+        n_runs = amount(len(result.repeats), "run")
         needs_detail = result.judgement.overall not in (None, Verdict.IDENTICAL)
         return SpecCell(
             place=place,
-            over=f"{n_repeats}; {failed}" if failed else n_repeats,
+            over=f"{n_runs}; {failed}" if failed else n_runs,
             verdict=result.verdict,
             detail=result.judgement.detail() if needs_detail else "",
             groups={self.of(repeat): self.colour(repeat) for repeat in result.repeats},

@@ -8,7 +8,7 @@ from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.show.figures.spread import spread_axis, spread_rows
-from cellrepro.show.pages.parts import Figure, figure, table_file
+from cellrepro.show.pages.parts import Figure, drawn_twice, figure, table_file
 from cellrepro.show.report.summary import Chapter
 
 
@@ -21,12 +21,12 @@ class Captioned:
 
 
 def spread_figure(chapter: Chapter) -> Captioned | None:
-    """Draw all axes on one scale; None where nothing was compared."""
-    if not any(axis.evidence for axis in chapter.spread.axes):
+    """Draw all axes on one scale; None where nothing changed a cell, which is said in words."""
+    if not any(axis.distribution().mean > 0 for axis in chapter.spread.axes):
         return None
-    drawn = spread_axis(chapter.spread)
+    drawn = drawn_twice(spread_axis, chapter.spread)
     data = table_file(f"spread-{chapter.data}", spread_rows(chapter.spread))
-    return Captioned(figure(drawn, data), drawn.caption)
+    return Captioned(figure(drawn, data), drawn.wide.caption)
 
 
 def axis_verdict(spread: Spread, axis: Axis) -> Verdict:

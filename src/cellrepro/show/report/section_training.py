@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+from cellrepro.comparison.place_fields import place_of
 from cellrepro.show.figures import training
-from cellrepro.show.pages.parts import Figure, figure, table_file
+from cellrepro.show.pages.parts import Figure, drawn_twice, figure, table_file
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.stored_run import Repeat
 
@@ -19,22 +20,39 @@ class TrainingSection:
 
     n_runs: int
     figure: Figure
+    said: str
+    """When the courses part, and what is not drawn."""
 
 
 def training_section(chapter: Chapter) -> TrainingSection:
     """Draw the runs of at most `_MOST_CURVES` different courses."""
+    drawn_runs, names = drawn_courses(chapter)
+    rows = [row for repeat in drawn_runs for row in _rows_of_training(repeat)]
+    drawn = drawn_twice(training.training_curves, drawn_runs, labels=names)
+    return TrainingSection(
+        len(drawn_runs),
+        figure(drawn, table_file(f"training-{chapter.data}", rows)),
+        drawn.wide.caption,
+    )
+
+
+def drawn_courses(chapter: Chapter) -> tuple[list[Repeat], list[str]]:
+    """The runs of some different courses, the first of each spec before others, and their names."""
     courses: dict[str, list[Repeat]] = defaultdict(list)
     for repeat in chapter.repeats:
         if repeat.manifest.training is not None:
             courses[repeat.manifest.training.model_dump_json()].append(repeat)
-    shown = list(courses.values())[:_MOST_CURVES]
-    drawn_runs = [repeat for course in shown for repeat in course]
-    rows = [row for repeat in drawn_runs for row in _rows_of_training(repeat)]
-    names = [chapter.names.of_repeat(repeat) for repeat in drawn_runs]
-    drawn = training.training_curves(drawn_runs, labels=names)
-    return TrainingSection(
-        len(drawn_runs), figure(drawn, table_file(f"training-{chapter.data}", rows))
-    )
+    in_turn = sorted(courses.values(), key=lambda course: course[0].index)
+    chosen = in_turn[:_MOST_CURVES]
+    drawn_runs = [repeat for course in courses.values() if course in chosen for repeat in course]
+    n_courses = Counter(place for course in courses.values() for place in {*map(place_of, course)})
+    names = [
+        chapter.names.of_spec(place_of(repeat))
+        if n_courses[place_of(repeat)] == 1
+        else chapter.names.of_repeat(repeat)
+        for repeat in drawn_runs
+    ]
+    return drawn_runs, names
 
 
 def _rows_of_training(repeat: Repeat) -> list[dict[str, object]]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.show.figures.scores import scores_of_runs
 from cellrepro.show.pages.mask_pictures import compared_masks
-from cellrepro.show.pages.parts import Figure, figure, table_file
+from cellrepro.show.pages.parts import Figure, drawn_twice, figure, table_file
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.stored_run import Repeat, Run
-from cellrepro.words import grouped
+from cellrepro.words import amount, grouped
 
 _MOST_SPECS = 30  # specs in a figure
 
@@ -35,7 +35,10 @@ class TruthSection:
     """How many training images were scored, too."""
     most_specs: int
     """Specs that the figure of the scores shows at most."""
-    scores: Figure
+    said: str
+    """How far the scores of the runs lie apart."""
+    scores: Figure | None
+    """None where all runs score alike, which is said in words."""
     ends: Sequence[ScoredImage]
     """The worst and the best image."""
 
@@ -58,7 +61,10 @@ def truth_section(chapter: Chapter) -> TruthSection | None:
     if not scores:
         return None
     runs = [Run(result.spec, result.repeats) for result in chapter.results[:_MOST_SPECS]]
-    drawn = scores_of_runs(runs)
+    of_runs = {
+        f"{one.manifest.ap50:.3f}" for one in chapter.repeats if one.manifest.ap50 is not None
+    }
+    drawn = drawn_twice(scores_of_runs, runs) if len(of_runs) > 1 else None
     rows = [
         {"run": score.repeat.name, "image": score.image, "ap50": score.value} for score in scores
     ]
@@ -71,12 +77,25 @@ def truth_section(chapter: Chapter) -> TruthSection | None:
         n_images=len({score.image for score in scores}),
         n_training=max(len(repeat.manifest.train_scores) for repeat in chapter.repeats),
         most_specs=_MOST_SPECS,
-        scores=figure(drawn, table_file(f"scores-{chapter.data}", rows)),
+        said=_said(chapter.repeats),
+        scores=figure(drawn, table_file(f"scores-{chapter.data}", rows)) if drawn else None,
         ends=(
             _beside_truth(chapter, min(scores, key=_value), f"worst of {n_results}"),
             _beside_truth(chapter, max(scores, key=_value), f"best of {n_results}"),
         ),
     )
+
+
+def _said(repeats: Sequence[Repeat]) -> str:
+    """The scores of the runs in a sentence."""
+    values = [one.manifest.ap50 for one in repeats if one.manifest.ap50 is not None]
+    low, high = min(values), max(values)
+    runs = amount(len(values), "run")
+    if f"{low:.3f}" == f"{high:.3f}":
+        of_all = {1: "the one run", 2: "both runs"}.get(len(values), f"all {runs}")
+        return f"AP@0.5 is {low:.3f} in {of_all}."
+    mean = sum(values) / len(values)
+    return f"AP@0.5 is {mean:.3f} on average over {runs}: {low:.3f} to {high:.3f}."
 
 
 def _value(score: _Score) -> float:

@@ -69,7 +69,7 @@ def warnings_section(chapters: Sequence[Chapter]) -> WarningsSection:
     n_warned = 0
     sightings: dict[str, list[_Sighting]] = defaultdict(list)
     for chapter in chapters:
-        for result in chapter.judged:
+        for result in chapter.results:
             for repeat in result.repeats:
                 n_runs += 1
                 switches = repeat.manifest.switches
@@ -112,7 +112,7 @@ def _alert(name: str, sightings: Sequence[_Sighting], n_runs: int) -> Alert:
 def _outcomes(chapters: Sequence[Chapter]) -> list[ModeOutcome]:
     by_mode: dict[str, list[Verdict]] = defaultdict(list)
     for chapter in chapters:
-        for result in chapter.judged:
+        for result in chapter.results:
             overall = result.judgement.overall
             if overall is not None and overall != Verdict.VACUOUS:
                 by_mode[result.spec.mode_in_words].append(overall)

@@ -15,7 +15,7 @@ from cellrepro.comparison.weight_distributions import difference_distributions
 from cellrepro.comparison.weight_similarity import Similarity, layers_by_distance, similarity
 from cellrepro.comparison.weight_statistics import WeightStatistics
 from cellrepro.show.figures import weights
-from cellrepro.show.pages.parts import Cell, Figure, Table, figure, table, table_file
+from cellrepro.show.pages.parts import Cell, Figure, Table, drawn_twice, figure, table, table_file
 from cellrepro.show.report.section_equality import Equality
 from cellrepro.show.report.summary import Chapter
 from cellrepro.show.tables.weights import statistics_table
@@ -54,6 +54,8 @@ class Distant:
     """Figures of networks that differ."""
 
     layers: Figure
+    layers_said: str
+    """Where two are farthest apart, and which layers are equal."""
     differences: Figure
     base: Network
     others: Sequence[Network]
@@ -220,7 +222,7 @@ def _distant(
     shown_names = [network.name for network in shown]
     drawn_differences = weights.difference_histograms(differences, labels=shown_names)
     names = [network.name for network in networks]
-    drawn_layers = weights.layer_distances(distances, labels=names)
+    drawn_layers = drawn_twice(weights.layer_distances, distances, labels=names)
     rows = [
         {
             "layer": row.layer,
@@ -234,6 +236,7 @@ def _distant(
     farthest = networks[farthest_index]
     return Distant(
         layers=figure(drawn_layers, table_file(f"layers-{chapter.data}", rows)),
+        layers_said=drawn_layers.wide.caption,
         differences=figure(drawn_differences),
         base=base,
         others=others,

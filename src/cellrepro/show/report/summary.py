@@ -35,7 +35,7 @@ OF_MACHINE = ("machine", "version", "place")
 
 _OUTCOMES: dict[Verdict | None, str] = {
     **{verdict: shown.of_runs for verdict, shown in SHOWN.items()},
-    None: "had nothing to be compared with",
+    None: "have nothing to be compared with",
 }
 
 
@@ -118,6 +118,11 @@ class Chapter:
         """The repeats of all results."""
         return [repeat for result in self.results for repeat in result.repeats]
 
+    @property
+    def n_starting(self) -> int:
+        """Runs of the networks from which others were trained."""
+        return sum(len(judged.repeats) for judged in self.judged) - len(self.repeats)
+
     @cached_property
     def names(self) -> Names:
         """The short names of all specs, those that only failed among them."""
@@ -145,10 +150,19 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How some specs came out."""
+    """How some specs came out, or some runs failed."""
 
     verdict: str
     n: int
+
+    @property
+    def said(self) -> str:
+        """The number with what it is of, and the outcome."""
+        if self.verdict == "failed":
+            return f"{amount(self.n, 'run')} failed"
+        if self.verdict == "no verdict":
+            return f"{amount(self.n, 'spec')}: no verdict"
+        return f"{amount(self.n, 'spec')}: runs {self.verdict}"
 
 
 @dataclass(frozen=True)
@@ -167,6 +181,21 @@ class Summary:
         return max(self.chapters, key=lambda chapter: len(chapter.repeats))
 
     @property
+    def n_runs(self) -> int:
+        """Runs that are compared."""
+        return sum(len(chapter.repeats) for chapter in self.chapters)
+
+    @property
+    def n_specs(self) -> int:
+        """Specs that these are of."""
+        return sum(chapter.n_specs for chapter in self.chapters)
+
+    @property
+    def n_starting(self) -> int:
+        """Runs that are not compared, as others were trained from them."""
+        return sum(chapter.n_starting for chapter in self.chapters)
+
+    @property
     def outcomes(self) -> list[Outcome]:
         """How the specs of all chapters came out, each verdict with their number."""
         counts = Counter(result.verdict for chapter in self.chapters for result in chapter.results)
@@ -179,7 +208,7 @@ class Summary:
         """The headline."""
         parts = [f"{chapter.data}: {'; '.join(chapter.clauses)}" for chapter in self.chapters]
         if self.failures:
-            parts.append(f"{amount(len(self.failures), 'repeat')} failed")
+            parts.append(f"{amount(len(self.failures), 'run')} failed")
         if self.left_out:
             parts.append(f"Damaged, and left out: {some(list(self.left_out))}")
         return ". ".join(parts) + "."
@@ -313,11 +342,20 @@ def _outcomes(chapter: Chapter) -> str:
         head += f", judged machine by machine ({n_results} in all)"
     counts = Counter(result.judgement.overall for result in chapter.results)
     parts = [
-        f"{counts[verdict]} {words}" for verdict, words in _OUTCOMES.items() if counts[verdict]
+        f"{_whose_runs(counts[verdict], n_results)} {words}"
+        for verdict, words in _OUTCOMES.items()
+        if counts[verdict]
     ]
     n_masks = sum(result.judgement.masks == Verdict.DIFFERENT for result in chapter.results)
     of_these = _how_many(n_masks, counts[Verdict.DIFFERENT])
     return f"{head}: {', '.join(parts)}".format(of_these=of_these)
+
+
+def _whose_runs(n: int, n_all: int) -> str:
+    """The runs of some specs among all."""
+    if n_all == 1:
+        return "its runs"
+    return f"the runs of {'all' if n == n_all else n}"
 
 
 def _how_many(n: int, n_all: int) -> str:
@@ -326,7 +364,7 @@ def _how_many(n: int, n_all: int) -> str:
         return "also" if n else "not"
     if n == n_all:
         return "all"
-    return str(n) if n else "none"
+    return f"{n} of them" if n else "none"
 
 
 def _between(axis: Axis) -> str:
