@@ -432,6 +432,7 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     wait_for(shown, chosen="lost 2", shows="a b")
     assert "only in A in A cell 2, 128 px" in text(shown, ".cre-story")
     assert "stable in 1 of 3 runs (33 %)" in text(shown, ".cre-story")
+    assert "3 \N{RIGHTWARDS ARROW} 9 + 10" in text(shown, ".cre-window")
 
     with shown.expect_download() as download:
         shown.locator('[data-export="b"]').click()

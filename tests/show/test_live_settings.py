@@ -382,6 +382,12 @@ def test_masks_follow_the_sliders_on_the_page(generators_free, browser, capsys):
         page.get_by_label("min_size, as a number").fill("1.5")
         page.get_by_label("min_size, as a number").press("Enter")
         page.get_by_text("min_size is 1.5; expected a whole number").wait_for()
+        page.set_viewport_size({"width": 390, "height": 700})  # the picture stays in sight
+        page.locator('.cellrepro-explorer[data-wide="0"]').wait_for()
+        page.get_by_label("percentile, high", exact=True).scroll_into_view_if_needed()
+        page.mouse.wheel(0, 200)
+        picture = page.locator("canvas.cre-canvas").bounding_box()
+        assert (picture["y"] >= 0, picture["height"] <= 350) == (True, True)
         for path, body in (("/choice", "[]"), ("/live", "7"), ("/choice", '{"a": "x"}')):
             status = page.evaluate(
                 """([path, body]) => fetch(path, {
