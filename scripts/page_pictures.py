@@ -79,7 +79,7 @@ PHOTOGRAPHED = {
         "two_channels.ome.tif", "script_masks.tif", "filtered_masks.tif", "n"
     ),
     "explorer_sides": Photographed(
-        "two_channels.ome.tif", "script_masks.tif", "filtered_masks.tif", "6n"
+        "two_channels.ome.tif", "script_masks.tif", "filtered_masks.tif", "5n"
     ),
 }
 """The pictures of docs/explorer.md."""

@@ -194,7 +194,7 @@ class RecordedViewer:
         return SimpleNamespace()
 
 
-def test_napari_gets_channels_and_masks_with_their_scale(monkeypatch):
+def test_napari_gets_channels_and_masks_with_their_scale(monkeypatch, tmp_path):
     drawn = drawn_by_hand()
     image = np.stack([drawn["image"], drawn["image"] - 1000], axis=-1)
     masks = [drawn["masks_a"], drawn["masks_b"]]
@@ -205,7 +205,12 @@ def test_napari_gets_channels_and_masks_with_their_scale(monkeypatch):
         shown.to_napari()
     monkeypatch.setattr(napari_layers, "has_library", lambda _: True)
     monkeypatch.setattr(napari_layers, "has_screen", lambda: True)
-    monkeypatch.setitem(sys.modules, "napari", SimpleNamespace(Viewer=RecordedViewer))
+    viewers = []
+    napari = SimpleNamespace(
+        Viewer=lambda title: viewers.append(RecordedViewer(title=title)) or viewers[-1],
+        run=lambda: None,
+    )
+    monkeypatch.setitem(sys.modules, "napari", napari)
     assert Explorer([view], ["A", "B"]).has_napari
     first, second, a, b, truth = shown.to_napari().layers
     assert [layer[0] for layer in (first, second, a, b, truth)] == [
@@ -215,6 +220,12 @@ def test_napari_gets_channels_and_masks_with_their_scale(monkeypatch):
     np.testing.assert_array_equal(b[1], drawn["masks_b"])
     assert {layer[2] for layer in (first, second, a, b, truth)} == {(0.5, 0.5)}
     assert first[3] == ("#00FF00", *np.percentile(drawn["image"], (1, 99)))
+    files = [tmp_path / f"it's {name}.tif" for name in ("image", "a", "b")]
+    for file, name in zip(files, ("image", "masks_a", "masks_b"), strict=True):
+        tifffile.imwrite(file, drawn[name])
+    exec(explore(*files).scene["napari_call"], {})
+    np.testing.assert_array_equal(viewers[-1].layers[2][1], drawn["masks_b"])
+    assert explore(**drawn).scene["napari_call"] == ""
 
 
 def test_every_channel_of_a_file_can_be_looked_at(tmp_path):
@@ -336,6 +347,9 @@ def expected_picture(*names: str) -> np.ndarray:
     for name in names:
         labels = enlarged(drawn["truth" if name == "truth" else f"masks_{name}"])
         paint(picture, outlined(labels, thickness=2, dash=DASHES[name]), COLOURS[name])
+    if {"a", "b"} <= set(names):
+        of_a, of_b = (outlined(enlarged(drawn[f"masks_{side}"]), thickness=2) for side in "ab")
+        paint(picture, of_a & of_b, COLOURS["agree"])
     return picture
 
 
@@ -416,8 +430,9 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     shown.mouse.down()
     shown.mouse.up()
     wait_for(shown, chosen="lost 2", shows="a b")
-    assert "only A has it in A cell 2, 128 px" in text(shown, ".cre-story")
+    assert "only in A in A cell 2, 128 px" in text(shown, ".cre-story")
     assert "stable in 1 of 3 runs (33 %)" in text(shown, ".cre-story")
+    assert "3 \N{RIGHTWARDS ARROW} 9 + 10" in text(shown, ".cre-window")
 
     with shown.expect_download() as download:
         shown.locator('[data-export="b"]').click()
@@ -508,7 +523,7 @@ def test_channels_are_coloured_switched_and_stretched(generators_free, browser):
 @pytest.mark.browser
 def test_a_and_b_side_by_side_show_the_same_part(shown):
     """Each on a pane of its own, to the pixel; what the pointer reads on one is seen on both."""
-    shown.locator(CANVAS).press("6")
+    shown.locator(CANVAS).press("5")
     wait_for(shown, mode="sides", panes="beside")
     pictures = painted(shown)
     np.testing.assert_array_equal(pictures[:, :512], expected_picture("a"))
@@ -618,16 +633,16 @@ def test_the_truth_is_a_side(shown):
     paint(picture, outline, COLOURS["b"])
     np.testing.assert_array_equal(painted(shown), picture)
     assert shown.locator('[data-show="truth"]').is_hidden()
-    assert text(shown, ".cre-kinds").startswith("− extra 2 + missed 0 1→n split 0")
+    assert text(shown, ".cre-kinds").startswith("listed: − extra 2 + missed 0 1→n split 0")
 
     shown.locator(CANVAS).press_sequentially("nx")
     wait_for(shown, a="truth", b="A", loading="0", chosen="")
-    assert text(shown, ".cre-kinds").startswith("− missed 0 + extra 2")
+    assert text(shown, ".cre-kinds").startswith("listed: − missed 0 + extra 2")
     shown.locator(".cre-select-b").select_option("C")
     wait_for(shown, b="C", loading="0")
     shown.locator(CANVAS).press("n")
     wait_for(shown, chosen="lost 4")
-    assert "missed only truth has it in truth cell 4, 400 px" in text(shown, ".cre-story")
+    assert "missed only in truth in truth cell 4, 400 px" in text(shown, ".cre-story")
     assert "stable in" not in text(shown, ".cre-story")
     shown.locator(CANVAS).press(".")  # an image without a truth
     wait_for(shown, image="small one", a="A", b="B", loading="0")

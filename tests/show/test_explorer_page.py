@@ -73,6 +73,36 @@ def test_the_page_works_alone(files, browser, invoke):
         page.locator('.cellrepro-explorer[data-b="truth"][data-loading="0"]').wait_for()
 
 
+# What is seen in part only, each with the text that is shown on hover.
+CUT = """() => [...document.querySelectorAll(".cellrepro-explorer *")]
+    .filter((each) => getComputedStyle(each).textOverflow === "ellipsis")
+    .filter((each) => each.clientWidth > 0 && each.scrollWidth > each.clientWidth)
+    .map((each) => [each.textContent, each.closest("[title]")?.title ?? ""])"""
+
+
+@pytest.mark.browser
+def test_what_is_cut_is_whole_on_hover_and_names_keep_what_tells_them_apart(files, browser):
+    names = [f"plate07_well_B03_site2_network_v2_{of}_masks.tif" for of in ("laptop", "cluster")]
+    paths = (files / name for name in ("stack.tif", "stack_a.tif", "stack_b.tif"))
+    shown = explorer_page(*paths, name_a=names[0], name_b=names[1], html=files / "page.html")
+    cut = []
+    with browsing(browser, viewport={"width": 390, "height": 800}) as page:
+        page.goto(shown.html.as_uri())
+        page.locator(READY).wait_for()
+        page.locator("canvas.cre-canvas").press("n")
+        page.locator('.cellrepro-explorer:not([data-chosen=""])').wait_for()
+        for width in (390, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            page.locator(f'.cellrepro-explorer[data-wide="{int(width > 390)}"]').wait_for()
+            cut += page.evaluate(CUT)
+        page.locator("canvas.cre-canvas").press("5")  # names lie on the picture
+        page.locator('.cellrepro-explorer[data-mode="sides"]').wait_for()
+        texts = {text for text, _ in cut + page.evaluate(CUT)}
+    assert any(text.startswith("plate07") for text in texts)
+    assert not {"laptop", "cluster"} & texts
+    assert [text for text, whole in cut if text not in whole] == []
+
+
 @pytest.mark.browser
 def test_planes_of_a_stack_stand_in_the_page(files, browser):
     names = ("stack.tif", "stack_a.tif", "stack_b.tif")

@@ -17,7 +17,12 @@ from scipy import ndimage
 import cellrepro
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.explanation.commands import Commands, ShellLine
-from cellrepro.explanation.live_segmentation import LiveAnswer, LiveRequest, answer_requests
+from cellrepro.explanation.live_segmentation import (
+    Inbox,
+    LiveAnswer,
+    LiveRequest,
+    answer_requests,
+)
 from cellrepro.images.folder import read_folder
 from cellrepro.show.explorer.live_start import NAMES, Answers, LiveImage, start_live
 from cellrepro.show.explorer.live_view import LiveView, settings_at, values_of
@@ -240,7 +245,7 @@ def test_of_several_requests_that_wait_the_last_is_answered():
             raise EOFError
         return request
 
-    serving = threading.Thread(target=answer_requests, args=(Slow(), receive, answers.put))
+    serving = threading.Thread(target=answer_requests, args=(Slow(), Inbox(), receive, answers.put))
     serving.start()
     requests.put(LiveRequest(1, "preview", Settings()))
     begun.wait(5)
@@ -254,6 +259,45 @@ def test_of_several_requests_that_wait_the_last_is_answered():
     requests.put(None)
     serving.join(5)
     assert not serving.is_alive()
+
+
+def test_exact_masks_that_nobody_wants_any_more_are_given_up():
+    """A slider that moved does not wait for the settings before."""
+    inbox, requests, answers = Inbox(), queue.Queue(), queue.Queue()
+    begun, finished = threading.Event(), []
+
+    class Stepwise:
+        pass_seconds = 1.0
+
+        def preview(self, settings):
+            return np.zeros((2, 2), np.uint16)
+
+        def exact(self, settings):
+            begun.set()
+            for _ in range(200 if settings.min_size == 3 else 1):
+                inbox.stop_unwanted()
+                time.sleep(0.01)
+            finished.append(settings.min_size)
+            return np.ones((2, 2), np.uint16)
+
+    def receive():
+        request = requests.get()
+        if request is None:
+            raise EOFError
+        return request
+
+    serving = threading.Thread(
+        target=answer_requests, args=(Stepwise(), inbox, receive, answers.put)
+    )
+    serving.start()
+    requests.put(LiveRequest(1, "exact", Settings(min_size=3)))
+    begun.wait(5)
+    requests.put(LiveRequest(2, "preview", Settings(min_size=4)))
+    requests.put(LiveRequest(3, "exact", Settings(min_size=4)))
+    assert {answers.get(timeout=5).number for _ in range(2)} == {2, 3}
+    assert finished == [4]
+    requests.put(None)
+    serving.join(5)
 
 
 def test_paths_are_followed_before_somebody_drags():
@@ -275,7 +319,9 @@ def test_paths_are_followed_before_somebody_drags():
             raise EOFError
         return request
 
-    serving = threading.Thread(target=answer_requests, args=(Quick(), receive, answers.put))
+    serving = threading.Thread(
+        target=answer_requests, args=(Quick(), Inbox(), receive, answers.put)
+    )
     serving.start()
     requests.put(LiveRequest(1, "exact", Settings(min_size=3)))
     assert [previewed.get(timeout=5).min_size for _ in range(2)] == [3, 3]
@@ -336,6 +382,12 @@ def test_masks_follow_the_sliders_on_the_page(generators_free, browser, capsys):
         page.get_by_label("min_size, as a number").fill("1.5")
         page.get_by_label("min_size, as a number").press("Enter")
         page.get_by_text("min_size is 1.5; expected a whole number").wait_for()
+        page.set_viewport_size({"width": 390, "height": 700})  # the picture stays in sight
+        page.locator('.cellrepro-explorer[data-wide="0"]').wait_for()
+        page.get_by_label("percentile, high", exact=True).scroll_into_view_if_needed()
+        page.mouse.wheel(0, 200)
+        picture = page.locator("canvas.cre-canvas").bounding_box()
+        assert (picture["y"] >= 0, picture["height"] <= 350) == (True, True)
         for path, body in (("/choice", "[]"), ("/live", "7"), ("/choice", '{"a": "x"}')):
             status = page.evaluate(
                 """([path, body]) => fetch(path, {

@@ -2,7 +2,8 @@
 
 The process has the profile, mode and seed of any run, so that what it gives is what `segment` gives
 with the same settings. It answers previews in one thread and exact masks in another; of several
-requests of a kind that wait only the last is answered.
+requests of a kind that wait only the last is answered. Exact masks that are being made are given up
+at the next slow step, or the next tile, once somebody asks for masks with other settings.
 """
 
 from __future__ import annotations
@@ -74,19 +75,34 @@ class Segmenting(Protocol):
 # -- inside the process ----------------------------------------------------------------------
 
 
-class _Inbox:
+class Unwanted(Exception):
+    """Nobody wants the exact masks any more that are being made."""
+
+
+class Inbox:
     """The last request of each kind that nobody has answered."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waiting: dict[Kind, LiveRequest] = {}
+        self._last: LiveRequest | None = None
+        self._exact: LiveRequest | None = None  # that was taken last
         self._is_closed = False
 
     def put(self, request: LiveRequest) -> None:
         """Replace the last request of its kind."""
         with self._changed:
             self._waiting[request.kind] = request
+            self._last = request
             self._changed.notify_all()
+
+    def stop_unwanted(self) -> None:
+        """Raise `Unwanted` where the exact masks being made are not of the last settings."""
+        with self._changed:
+            if self._exact is None or self._last is None:
+                return
+            if self._is_closed or self._exact.settings != self._last.settings:
+                raise Unwanted
 
     def put_if_idle(self, request: LiveRequest) -> None:
         """Put a request where none of its kind waits."""
@@ -104,14 +120,24 @@ class _Inbox:
         """Wait for a request of a kind; None where nobody asks any more."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or kind in self._waiting)
-            return None if self._is_closed else self._waiting.pop(kind)
+            if self._is_closed:
+                return None
+            request = self._waiting.pop(kind)
+            if kind == "exact":
+                self._exact = request
+            return request
 
 
 def answer_requests(
-    live: LiveMasks, receive: Callable[[], LiveRequest], send: Callable[[LiveAnswer], None]
+    live: LiveMasks,
+    inbox: Inbox,
+    receive: Callable[[], LiveRequest],
+    send: Callable[[LiveAnswer], None],
 ) -> None:
-    """Answer until nobody asks any more, which ends ``receive`` with EOFError."""
-    inbox = _Inbox()
+    """Answer until nobody asks any more, which ends ``receive`` with EOFError.
+
+    Making exact masks calls ``inbox.stop_unwanted`` now and then.
+    """
 
     def listen() -> None:
         try:
@@ -131,7 +157,11 @@ def answer_requests(
         thread.start()
     # A mode's arithmetic may be in force in the main thread alone.
     while (request := inbox.take("exact")) is not None:
-        send(_answer(live, request))
+        try:
+            answer = _answer(live, request)
+        except Unwanted:
+            continue
+        send(answer)
         # The first preview of a new output follows every path: better before somebody drags.
         inbox.put_if_idle(LiveRequest(_UNASKED, "preview", request.settings))
 
@@ -144,6 +174,8 @@ def _answer(live: LiveMasks, request: LiveRequest) -> LiveAnswer:
     problem = ""
     try:
         masks = make(request.settings)
+    except Unwanted:
+        raise
     except CellreproError as error:
         problem = str(error)
     except Exception as error:  # of settings that Cellpose cannot carry out nearly any
@@ -168,8 +200,12 @@ def serve(child: Child, *, image: np.ndarray, model: ModelSource, key: bytes) ->
         from cellrepro.model.evaluator import evaluator
         from cellrepro.model.live_masks import LiveMasks
 
+        inbox = Inbox()
+        network.register_forward_pre_hook(lambda *_: inbox.stop_unwanted())  # before each tile
         live = LiveMasks(
-            evaluator(network, sharing=True), image, n_threads=max(1, torch.get_num_threads())
+            evaluator(network, sharing=True, before_step=inbox.stop_unwanted),
+            image,
+            n_threads=max(1, torch.get_num_threads()),
         )
         child.tell("ready", json.dumps(listener.address))
         with listener.accept() as connection, generators_kept():
@@ -179,7 +215,7 @@ def serve(child: Child, *, image: np.ndarray, model: ModelSource, key: bytes) ->
                 with lock:
                     connection.send(answer)
 
-            answer_requests(live, connection.recv, send)
+            answer_requests(live, inbox, connection.recv, send)
 
 
 # -- the caller's side -----------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,10 +49,12 @@ def evaluator(
     sharing: bool = False,
     tile_by_tile: bool | None = None,
     window: Window | None = None,
+    before_step: Callable[[], None] = lambda: None,
 ) -> Evaluator:
     """Wrap a network for calls of ``CellposeModel.eval``.
 
-    With ``sharing``, steps that several calls have in common are cached. ``tile_by_tile`` is by
+    With ``sharing``, steps that several calls have in common are cached, and ``before_step`` is
+    called before each that is not; what it raises ends the call of ``eval``. ``tile_by_tile`` is by
     default as mode ``strict`` needs it. With a ``window`` only the tiles on it are computed.
     """
     from cellpose.models import CellposeModel
@@ -66,7 +68,7 @@ def evaluator(
     if window is not None:
         model.net = WindowedNetwork(model.net)
     model.device = network.device
-    return Evaluator(model, sharing=sharing, window=window)
+    return Evaluator(model, sharing=sharing, window=window, before_step=before_step)
 
 
 def loaded_by_cellpose(file: Path, *, device: torch.device, dtype: str) -> Evaluator:
@@ -127,14 +129,21 @@ class _TileByTile:
 class Evaluator:
     """A function of an image: ``CellposeModel.eval``; `evaluator` makes it, with its parameters."""
 
-    def __init__(self, model: Any, *, sharing: bool, window: Window | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        sharing: bool,
+        window: Window | None = None,
+        before_step: Callable[[], None] = lambda: None,
+    ) -> None:
         self.model = model
         self.n_passes = 0  # through the network, in calls that share steps
         self._sharing = sharing
         self._window = window
         self._usual_normalisation = _usual_normalisation()
-        self._passes = RecentResults()
-        self._steps = SharedSteps(RecentResults())
+        self._passes = RecentResults(before=before_step)
+        self._steps = SharedSteps(RecentResults(before=before_step))
 
     def __call__(
         self,

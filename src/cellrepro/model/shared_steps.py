@@ -19,15 +19,22 @@ _FEWEST_RESULTS = 2
 
 
 class RecentResults:
-    """A cache that drops the least recently used results, bounded by their bytes."""
+    """A cache that drops the least recently used results, bounded by their bytes.
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+    ``before`` is called before a result is computed; what it raises is the caller's.
+    """
+
+    def __init__(
+        self, most_bytes: int = MOST_BYTES, *, before: Callable[[], None] = lambda: None
+    ) -> None:
         self.most_bytes = most_bytes
+        self._before = before
         self._results: OrderedDict[str, Any] = OrderedDict()
 
     def get(self, key: str, compute: Callable[[], Any]) -> Any:
         """Look a result up, or compute it."""
         if key not in self._results:
+            self._before()
             self._results[key] = compute()
         self._results.move_to_end(key)
         result = self._results[key]

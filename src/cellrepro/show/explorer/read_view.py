@@ -44,7 +44,25 @@ def read_view(
         None if image is None else read_pixels(image, labels["masks_a"].shape),
         labels.get("truth"),
         pixel_size=pixel_size_in(Path(image)) if isinstance(image, str | Path) else None,
+        napari_call=_napari_call(image, masks_a, masks_b, truth),
     )
+
+
+def _napari_call(
+    image: np.ndarray | str | Path | None,
+    masks_a: np.ndarray | str | Path,
+    masks_b: np.ndarray | str | Path,
+    truth: np.ndarray | str | Path | None,
+) -> str:
+    """Write the call that opens files in napari; nothing for arrays."""
+    given = [image, masks_a, masks_b, *([] if truth is None else [truth])]
+    files = [str(each) for each in given if isinstance(each, str | Path)]
+    if len(files) < len(given):
+        return ""
+    arguments = ", ".join(repr(file) for file in files[:3])
+    if truth is not None:
+        arguments += f", truth={files[3]!r}"
+    return f"import cellrepro, napari; cellrepro.explore({arguments}).to_napari(); napari.run()"
 
 
 def read_pixels(image: np.ndarray | str | Path, masks_shape: tuple[int, ...]) -> np.ndarray:

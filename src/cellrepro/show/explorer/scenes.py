@@ -47,6 +47,8 @@ class Scene(TypedDict):
     """False where only masks are shown."""
     pixel_size: float | None
     """The side of a pixel, micrometres; None where it is not known."""
+    napari_call: str
+    """The Python that opens the image in napari; empty where it was not read from files."""
     truth_is: str
     """The side that is the ground truth: ``a``, ``b``, or empty."""
     planes: dict[str, str]
@@ -139,6 +141,7 @@ class Scenes:
             "sides": open_view.sides,
             "has_image": open_view.view.image is not None,
             "pixel_size": open_view.view.pixel_size,
+            "napari_call": open_view.view.napari_call,
             "truth_is": truth_is,
             "planes": self._plane_names(view, a, b, z),
             "counts": dict(counts.pixels),

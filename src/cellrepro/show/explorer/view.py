@@ -36,6 +36,8 @@ class View:
     """One for each run. Runs with equal digests have equal masks, which are read once."""
     pixel_size: float | None = None
     """The side of a pixel, micrometres; None where no file says it."""
+    napari_call: str = ""
+    """The Python that opens it in napari; empty where it was not read from files."""
 
     @property
     def runs_with_masks(self) -> list[int]:

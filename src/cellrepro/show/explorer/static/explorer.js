@@ -23,6 +23,8 @@
 const LARGEST_PIXEL_CSS = 48; // how big one image pixel can get, in CSS pixels
 const WIDE_CSS = 660; // from here on the panel stands beside the picture
 const SIDE_CSS = 320; // its least width, with its gap
+const LIVE_CSS = { wide: 800, side: 420 }; // the same where sliders of settings stand in it
+const SEEN_SHARE = 0.45; // of the window's height that a picture takes which stays above the sliders
 const CELL_SHARE = 0.14; // of the canvas that a cell takes to which the view moves
 const STYLES = ["patterns", "scale_bar"]; // how things are shown, and nothing that is shown
 const CHOICE = ["view", "a", "b", "z"];
@@ -307,12 +309,13 @@ class Explorer {
   showKinds() {
     const { kinds } = this.parts;
     const focused = kinds.contains(document.activeElement) && document.activeElement.dataset.kind;
-    kinds.replaceChildren();
+    kinds.replaceChildren(make("span", "cre-of", {}, "listed:"));
     const { words } = this.data.story;
     for (const [kind, says] of Object.entries(KINDS)) {
-      const title = TRUTH_WORDS[words[kind]] ?? says;
+      const title = `${TRUTH_WORDS[words[kind]] ?? says}; click to list these cells or not`;
       const chip = button(`cre-chip cre-chip-${kind}`, "", { "data-kind": kind, title });
       chip.append(
+        make("span", "cre-tick", { "aria-hidden": "true" }),
         make("span", `cre-sign cre-sign-${kind}`, { "aria-hidden": "true" }, SIGNS[kind]),
         `${words[kind]} `,
         make("b", "", {}, grouped(this.scene.kinds[kind] ?? 0)),
@@ -430,6 +433,7 @@ class Explorer {
     }
     this.showBoxes();
     this.parts.opacity.value = String(Math.round(this.opacity[mode] * 100));
+    this.parts.opacityOf.textContent = `opacity of ${lines ? "outlines" : "colours"}`;
     this.showRamp();
     this.blink.schedule();
     this.redraw("categories", "votes");
@@ -437,6 +441,7 @@ class Explorer {
 
   showBoxes() {
     for (const [key, input] of Object.entries(this.parts.boxes)) input.checked = this.shown[key];
+    this.parts.bothRow.hidden = !this.drawing.isVisible("both");
   }
 
   chooseVote(vote) {
@@ -501,15 +506,18 @@ class Explorer {
 
   // Size of the canvas: the whole image at zoom 1, as large as page and height allow.
   fitCanvas() {
-    const { root, canvas, body, stage } = this.parts;
+    const { root, canvas, body, frame, stage, live } = this.parts;
     if (body.clientWidth === 0) return; // hidden, for example in a collapsed cell
-    const beside = body.clientWidth >= WIDE_CSS;
+    const room = live ? LIVE_CSS : { wide: WIDE_CSS, side: SIDE_CSS };
+    const beside = body.clientWidth >= room.wide;
     root.dataset.wide = beside ? "1" : "0";
-    const widthCss = body.clientWidth - (beside ? SIDE_CSS : 0);
+    live?.place(beside);
+    const widthCss = body.clientWidth - (beside ? room.side : 0);
+    const heightCss = live && !beside ? Math.min(this.heightCss, SEEN_SHARE * window.innerHeight) : this.heightCss;
     const { isBeside, pixelCss } =
       this.mode === "sides"
-        ? areBeside(this.columns, this.rows, widthCss, this.heightCss, beside)
-        : { pixelCss: Math.min(widthCss / this.columns, this.heightCss / this.rows) };
+        ? areBeside(this.columns, this.rows, widthCss, heightCss, beside || live)
+        : { pixelCss: Math.min(widthCss / this.columns, heightCss / this.rows) };
     this.ratio = window.devicePixelRatio || 1;
     const width = Math.max(1, Math.round(this.columns * pixelCss * this.ratio));
     const height = Math.max(1, Math.round(this.rows * pixelCss * this.ratio));
@@ -524,7 +532,8 @@ class Explorer {
     [canvas.width, canvas.height] = size;
     canvas.style.width = `${canvas.width / this.ratio}px`;
     canvas.style.height = `${canvas.height / this.ratio}px`;
-    stage.style.width = canvas.style.width;
+    frame.style.width = canvas.style.width;
+    stage.style.width = live && !beside ? "" : canvas.style.width; // sliders need more than a small picture
     root.dataset.panes = this.mode !== "sides" ? "one" : isBeside ? "beside" : "below";
     this.fitted = width / this.columns;
     this.moveView(this.view.zoom, this.view.offsetX * grown, this.view.offsetY * grown);
@@ -639,8 +648,8 @@ export default () => {
     },
     render({ model, el }) {
       const parts = build(model, el);
+      if (model.get("live")) parts.live = new LiveSettings(model, parts);
       const explorer = new Explorer(model, parts, planes);
-      const live = model.get("live") && new LiveSettings(model, parts);
       let closed = false;
       explorer
         .start()
@@ -656,7 +665,7 @@ export default () => {
         });
       return () => {
         closed = true;
-        live?.close();
+        parts.live?.close();
         explorer.close();
       };
     },

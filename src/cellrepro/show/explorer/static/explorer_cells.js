@@ -25,23 +25,20 @@ const COLUMNS = [
     key: "kind",
     label: "change",
     title: "what became of the cell",
-    width: "minmax(88px, 185px)",
     order: (s, r) => Object.keys(KINDS).indexOf(s.kind[r]) * 2 + s.iou[r],
     text: (s, r) => badge(s.kind[r], s.words[s.kind[r]]),
   },
   {
     key: "cell",
     label: "cell",
-    title: "its number in A, or in B",
-    width: "minmax(36px, 1fr)",
+    title: "its number in A \u2192 in B, where these are not the same",
     order: (s, r) => (s.labels_a[r].length ? s.labels_a : s.labels_b)[r][0],
-    text: (s, r) => cellNumbers(s, r),
+    text: (s, r) => numbersOfChange(s, r),
   },
   {
     key: "iou",
     label: "IoU",
     title: "overlap: intersection over union",
-    width: "46px",
     number: true,
     order: (s, r) => s.iou[r],
     text: (s, r) => (s.area_a[r] && s.area_b[r] ? s.iou[r].toFixed(2) : "\u2013"),
@@ -50,7 +47,7 @@ const COLUMNS = [
     key: "area",
     label: "area, px",
     title: "area in A, and how much larger it is in B",
-    width: "88px",
+    ofStack: { label: "voxels", title: "volume in A, and how much larger it is in B" },
     number: true,
     order: (s, r) => s.area_a[r] || s.area_b[r],
     text: (s, r) => {
@@ -62,7 +59,6 @@ const COLUMNS = [
     key: "runs",
     label: "in runs",
     title: "how many of all runs have this cell",
-    width: "62px",
     number: true,
     where: (s) => s.runs !== undefined,
     order: (s, r) => s.runs[r] ?? -1,
@@ -72,6 +68,8 @@ const COLUMNS = [
 
 const ROW_CSS = 26; // height of a row of the list
 const SPARE_ROWS = 6; // drawn above and below what is seen
+const HEAD_SHARE = 0.85; // size of the letters of the head, by that of the list
+const MOST_NUMBERS = 3; // of cells on one side that the list names
 
 // The story of one cell, as the elements of the page: what became of it, and its numbers.
 // `short` are the names of A and B.
@@ -81,10 +79,10 @@ function storyElements(story, row, short) {
   const sentence = {
     kept: "the same cell in both",
     moved: "in both, elsewhere or with a different outline",
-    lost: `only ${a} has it`,
-    gained: `only ${b} has it`,
-    split: `one cell of ${a} is ${story.labels_b[row].length} cells of ${b}`,
-    merged: `${story.labels_a[row].length} cells of ${a} are one cell of ${b}`,
+    lost: `only in ${a}`,
+    gained: `only in ${b}`,
+    split: `one cell in ${a} is ${story.labels_b[row].length} cells in ${b}`,
+    merged: `${story.labels_a[row].length} cells in ${a} are one cell in ${b}`,
   }[kind];
   const words = make("span", "", {}, sentence);
   const title = make("p", "cre-told", {}, badge(kind, story.words[kind]), words);
@@ -110,7 +108,7 @@ function planeText(z) {
 function storyFacts(story, row, { a, b }) {
   const facts = [];
   const position = story.position[row];
-  const isStack = position.length === 3;
+  const isStack = isOfStack(story, row);
   const unit = isStack ? "voxels" : "px";
   const areaA = story.area_a[row];
   const areaB = story.area_b[row];
@@ -121,7 +119,7 @@ function storyFacts(story, row, { a, b }) {
     const percent = ((areaB - areaA) / areaA) * 100;
     const sign = percent < 0 ? "\u2212" : "+";
     const relative = `${sign}${Math.abs(percent).toFixed(1)} %`;
-    facts.push(["area", `${signed(areaB - areaA)} ${unit} (${relative})`]);
+    facts.push([isStack ? "volume" : "area", `${signed(areaB - areaA)} ${unit} (${relative})`]);
     facts.push(["IoU", story.iou[row].toFixed(3)]);
   }
   const [y, x] = position.slice(-2).map((value) => value.toFixed(1));
@@ -149,7 +147,7 @@ class CellList {
       ...KEEP_KEYS,
       tabindex: "0",
       role: "listbox",
-      "aria-label": "Changed cells; arrow keys choose one and show it",
+      "aria-label": "Cells; arrow keys choose one and show it",
     }, this.space);
     this.root = make("div", "cre-table", {}, this.head, this.window);
     this.window.addEventListener("scroll", () => this.paint(), { passive: true });
@@ -162,10 +160,25 @@ class CellList {
 
   fill(story, rows, chosen) {
     Object.assign(this, { story, rows });
-    this.columns = COLUMNS.filter(({ where }) => !where || where(story));
-    this.root.style.setProperty("--columns", this.columns.map(({ width }) => width).join(" "));
+    const isStack = rows.length > 0 && isOfStack(story, rows[0]);
+    this.columns = COLUMNS.filter(({ where }) => !where || where(story)).map((column) => ({
+      ...column,
+      ...(isStack && column.ofStack),
+    }));
+    this.fitColumns();
     const known = this.columns.some(({ key }) => key === this.sorted.key);
     this.sort(known ? this.sorted : { key: "kind", down: false }, chosen);
+  }
+
+  // The columns of numbers take what their longest text needs, kinds the rest.
+  fitColumns() {
+    const widths = this.columns.slice(1).map(({ label, text }) => {
+      const texts = this.rows.map((row) => text(this.story, row));
+      const longest = texts.reduce((one, other) => (other.length > one.length ? other : one), "");
+      const em = Math.max(widthInEm(longest), HEAD_SHARE * widthInEm(`${label} \u25b4`));
+      return `${em.toFixed(2)}em`;
+    });
+    this.root.style.setProperty("--columns", ["minmax(0, 1fr)", ...widths].join(" "));
   }
 
   sort(sorted, chosen = this.rows[this.chosen]) {
@@ -271,11 +284,31 @@ function cellNumbers(story, row) {
   return numbersOn(story, "a", row) || numbersOn(story, "b", row);
 }
 
+// How wide a text is in the bold letters of the page, by the size of these.
+function widthInEm(text) {
+  const context = document.createElement("canvas").getContext("2d");
+  context.font = `600 100px ${getComputedStyle(document.querySelector(".cellrepro-explorer")).fontFamily}`;
+  return context.measureText(text).width / 100;
+}
+
+// The numbers on both sides, short: "7 + 11 \u2192 8".
+function numbersOfChange(story, row) {
+  const [a, b] = ["a", "b"].map((side) => {
+    const n = story[`labels_${side}`][row].length;
+    return n > MOST_NUMBERS ? `${n} cells` : numbersOn(story, side, row);
+  });
+  return a && b && a !== b ? `${a} \u2192 ${b}` : a || b;
+}
+
+function isOfStack(story, row) {
+  return story.position[row].length === 3;
+}
+
 function numbersOn(story, side, row) {
   return story[`labels_${side}`][row].map((label) => givenNumber(story, side, label)).join(" + ");
 }
 
 function badge(kind, word) {
   const sign = make("span", `cre-sign cre-sign-${kind}`, { "aria-hidden": "true" }, SIGNS[kind]);
-  return make("span", "cre-badge", {}, sign, make("span", "", {}, word));
+  return make("span", "cre-badge", { title: word }, sign, make("span", "", {}, word));
 }

@@ -1,12 +1,12 @@
 // The canvas: draws the state of an explorer, and changes nothing of it.
 //
-// Two kinds of canvas. Layers (picture, outlines of A, B and truth, categories, votes, the chosen
-// cell of each side) have the size of the screen canvas and are drawn again only when the view moves: pan,
+// Two kinds of canvas. Layers (picture, outlines of A, B and truth, and where A and B have the same,
+// categories, votes, the chosen cell of each side) have the size of the screen canvas and are drawn again only when the view moves: pan,
 // zoom, resize. Everything else (curtain, blinking, opacity, boxes, modes) only composites them.
 
 const MARKS = { mark_b: "b", mark_a: "a" }; // the chosen cell, by the side that has it
 const OF_CHOSEN = [...Object.keys(MARKS), "ring"];
-const LAYERS = ["image", "categories", "votes", "truth", "a", "b", ...OF_CHOSEN]; // from the bottom up
+const LAYERS = ["image", "categories", "votes", "truth", "a", "b", "both", ...OF_CHOSEN]; // from the bottom up
 const AREAS = ["agree", "only_a", "only_b", "other_object"];
 const SMALL_CELL_CSS = 14; // radius up to which a chosen cell has a ring around it
 
@@ -35,8 +35,8 @@ class Drawing {
 
   draw() {
     const started = performance.now();
-    for (const name of this.stale) {
-      if (!this.isVisible(name)) continue;
+    for (const name of LAYERS) {
+      if (!this.stale.has(name) || !this.isVisible(name)) continue;
       this.drawLayer(name);
       this.stale.delete(name);
     }
@@ -47,8 +47,9 @@ class Drawing {
   }
 
   isVisible(layer) {
-    const { shown, data, chosen, vote } = this.explorer;
+    const { shown, data, chosen, vote, mode } = this.explorer;
     if (layer === "categories") return AREAS.some((name) => shown[name]);
+    if (layer === "both") return shown.a && shown.b && !MODES[mode].apart;
     if (OF_CHOSEN.includes(layer)) return chosen >= 0;
     if (layer === "votes") return shown.votes && data[vote] !== undefined;
     return shown[layer] && data[layer] !== undefined;
@@ -58,6 +59,7 @@ class Drawing {
     if (name === "image") paintPicture(this.layers.image, this.explorer.levels(), this.placement());
     else if (name === "categories") this.drawCategories();
     else if (name === "votes") this.drawVotes();
+    else if (name === "both") this.drawOutlinesOfBoth();
     else if (OF_CHOSEN.includes(name)) this.drawMark(name);
     else this.drawOutline(name);
   }
@@ -88,6 +90,17 @@ class Drawing {
       colour: packedColour(style.colours[name]),
       dash: this.dash(name),
     });
+  }
+
+  // Where A and B have the same outline, in a colour of neither; the same rule as `with_outlines` in
+  // figures/pixels.py.
+  drawOutlinesOfBoth() {
+    const { data, style } = this.explorer;
+    const { a, both } = this.layers; // that of A has no gaps
+    const look = { thickness: this.lineWidth(), colour: packedColour(style.colours.agree), unfinished: true };
+    outline(both, data.b, { ...this.placement(), ...look });
+    for (let p = 0; p < both.pixels.length; p++) if (a.pixels[p] === 0) both.pixels[p] = 0;
+    both.finish();
   }
 
   drawCategories() {
@@ -127,8 +140,9 @@ class Drawing {
   drawChosenCells(context, side) {
     const { data, chosen, view, columns, ratio } = this.explorer;
     const { story } = data;
-    const white = this.lineWidth();
-    const black = white + Math.max(1, Math.round(ratio));
+    const pixel = Math.max(1, Math.round(ratio));
+    const white = this.lineWidth() + pixel; // bolder than where A and B are alike, which is white, too
+    const black = white + 2 * pixel;
     const only = new Set(story[`labels_${side}`][chosen]);
     const box = this.screenBox(side, only, black);
     if (!box) return;

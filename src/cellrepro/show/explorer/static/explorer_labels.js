@@ -15,6 +15,8 @@ class Labels {
     this.showImageRow();
     this.showTruthRow();
     this.showAgreementButton();
+    this.showNapariCall();
+    this.showHelp();
     this.showPlaneSlider();
     this.describeCanvas();
     this.showChoice();
@@ -24,15 +26,17 @@ class Labels {
     const { parts } = this;
     const { names, scene } = this.explorer;
     const { short } = scene;
-    parts.names.only_a.textContent = `only ${short.a.length > SHORT_NAME ? "A" : short.a}`;
-    parts.names.only_b.textContent = `only ${short.b.length > SHORT_NAME ? "B" : short.b}`;
-    for (const side of ["a", "b"]) {
-      const name = names[side];
+    const areCut = !parts.selects.a && names.a !== short.a;
+    parts.legend.dataset.names = areCut ? "long" : "short";
+    const areShort = Math.max(short.a.length, short.b.length) <= SHORT_NAME;
+    parts.names.only_a.textContent = `only ${areShort ? short.a : "A"}`;
+    parts.names.only_b.textContent = `only ${areShort ? short.b : "B"}`;
+    for (const [side, other] of [["a", "b"], ["b", "a"]]) {
       const letter = side.toUpperCase();
-      const full = name === letter ? name : `${letter}  ${name}`;
-      parts.names[side].textContent = parts.selects[side] ? letter : full; // once is enough
-      parts.rows[side].title = full;
-      parts[`tag${letter}`].textContent = full;
+      const whole = nameElements(letter, names[side], names[other]);
+      parts.names[side].replaceChildren(...(parts.selects[side] ? [letter] : whole)); // once is enough
+      parts.rows[side].title = names[side];
+      parts[`tag${letter}`].replaceChildren(...nameElements(letter, names[side], names[other]));
       parts.heads[side].textContent = short[side];
     }
   }
@@ -57,21 +61,34 @@ class Labels {
     parts.channels.hidden = !scene.has_image;
   }
 
-  // Where the truth is A or B, its outline is that of A or B.
   showTruthRow() {
     const { parts } = this;
-    const { scene } = this.explorer;
-    const hasTruth = "truth" in scene.planes && scene.truth_is === "";
+    const hasTruth = hasTruthOfItsOwn(this.explorer.scene);
     parts.rows.truth.hidden = !hasTruth;
     parts.reads.truth.hidden = !hasTruth;
     if (!hasTruth) this.explorer.shown.truth = false;
   }
 
   showAgreementButton() {
-    const { agreement } = this.parts.buttons;
-    const hasVotes = this.explorer.scene.planes.cells !== undefined;
-    agreement.disabled = !hasVotes;
-    agreement.title = hasVotes ? "How many of all runs agree (5)" : "Needs three or more runs";
+    this.parts.buttons.agreement.hidden = !hasVotes(this.explorer.scene);
+  }
+
+  // What was read from files can be opened from them elsewhere.
+  showNapariCall() {
+    const { napari, napariCall, napariCommand } = this.parts;
+    const { napari_call: call } = this.explorer.scene;
+    napariCall.hidden = !call || napari !== undefined;
+    napariCommand.hidden = true;
+    napariCommand.querySelector("code").textContent = call;
+  }
+
+  // Only the keys that do something here.
+  showHelp() {
+    const { model, scene } = this.explorer;
+    const nImages = model.get("images").length;
+    const lines = HELP.filter(([, , holds]) => !holds || holds(scene, nImages));
+    const element = ([keys, does]) => make("span", "", {}, make("kbd", "", {}, keys), ` ${does}`);
+    this.parts.help.replaceChildren(...lines.flatMap((each) => [element(each), " "]));
   }
 
   showPlaneSlider() {
@@ -81,6 +98,7 @@ class Labels {
     parts.z.max = String(n - 1);
     parts.z.value = String(z);
     parts.zText.textContent = `z ${z} of 0\u2013${n - 1}`;
+    parts.z.setAttribute("aria-valuetext", parts.zText.textContent);
   }
 
   describeCanvas() {

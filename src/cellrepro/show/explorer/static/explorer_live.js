@@ -1,4 +1,4 @@
-// Sliders of Cellpose's settings above the picture, where the model has `live`, see live_view.py.
+// Sliders of Cellpose's settings beside the picture, where the model has `live`, see live_view.py.
 
 const LIVE_MS = 60; // between two messages while a slider is dragged
 const LIVE_SIGNS = {
@@ -12,13 +12,23 @@ const LIVE_SIGNS = {
 class LiveSettings {
   constructor(model, parts) {
     this.model = model;
+    this.parts = parts;
     this.rows = new Map(); // by the name of a slider
     this.section = make("section", "crl", { "aria-label": "Settings of Cellpose" });
-    parts.root.prepend(this.section);
+    parts.root.dataset.live = "1";
     this.build();
     this.show();
     this.onLive = () => this.show();
     model.on("change:live", this.onLive);
+  }
+
+  // In the panel beside the picture; on a narrow page below the picture, which stays in sight.
+  place(isBeside) {
+    const { frame, side } = this.parts;
+    const isPlaced = this.section.parentElement === (isBeside ? side : frame.parentElement);
+    if (isPlaced) return;
+    if (isBeside) side.prepend(this.section);
+    else frame.after(this.section);
   }
 
   close() {
@@ -135,24 +145,8 @@ class LiveSettings {
     this.commandsShown = key;
     this.commands.replaceChildren();
     for (const command of commands) {
-      const copy = button("cre-small", "Copy the command");
-      copy.addEventListener("click", async () => {
-        copy.textContent = (await copied(command)) ? "Copied" : "Select and copy it";
-        setTimeout(() => {
-          copy.textContent = "Copy the command";
-        }, 1500);
-      });
-      this.commands.append(make("div", "crl-command", {}, make("code", "", {}, command), copy));
+      const copy = copyButton("Copy the command", () => command);
+      this.commands.append(make("div", "cre-command", {}, make("code", "", {}, command), copy));
     }
-  }
-}
-
-// Whether a text is on the clipboard; a page without leave to write there says no.
-async function copied(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return false;
   }
 }

@@ -106,7 +106,6 @@ class Overview {
       context.globalAlpha = z === scene.z ? 1 : 0.6;
       context.fillRect(THUMB_CSS * ratio + z * step - bar / 2, height - tall, bar, tall);
     });
-    zStrip.title = `differing pixels by plane; ${planeText(scene.z)} has ${grouped(counts[scene.z])}`;
   }
 }
 
@@ -129,10 +128,15 @@ function listenToOverview(explorer, on) {
   on(overview, "pointermove", (event) => {
     if (overview.hasPointerCapture(event.pointerId)) goTo(event);
   });
-  on(zStrip, "click", (event) => {
+  const planeAt = (event) => {
     const box = zStrip.getBoundingClientRect();
     const share = (event.clientX - box.left - THUMB_CSS) / (box.width - 2 * THUMB_CSS);
     const last = explorer.scene.n_planes - 1;
-    explorer.request({ z: Math.min(last, Math.max(0, Math.round(share * last))) });
+    return Math.min(last, Math.max(0, Math.round(share * last)));
+  };
+  on(zStrip, "click", (event) => explorer.request({ z: planeAt(event) }));
+  on(zStrip, "pointermove", (event) => {
+    const z = planeAt(event);
+    zStrip.title = `${planeText(z)}: ${grouped(explorer.scene.differs_by_plane[z])} pixels differ; click to go there`;
   });
 }

@@ -3,14 +3,15 @@
 // JupyterLab takes arrow keys, digits and signs for its shortcuts unless the element says so.
 const KEEP_KEYS = { "data-lm-suppress-shortcuts": "true" };
 
-// What each mode shows when it is chosen; the check boxes change it afterwards.
+// What each mode shows when it is chosen; the check boxes change it afterwards. With `apart`, A and B
+// are never seen at one place at one time. Agreement comes last, as two runs do not have it.
 const MODES = {
-  outlines: { label: "Outlines", title: "Outlines of both runs", lines: true, opacity: 1 },
-  curtain: { label: "Curtain", title: "A left of the handle, B right", lines: true, opacity: 1 },
-  blink: { label: "Blink", title: "A and B in turn", lines: true, opacity: 1 },
+  outlines: { label: "Outlines", title: "Outlines of A and B", lines: true, opacity: 1 },
+  curtain: { label: "Curtain", title: "A left of the handle, B right", lines: true, apart: true, opacity: 1 },
+  blink: { label: "Blink", title: "A and B in turn", lines: true, apart: true, opacity: 1 },
   categories: { label: "Difference", title: "Only what differs", areas: true, opacity: 0.9 },
+  sides: { label: "Side by side", title: "A and B, each by itself, in one view", lines: true, apart: true, opacity: 1 },
   agreement: { label: "Agreement", title: "How many of all runs agree", votes: true, opacity: 0.85 },
-  sides: { label: "Side by side", title: "A and B, each by itself, in one view", lines: true, opacity: 1 },
 };
 
 function grouped(number) {
@@ -40,6 +41,28 @@ function button(className, text, attributes = {}) {
   return make("button", className, { ...KEEP_KEYS, type: "button", ...attributes }, text);
 }
 
+// A button that puts a text on the clipboard, and says so.
+function copyButton(label, textOf, attributes = {}) {
+  const element = button("cre-small", label, attributes);
+  element.addEventListener("click", async () => {
+    element.textContent = (await copied(textOf())) ? "Copied" : "Select and copy it";
+    setTimeout(() => {
+      element.textContent = label;
+    }, 1500);
+  });
+  return element;
+}
+
+// Whether a text is on the clipboard; a page without leave to write there says no.
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 function range(className, attributes) {
   return make("input", className, { ...KEEP_KEYS, type: "range", ...attributes });
 }
@@ -47,6 +70,37 @@ function range(className, attributes) {
 function select(className, label, names) {
   const options = names.map((name, i) => make("option", "", { value: String(i) }, name));
   return make("select", className, { ...KEEP_KEYS, "aria-label": label }, ...options);
+}
+
+const FEW_LETTERS = 4;
+
+// The name of a side. Where there is no room for it, it is first cut where it is as that of the other
+// side: what tells the two apart stays.
+function nameElements(letter, name, other) {
+  const [start, end] = tellingPart(name, other);
+  const part = (className, text) => (text ? [make("span", className, {}, text)] : []);
+  return [
+    ...(name === letter ? [] : part("cre-letter", letter)),
+    ...part("cre-shared", name.slice(0, start)),
+    ...part("cre-telling", name.slice(start, end)),
+    ...part("cre-shared", name.slice(end)),
+  ];
+}
+
+// Where in a name the whole words begin and end that another name does not have; ends of a few
+// letters belong to them, as cutting these saves nothing.
+function tellingPart(name, other) {
+  if (name === other) return [0, name.length];
+  const [words, others] = [name, other].map((each) => each.match(/[\p{L}\p{N}]+|[^\p{L}\p{N}]/gu) ?? []);
+  const most = Math.min(words.length, others.length);
+  let first = 0;
+  while (first < most && words[first] === others[first]) first += 1;
+  let last = 0;
+  while (last < most - first && words.at(-1 - last) === others.at(-1 - last)) last += 1;
+  const start = words.slice(0, first).join("").length;
+  const end = words.slice(0, words.length - last).join("").length;
+  const isCut = (nLetters) => nLetters > FEW_LETTERS;
+  return [isCut(start) ? start : 0, isCut(name.length - end) ? end : name.length];
 }
 
 function heading(text) {
@@ -98,7 +152,9 @@ function legend(parts) {
     parts.rows[key] = label;
     return label;
   };
-  parts.opacity = range("cre-opacity", { min: "0", max: "100", "aria-label": "Opacity" });
+  parts.opacity = range("cre-opacity", { min: "0", max: "100" });
+  parts.opacityOf = make("span");
+  parts.bothRow = make("div", "cre-both", {}, line("both"), make("span", "cre-name", {}, "A and B alike"));
   parts.votes = make("div", "cre-votes");
   parts.vote = make(
     "select",
@@ -109,11 +165,12 @@ function legend(parts) {
   );
   parts.ramp = make("div", "cre-ramp");
   parts.votes.append(make("label", "", {}, "runs that ", parts.vote), parts.ramp);
-  const group = (title, ...boxes) => make("div", "", {}, heading(title), ...boxes);
+  const group = (title, ...boxes) => make("div", "cre-group", {}, heading(title), ...boxes);
   const outlines = group(
     "Outlines",
     box("a", line("a"), "A"),
     box("b", line("b"), "B"),
+    parts.bothRow,
     box("truth", line("truth"), "truth"),
   );
   const pixels = group(
@@ -122,14 +179,15 @@ function legend(parts) {
     box("only_b", area("only_b"), "only B"),
     box("other_object", area("other_object"), "other object"),
     box("agree", area("agree"), "agree"),
+    box("patterns", area("patterns"), "with patterns"),
   );
-  const opacity = make("label", "cre-opacity-row", {}, "opacity", parts.opacity);
+  const opacity = make("label", "cre-opacity-row", {}, parts.opacityOf, parts.opacity);
   const image = box("image", area("image"), "image");
-  const patterns = box("patterns", area("patterns"), "patterns");
   const bar = box("scale_bar", make("span", "cre-bar"), "scale bar");
   parts.channels = make("div", "cre-channels");
-  const picture = make("div", "cre-picture", {}, image, patterns, bar, opacity, parts.channels);
-  return make("div", "cre-legend", {}, outlines, pixels, picture, parts.votes);
+  const picture = make("div", "cre-picture", {}, image, bar, opacity, parts.channels);
+  parts.legend = make("div", "cre-legend", {}, outlines, pixels, picture, parts.votes);
+  return parts.legend;
 }
 
 // A row with what it sets, the slider and what belongs to it.
@@ -191,22 +249,38 @@ function readout(parts) {
   return row;
 }
 
+// Keys, what they do, and of which scenes and how many images.
 const HELP = [
   ["Wheel or pinch", "zoom"],
   ["Drag", "move"],
   ["Click", "a cell\u2019s story"],
-  ["1 \u2013 6", "view"],
+  ["1 \u2013 5", "view", (scene) => !hasVotes(scene)],
+  ["1 \u2013 6", "view", hasVotes],
   ["Arrows + \u2212 0", "move, zoom, fit"],
   ["Shift arrows", "read pixel by pixel"],
   ["Enter", "story of that cell"],
-  ["N P", "next, previous change"],
+  ["N P", "next, previous cell of the list"],
   ["Space", "A or B"],
-  ["T H I B", "truth, patterns, image, scale bar"],
+  ["[ ]", "move the curtain"],
+  ["H", "patterns"],
+  ["I", "image", (scene) => scene.has_image],
+  ["B", "scale bar", (scene) => scene.pixel_size],
+  ["T", "truth", hasTruthOfItsOwn],
   ["X", "exchange A and B"],
-  [", .", "image"],
-  ["Page \u2191 \u2193 or < >", "plane of a stack"],
+  [", .", "image before, next image", (_, nImages) => nImages > 1],
+  ["Page \u2191 \u2193 or < >", "plane of the stack", (scene) => scene.n_planes > 1],
   ["Esc", "nothing chosen"],
 ];
+
+// Of three runs or more it is known how many agree.
+function hasVotes(scene) {
+  return scene.planes.cells !== undefined;
+}
+
+// Where the truth is A or B, its outline is that of A or B.
+function hasTruthOfItsOwn(scene) {
+  return "truth" in scene.planes && scene.truth_is === "";
+}
 
 // The whole page of the explorer; returns the parts that the drawing needs.
 function build(model, el) {
@@ -223,12 +297,12 @@ function build(model, el) {
   parts.divider = make("div", "cre-divider", {}, make("span", "cre-handle", {}, "\u25c2\u25b8"));
   parts.tagA = make("span", "cre-tag cre-tag-a");
   parts.tagB = make("span", "cre-tag cre-tag-b");
-  const frame = make("div", "cre-frame", {}, parts.canvas, parts.divider, parts.tagA, parts.tagB);
-  parts.stage = make("div", "cre-stage", {}, frame, sliders(parts), readout(parts));
+  parts.frame = make("div", "cre-frame", {}, parts.canvas, parts.divider, parts.tagA, parts.tagB);
+  parts.stage = make("div", "cre-stage", {}, parts.frame, sliders(parts), readout(parts));
 
   parts.story = make("div", "cre-story", { "aria-live": "polite" });
   parts.list = new CellList();
-  parts.kinds = make("div", "cre-kinds", { role: "group", "aria-label": "Kinds in the list" });
+  parts.kinds = make("div", "cre-kinds", { role: "group", "aria-label": "Kinds of cells in the list" });
   parts.overview = make("canvas", "cre-overview", {
     role: "img",
     "aria-label": "Where the changed cells lie in the whole image; click to go there",
@@ -236,14 +310,14 @@ function build(model, el) {
   });
   const where = heading("Where they lie");
   parts.overviewSection = make("section", "cre-where", {}, where, parts.overview);
-  const side = make(
+  parts.side = make(
     "div",
     "cre-side",
     {},
     legend(parts),
     make("section", "", {}, heading("Cell"), parts.story),
     parts.overviewSection,
-    make("section", "cre-list", {}, heading("Changed cells"), parts.kinds, parts.list.root),
+    make("section", "cre-list", {}, heading("List of cells"), parts.kinds, parts.list.root),
   );
 
   parts.exports = {};
@@ -263,10 +337,16 @@ function build(model, el) {
     });
     exports.append(parts.napari);
   }
-  const help = make("p", "cre-help");
-  for (const [keys, does] of HELP) {
-    help.append(make("span", "", {}, make("kbd", "", {}, keys), ` ${does}`), " ");
-  }
+  const call = make("code", "", { "data-call": "napari" });
+  parts.napariCommand = make("div", "cre-command", {}, call);
+  parts.napariCall = copyButton("Copy the napari call", () => call.textContent, {
+    title: "Python that opens image, A and B as layers, where cellrepro and napari are installed",
+  });
+  parts.napariCall.addEventListener("click", () => {
+    parts.napariCommand.hidden = false; // also to select it
+  });
+  exports.append(parts.napariCall);
+  parts.help = make("p", "cre-help");
 
   parts.line = make("p", "cre-counts", { "data-line": "" });
   parts.message = make("p", "cre-message", { role: "status" }, "Unpacking the masks\u2026");
@@ -275,7 +355,7 @@ function build(model, el) {
   header.append(parts.line);
   if (model.get("note")) header.append(make("p", "cre-hint", {}, model.get("note")));
   const toolbar = make("div", "cre-toolbar", {}, modes);
-  parts.body = make("div", "cre-body", {}, parts.stage, side);
+  parts.body = make("div", "cre-body", {}, parts.stage, parts.side);
   parts.root = make(
     "div",
     "cellrepro-explorer",
@@ -285,7 +365,7 @@ function build(model, el) {
     toolbar,
     parts.message,
     parts.body,
-    make("div", "cre-footer", {}, exports, help),
+    make("div", "cre-footer", {}, exports, parts.napariCommand, parts.help),
   );
   for (const [key, colour] of Object.entries(colours)) {
     parts.root.style.setProperty(`--${key.replace("_", "-")}`, colour);
