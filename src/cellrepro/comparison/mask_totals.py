@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.verdicts import Verdict, combine
-from cellrepro.words import amount, pixels_text, share_text
+from cellrepro.words import amount, any_of, pixels_text, share_text
 
 if TYPE_CHECKING:
     from cellrepro.comparison.image_differences import ImageDifference
@@ -84,9 +84,8 @@ class MaskTotals:
         images = amount(self.n_images, "image")
         sides = f"{a[:1].upper()}{a[1:]} and {b}"
         if not self.n_objects:
-            return (
-                f"Neither {a} nor {b} has a cell in any of the {images}: nothing can be compared."
-            )
+            where = any_of(self.n_images, "image")
+            return f"Neither {a} nor {b} has a cell in {where}: nothing can be compared."
         if not self.n_differing:
             also = ", some with different numbers" if self.some_renumbered else ""
             if not self.same_numbering:
