@@ -162,8 +162,10 @@ def test_compare_and_list_runs(invoke, tmp_path):
     rows = {row["key"]: row for row in invoke("list", *place).json["runs"]}
     assert {"key", "label", "machine", "repeats"} <= rows[key].keys()
     assert [row["verdict"] for row in rows.values()] == ["identical", "different"]
-    lines = invoke("list", "--store", tmp_path).out.splitlines()
-    assert any("seed 1, cpu, strict: 2 repeats on abacus-9" in line for line in lines)
+    _, *lines = invoke("list", "--store", tmp_path).out.splitlines()
+    short_keys = [line.split()[0] for line in lines[: len(rows)]]
+    assert [store.find_run(short).key for short in short_keys] == [*rows]
+    assert any("different weights and masks" in line and "seed 1" in line for line in lines)
 
 
 def test_what_is_stored_already_is_said_and_what_it_lacks(small_store, invoke, no_child):

@@ -138,7 +138,7 @@ def test_the_lab_is_hidden_from_these_tests(core):
         (["compare", "A", "B"], 1, "1 lost"),
         (["compare", "a.tif", "b.tif", "--image", "image.tif", "--html", "p.html"], 1, "page: p"),
         (["explore", "image.tif", "a.tif", "b.tif", "--html", "e.html"], 0, "64 pixels differ"),
-        (["describe", "a.tif"], 0, "n objects: 4"),
+        (["describe", "a.tif"], 0, "4 cells in 64 × 64 pixels"),
         (["describe", "a.tif", "--command"], 0, "no command: nothing is recorded"),
         (["explain", "a.tif", "b.tif"], 1, "1 of 7 cells"),
         (["tiles", "--masks", "a.tif"], 0, "no row or column"),
@@ -149,7 +149,7 @@ def test_the_lab_is_hidden_from_these_tests(core):
             0,
             "identical",
         ),
-        (["list"], 0, "3 repeats"),
+        (["list"], 0, "wrap data"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )

@@ -12,6 +12,15 @@ def amount(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
+def any_of(n: int, noun: str) -> str:
+    """Any of several things, or the one that there is.
+
+    >>> any_of(3, "image"), any_of(1, "image")
+    ('any of the 3 images', 'the only image')
+    """
+    return f"the only {noun}" if n == 1 else f"any of the {amount(n, noun)}"
+
+
 def with_verb(n: int, noun: str, singular: str, plural: str) -> str:
     """A number of things and what they do.
 

@@ -164,15 +164,16 @@ def test_masks_of_the_gui_count_for_images_without_others(masks, tmp_path):
     assert found == {"x": "same-objects", "y": "identical"}
 
 
-def test_a_picture_is_no_masks_and_a_foreground_map_gets_a_word(masks, invoke):
+def test_a_picture_is_no_masks_and_a_foreground_map_gets_a_word(masks, invoke, tmp_path):
     made = nuclei(0)
     cells = masks("x_masks.tif", made.masks)
-    for verb in (
-        ("compare", cells, masks("x.tif", made.image)),
-        ("describe", masks("x.tif", made.image)),
-    ):
-        refused = invoke(*verb)
-        assert (refused.code, "a picture, no label image" in refused.err) == (2, True)
+    refused = invoke("compare", cells, masks("x.tif", made.image))
+    assert (refused.code, "a picture, no label image" in refused.err) == (2, True)
+    two_channels = tmp_path / "two.ome.tif"
+    tifffile.imwrite(two_channels, np.stack([made.image] * 2), metadata={"axes": "CYX"})
+    assert invoke("describe", masks("x.tif", made.image)).out.startswith("image: ")
+    assert "2 channels" in invoke("describe", two_channels).out
+    assert invoke("describe", masks("y_masks.tif", made.image)).code == 2  # its name says masks
     foreground = masks("f.tif", (made.masks > 0).astype(np.uint8))
     note = "every number counts as one object; if it is a foreground map"
     assert note in invoke("compare", cells, foreground).out

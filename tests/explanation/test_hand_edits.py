@@ -80,7 +80,7 @@ def test_nothing_is_replayed_where_all_was_done_by_hand(edited, invoke):
     sides = (edited / "a_seg.npy", edited / "script_masks.tif")
     answer = invoke("explain", *sides)
     assert answer.code == 1, answer.err
-    assert "but for what was done by hand, the two are the same in every pixel" in answer.out
+    assert answer.out.count("by hand, the two are the same in every pixel") == 1
     assert answer.out.count("2 cells that only B has were removed by hand in A") == 1
     assert "cellrepro explain" not in answer.out  # which would segment for an hour
     replay = ("--image", edited / "a.tif", "--model", "tiny")

@@ -47,8 +47,10 @@ def test_what_cellpose_writes_of_masks_comes_back(tmp_path):
         masks = np.asarray(nuclei(seed, shape=(200, 240), n_nuclei=40).masks)
         io.save_rois(masks, str(tmp_path / "a"))
         io.outlines_to_text(str(tmp_path / "a"), utils.outlines_list(masks))
-        for ending in ("rois.zip", "cp_outlines.txt"):
-            drawn = read_labels(tmp_path / f"a_{ending}", shape=masks.shape)
+        with zipfile.ZipFile(tmp_path / "a_rois.zip") as archive:
+            archive.extractall(tmp_path / f"rois_{seed}")
+        for name in ("a_rois.zip", "a_cp_outlines.txt", f"rois_{seed}"):
+            drawn = read_labels(tmp_path / name, shape=masks.shape)
             result = compare_masks(masks, drawn)
             assert (result.verdict, result.n_kept) == ("identical", len(np.unique(masks)) - 1)
 
@@ -203,7 +205,9 @@ def test_one_array_or_a_named_one_of_an_archive(tmp_path):
     np.savez(tmp_path / "d.npz", np.array([{}], object))
     assert np.array_equal(read_labels(tmp_path / "a.npz"), masks)
     assert np.array_equal(read_labels(tmp_path / "b.npz"), masks)
-    with pytest.raises(BadInput, match="it holds a, b, expected one array, or one named masks"):
+    np.savez(tmp_path / "e.npz", cells=masks, flows=np.zeros((5, 5)))  # one alone has whole numbers
+    assert np.array_equal(read_labels(tmp_path / "e.npz"), masks)
+    with pytest.raises(BadInput, match=r"holds a \(5 × 5, int32\), b .*; expected one array"):
         read_labels(tmp_path / "c.npz")
     with pytest.raises(BadInput, match="allow_pickle"):
         read_labels(tmp_path / "d.npz")

@@ -165,7 +165,7 @@ PICTURE = np.random.default_rng(0).integers(0, 4000, (60, 60)).astype(np.uint16)
         ("a.jpg", PICTURE.astype(np.uint8), "image", "a picture, 60 × 60 pixels"),
         ("a_masks.tif", PICTURE, "masks", "a_masks.tif: a picture, no label image"),
         ("a.dat", None, "beside", "a file with the ending .dat"),
-        ("a.json", None, "beside", ""),
+        ("a.json", None, "beside", "not masks and not an image"),
         ("a.tif", None, "image", "a.tif: begins with"),
     ],
 )
@@ -360,6 +360,10 @@ def test_files_are_dropped_and_compared_in_a_browser(served, browser):
         dropped(page, ".drop", "script_masks.tif", "cells.tif")
         page.locator("[data-slot=image] .name", has_text="cells.tif").wait_for()
         assert page.locator("#said").inner_text() == "One result is still missing."
+        page.set_input_files("#pick", FILES / "crop_masks.tif")
+        other_size = "this has 192 × 192 pixels, image has 256 × 256"
+        page.locator("[data-slot=b] .wrong", has_text=other_size).wait_for()
+        page.locator("[data-slot=b] .remove").click()
         page.set_input_files("#pick", FILES / "cells_seg.npy")
         page.locator("#compare:enabled").wait_for()
         page.set_input_files("#folder", FILES)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.number_remarks import number_remarks
@@ -14,17 +17,20 @@ from cellrepro.errors import BadInput, no_such_file
 from cellrepro.explanation.description import Description
 from cellrepro.explanation.file_kinds import FileKind
 from cellrepro.explanation.hand_edits import hand_edits
+from cellrepro.explanation.image_description import described_image
 from cellrepro.explanation.label_notes import n_by_plane
 from cellrepro.explanation.mask_file_record import label_image_record, seg_file_record
-from cellrepro.explanation.mask_files import MASK_ENDINGS
+from cellrepro.explanation.mask_files import MASK_ENDINGS, mask_files
 from cellrepro.explanation.recognition import may_hold_weights, recognised, unknown
 from cellrepro.explanation.recorded_commands import recorded_commands
 from cellrepro.explanation.references import reference_kind
 from cellrepro.explanation.run_log import is_run_log, log_record
 from cellrepro.explanation.run_record import run_commands, run_record
 from cellrepro.explanation.weights_description import described_weights
-from cellrepro.images.decoding import SEG_ENDING
+from cellrepro.images.decoding import FORMATS, SEG_ENDING
 from cellrepro.images.image_file import read_labels
+from cellrepro.images.image_names import is_named_as_masks
+from cellrepro.images.ome_zarr import is_zarr
 from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.images.seg_file import SegFile, read_seg
 from cellrepro.model.cellpose_generation import generation_of
@@ -33,6 +39,10 @@ from cellrepro.spec import defaults
 from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
+from cellrepro.words import amount
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _MOST_DRAWN = 2**26
 """Pixels of an image in which outlines are drawn to see whether they overlap."""
@@ -58,25 +68,54 @@ def _described(reference: str, path: Path, store: Store) -> Description:
     if is_run_log(path):
         record = log_record(path)
         return Description("run.log", recorded=record, commands=recorded_commands(record))
-    if path.is_file() and is_outline_file(path):
+    if path.exists() and is_outline_file(path):
         return _of_outlines(path)
+    if (
+        path.is_file()
+        and path.suffix.lower() in FORMATS
+        and path.suffix.lower() not in MASK_ENDINGS
+    ):
+        return described_image(path)
     if path.suffix.lower() not in MASK_ENDINGS and not checkpoints.is_one(path):
         other = recognised(path)
         if other is not None:
             return _of_other(other)
     kind = reference_kind(path)
     if kind == "folder":
-        raise BadInput(f"{path} is a folder; expected one file in it, or a KEY of the store")
+        raise BadInput(
+            f"{path} is a folder{_masks_in(path)}; expected one file in it, or a KEY of the store. "
+            "`cellrepro compare A B` takes two folders of masks"
+        )
     if not path.exists():
         return _of_run_or_name(reference, store)
     if kind == "masks":
-        return _of_masks(path)
+        return _of_masks_or_image(path)
     if kind == "baseline":
         details = baseline_file.read(path).record
         return Description("baseline", digest=file_digest(path), details=details)
     if path.is_file() and not may_hold_weights(path):
         return _of_other(unknown(path))
     return described_weights(path)
+
+
+def _masks_in(folder: Path) -> str:
+    try:
+        n_images = len(mask_files(folder))
+    except BadInput:
+        return ""
+    return f" with masks of {amount(n_images, 'image')}" if n_images else " without masks"
+
+
+def _of_masks_or_image(path: Path) -> Description:
+    """Describe masks; a file of pixels that holds none is an image, unless its name says masks."""
+    try:
+        return _of_masks(path)
+    except BadInput:
+        if path.name.endswith(SEG_ENDING) or is_zarr(path) or is_named_as_masks(path.stem):
+            raise
+        with suppress(BadInput):
+            return described_image(path)
+        raise
 
 
 def _of_other(kind: FileKind) -> Description:
@@ -98,7 +137,8 @@ def _of_outlines(path: Path) -> Description:
         details["classes"] = ", ".join(
             f"{name} {n}" for name, n in sorted(outlines.categories.items())
         )
-    return Description("outlines", digest=file_digest(path), details=details, note="; ".join(notes))
+    digest = file_digest(path) if path.is_file() else None
+    return Description("outlines", digest=digest, details=details, note="; ".join(notes))
 
 
 def _of_masks(path: Path) -> Description:
@@ -109,6 +149,7 @@ def _of_masks(path: Path) -> Description:
         "shape": masks.shape,
         "n_objects": int(renumbered.max(initial=0)),
         **({"n_objects_by_plane": n_by_plane(masks)} if masks.ndim == 3 else {}),
+        **_diameters(renumbered),
         "largest_label": int(masks.max(initial=0)),
         "canonical_digest": array_digest(renumbered),
     }
@@ -126,6 +167,19 @@ def _of_masks(path: Path) -> Description:
         recorded=record,
         commands=recorded_commands(record, is_stack=masks.ndim > 2),
     )
+
+
+def _diameters(masks: NDArray[np.integer]) -> dict[str, str]:
+    """How large the cells of one plane are: the diameters of circles of their areas."""
+    areas = np.bincount(masks.ravel())[1:]
+    if masks.ndim > 2 or not areas.size:
+        return {}
+    diameters = 2 * np.sqrt(areas / np.pi)
+    low, middle, high = (float(f"{size:.3g}") for size in np.quantile(diameters, (0, 0.5, 1)))
+    spread = "" if low == high else f", {low:g} to {high:g}"
+    return {
+        "diameters_of_the_cells": f"median {middle:g} pixels{spread} (circles of the same area)"
+    }
 
 
 def _details_of_seg(seg: SegFile) -> dict[str, object]:

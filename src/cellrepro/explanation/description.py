@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cellrepro.explanation.commands import Commands, command_lines
-from cellrepro.explanation.recorded_settings import RecordedSettings
-from cellrepro.explanation.settings_of_both import value_text
+from cellrepro.explanation.recorded_settings import DRAWN, FILENAME, REMOVED, RecordedSettings
+from cellrepro.explanation.settings_of_both import is_usual_value, setting_text, value_text
+from cellrepro.images.image_axes import size_text
 from cellrepro.libraries import has_library
 from cellrepro.results import Result, Row
-from cellrepro.words import grouped
+from cellrepro.words import amount, grouped, some
 
 DescribedKind = Literal[
     "weights",
     "tensors",
+    "image",
     "_seg.npy",
     "label image",
     "outlines",
@@ -27,14 +29,23 @@ DescribedKind = Literal[
 ]
 
 
+_DIGESTS = {"digest": "SHA-256", "canonical_digest": "SHA-256 of the masks, numbered anew"}
+_IN_FIRST_LINE = frozenset({"shape", "axes", "n_objects", "n_channels", "smallest", "largest"})
+"""Details of an image, masks or outlines that their first line says."""
+_MOST_USUAL = 4
+_MOST_PLANES = 12
+_OF_EDITS = {DRAWN: "drawn", REMOVED: "removed"}
+
+
 @dataclass(frozen=True, repr=False)
 class Description(Result):
     """What a file is; what does not apply is None."""
 
     kind: DescribedKind
-    """``weights``, ``tensors`` (a file of tensors without a network), ``label image``,
-    ``_seg.npy``, ``outlines`` of cells, ``baseline``, ``run``, ``run.log``, ``name`` or ``other``:
-    the details then say ``what`` it is, and the ``next`` step."""
+    """``weights``, ``tensors`` (a file of tensors without a network), ``image`` (a picture, in
+    which no masks are found), ``label image``, ``_seg.npy``, ``outlines`` of cells, ``baseline``,
+    ``run``, ``run.log``, ``name`` or ``other``: the details then say ``what`` it is, and the
+    ``next`` step."""
     generation: str | None = None
     """Generation of Cellpose: ``2 or 3``, ``4 (SAM)``, ``4 (DINO)``."""
     dtype: str | None = None
@@ -63,9 +74,7 @@ class Description(Result):
         """Say what it is, and what Cellpose makes of it."""
         if self.kind == "other":
             return f"{self.details['what']}; {self.details['next']}"
-        parts: list[str] = [self.kind]
-        if self.official_name is not None:
-            parts = [f"{self.kind} {self.official_name} of Cellpose"]
+        parts = [self._first_line()]
         if self.generation is not None:
             parts.append(f"of Cellpose {self.generation}")
         if self.loads_as is not None:
@@ -84,11 +93,10 @@ class Description(Result):
         ]
 
     def lines(self) -> list[str]:
-        """Give a line for each fact."""
+        """Say what it is and what is in it, a line for each fact; digests come last."""
         if self.kind == "other":
             return [str(self.details["what"]), f"  next: {self.details['next']}"]
-        of_cellpose = f" {self.official_name} of Cellpose" if self.official_name else ""
-        lines = [f"{self.kind}{of_cellpose}"]
+        lines = [self._first_line()]
         for name, value in self._shown().items():
             if isinstance(value, Mapping):
                 lines += [f"  {key}: {part}" for key, part in value.items()]
@@ -98,31 +106,78 @@ class Description(Result):
             lines.append(f"  note: {self.note}")
         if self.recorded is not None and self.kind != "run":  # whose settings stand in the store
             lines += _value_lines(self.recorded)
+        digests = {"digest": self.digest, **self.details}
+        lines += [f"  {words}: {digests[n]}" for n, words in _DIGESTS.items() if digests.get(n)]
         if self.says_commands:
             lines += command_lines(self.recorded, self.commands)
         return lines
+
+    def _first_line(self) -> str:
+        """What a reader asks first: the kind, and of masks and images how much there is of it."""
+        details = self.details
+        if self.kind == "image":
+            channels = amount(details["n_channels"], "channel")
+            size = size_text(details["shape"], details["axes"])
+            values = (
+                f"values {setting_text(details['smallest'])} to {setting_text(details['largest'])}"
+            )
+            return f"image: {size}, {channels}, {self.dtype}, {values}; no masks found in it"
+        if self.kind == "outlines":
+            return f"outlines of {amount(details['n_objects'], 'cell')}"
+        if "shape" in details and "n_objects" in details:
+            cells = amount(details["n_objects"], "cell")
+            return f"{self.kind}: {cells} in {size_text(details['shape'])}"
+        return f"{self.kind} {self.official_name} of Cellpose" if self.official_name else self.kind
 
     def _shown(self) -> dict[str, object]:
         """Facts by their names in a terminal; None stands for no line."""
         n_parameters = self.n_parameters
         of_network = n_parameters is not None or self.kind == "name"
         loads_as = self.loads_as or ("not at all" if has_library("cellpose") else None)
+        left_out = {"settings", "n_manual", "largest_label", *_DIGESTS}
+        if self.kind in ("image", "outlines", "label image", "_seg.npy"):
+            left_out |= _IN_FIRST_LINE
+        details = {name: value for name, value in self.details.items() if name not in left_out}
+        by_plane = details.pop("n_objects_by_plane", None)
+        largest = self.details.get("largest_label")
+        numbers = f"up to {largest}" if largest else None
+        if numbers and self.dtype:
+            numbers += f", {self.dtype}"
         return {
             "Cellpose": self.generation or ("none" if n_parameters else None),
-            "dtype": self.dtype,
+            "type of its numbers": self.dtype if n_parameters is not None else None,
             "parameters": grouped(n_parameters) if n_parameters else n_parameters,
-            "SHA-256": self.digest,
             "loads as": loads_as if of_network else None,
-            **{name: value for name, value in self.details.items() if name != "settings"},
+            "cells in each plane": by_plane and some(list(map(str, by_plane)), _MOST_PLANES),
+            **details,
+            "numbers of the cells": numbers,
         }
 
 
 def _value_lines(record: RecordedSettings) -> Iterator[str]:
-    """Say what files record of one result, a line for each value."""
+    """Say what files record of one result: edits by hand, then settings, the usual ones in one."""
     sources = {entry.source for entry in record.values.values()}
     if record.written_by:
         yield f"  written by: {record.written_by}"
+    edits = {name: record.value(name) for name in _OF_EDITS if name in record.values}
+    if edits:
+        cells = [
+            f"{amount(int(str(n)), 'cell')} {_OF_EDITS[name]}" for name, n in edits.items() if n
+        ]
+        yield f"  edits by hand: {', '.join(cells) or 'none'}"
+    usual: list[str] = []
     for name, entry in record.values.items():
+        if name in edits:
+            continue
         source = f" ({entry.source})" if len(sources) > 1 else ""
-        yield f"  {name}: {value_text(entry.value)}{source}"
+        text = f"{value_text(entry.value)}{source}"
+        if name == "diameter":
+            unit = "" if entry.value is None else " pixels"
+            yield f"  diameter: {value_text(entry.value)}{unit}{source}"
+        elif is_usual_value(name, entry.value, record.generation):
+            usual.append(f"{name} {text}")
+        else:
+            yield f"  {'image' if name == FILENAME else name}: {text}"
+    if usual:
+        yield f"  as usual in Cellpose: {some(usual, _MOST_USUAL)}"
     yield from (f"  note: {remark}" for remark in record.remarks)

@@ -12,7 +12,7 @@ from cellrepro.explanation.causes import Change, Replayed
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.conditions import IMAGE_CROP
 from cellrepro.explanation.crops import Part
-from cellrepro.explanation.explanation_lines import explanation_lines
+from cellrepro.explanation.explanation_lines import counterparts_text, explanation_lines
 from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
 from cellrepro.explanation.hand_edits import EffectOfHand
 from cellrepro.explanation.settings_of_both import SettingOfBoth
@@ -187,12 +187,8 @@ class Explanation(Result):
             return (
                 "the two outline the same objects, but one number is not one object on both sides"
             )
-        n_cells = self.result.n_objects_a + self.result.n_objects_b
         first = "" if self.why is None else f"{self.why.sentence}; "
-        differ = (
-            f"{first}{self.result.n_unmatched} of {amount(n_cells, 'cell')} of both sides "
-            f"{verb_of(self.result.n_unmatched, 'has', 'have')} no counterpart in the other"
-        )
+        differ = f"{first}{counterparts_text(self.result)}"
         return f"{differ}; {self._recorded()}" if self.from_files else differ
 
     @property

@@ -28,28 +28,44 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     result = explanation.result
     if explanation.why is not None:
         yield explanation.why.sentence
+    elif not explanation.differs:
+        yield explanation.sentence()
     for letter, side in explanation.sides:
         written_by = f", written by {side.record.written_by}" if side.record.written_by else ""
         yield f"{letter}: {side.name} ({side.kind}{written_by})"
     if explanation.part is not None:
         yield from _part_lines(explanation, explanation.part)
     if result is not None and result.n_differing:
-        n_cells = result.n_objects_a + result.n_objects_b
-        yield (
-            f"{result.n_unmatched} of {amount(n_cells, 'cell')} of both sides "
-            f"{verb_of(result.n_unmatched, 'has', 'have')} no counterpart in the other "
-            f"({share_text(result.changed)}), {pixels_text(result.ppm)} differ"
-        )
+        yield f"{counterparts_text(result)}, {pixels_text(result.ppm)} differ"
         yield from _empty_lines(result)
-    elif result is not None and explanation.part is None and not explanation.vacuous:
+    elif _differs_in_numbers_alone(explanation):
         yield explanation.sentence()
-    yield from explanation.notes
+    words = "" if explanation.cause is None else explanation.cause.words
+    yield from (note for note in explanation.notes if not (words and note.endswith(words)))
     if explanation.from_files:
         yield from recorded_lines(explanation)
         return
     if result is not None and result.n_differing:
         yield from _recorded_lines(explanation)
     yield from replay_lines(explanation)
+
+
+def _differs_in_numbers_alone(explanation: Explanation) -> bool:
+    is_whole = explanation.result is not None and explanation.part is None
+    return is_whole and explanation.differs and not explanation.vacuous
+
+
+def counterparts_text(result: MaskComparison) -> str:
+    """Say how many cells have no counterpart, and what share of all they are."""
+    n_cells = amount(result.n_objects_a + result.n_objects_b, "cell")
+    if not result.n_unmatched:
+        return f"each of the {n_cells} of both sides has a counterpart in the other"
+    verb = verb_of(result.n_unmatched, "has", "have")
+    share = share_text(result.changed)
+    return (
+        f"{result.n_unmatched} of {n_cells} of both sides {verb} no counterpart in the other "
+        f"({share})"
+    )
 
 
 def replay_lines(explanation: Explanation) -> Iterator[str]:
@@ -95,7 +111,7 @@ def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
     elif n_cells:
         yield (
             f"in the part that both show, {amount(n_cells, 'cell')} or pieces of cells, every "
-            f"pixel is the same: {cropped} is cut out of {whole}'s masks, and nothing else differs"
+            "pixel is the same"
         )
 
 

@@ -14,6 +14,8 @@ class FileKind(NamedTuple):
     """What takes it, or what to do to compare it here; ``{path}`` stands for its path."""
     may_be_passports: bool = True
     """Whether a file of that kind may be one of passports, if its name says so: a damaged one."""
+    is_record: bool = False
+    """Whether it records how masks beside it were made."""
 
 
 AS_LABELS = (

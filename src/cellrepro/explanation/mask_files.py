@@ -13,7 +13,7 @@ import numpy as np
 from cellrepro.errors import BadInput
 from cellrepro.images.decoding import ARCHIVE_ENDING, SEG_ENDING
 from cellrepro.images.image_file import read_labels
-from cellrepro.images.image_names import OME, image_name
+from cellrepro.images.image_names import image_name, is_named_as_masks
 from cellrepro.images.ome_zarr import is_zarr
 from cellrepro.images.outline_files import (
     OUTLINE_ENDINGS,
@@ -128,9 +128,7 @@ def mask_files(folder: Path) -> dict[str, Path]:
     that has no other masks, since Cellpose writes them beside them.
     """
     files = _candidates(folder)
-    named_as_masks = [
-        path for path in files if image_name(path.stem) != path.stem.removesuffix(OME)
-    ]
+    named_as_masks = [path for path in files if is_named_as_masks(path.stem)]
     by_image: dict[str, list[Path]] = {}
     for path in named_as_masks or files:
         by_image.setdefault(image_name(path.stem), []).append(path)

@@ -12,6 +12,7 @@ from pathlib import PureWindowsPath
 from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
+from cellrepro.explanation.differing_fields import follows
 from cellrepro.explanation.hand_edits import EffectOfHand
 from cellrepro.explanation.recorded_settings import (
     DEVICE,
@@ -23,12 +24,12 @@ from cellrepro.explanation.recorded_settings import (
     GenerationNumber,
     tell_settings,
 )
-from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing
+from cellrepro.explanation.settings_of_both import SettingOfBoth, is_usual_value
 from cellrepro.explanation.why import Cause, Why
 
 _WEIGHTS_IN_MEMORY = "weights_in_memory"
 _NETWORK = (MODEL, MODEL_DIGEST, _WEIGHTS_IN_MEMORY)
-_STRONGEST_FIRST = (
+STRONGEST_FIRST = (
     *_NETWORK,
     "diameter",
     "channels",
@@ -159,7 +160,7 @@ def _recorded_by_both(evidence: FileEvidence) -> Iterator[Cause]:
         words = f"A is of Cellpose {a}, B of Cellpose {b}, which have different networks"
         yield Cause(VERSION, a, b, words=words)
     by_name = {setting.name: setting for setting in evidence.settings}
-    for name in _STRONGEST_FIRST:
+    for name in STRONGEST_FIRST:
         setting = by_name.get(name)
         if setting is None or not setting.differs or not _has_effect(setting, evidence):
             continue
@@ -173,7 +174,9 @@ def _recorded_by_both(evidence: FileEvidence) -> Iterator[Cause]:
 def _has_effect(setting: SettingOfBoth, evidence: FileEvidence) -> bool:
     """Whether two values are more than two ways to write Cellpose's usual one."""
     a, b = evidence.generations
-    return not (_is_usual(setting.name, setting.a, a) and _is_usual(setting.name, setting.b, b))
+    return not (
+        is_usual_value(setting.name, setting.a, a) and is_usual_value(setting.name, setting.b, b)
+    )
 
 
 def _is_one_network(name: str, by_name: Mapping[str, SettingOfBoth]) -> bool:
@@ -191,19 +194,6 @@ def _is_one_network(name: str, by_name: Mapping[str, SettingOfBoth]) -> bool:
     setting = by_name[MODEL]
     names = {PureWindowsPath(str(value)).name for value in (setting.a, setting.b)}
     return len(names) == 1
-
-
-def _is_usual(name: str, value: object, generation: GenerationNumber | None) -> bool:
-    """Whether a value is Cellpose's usual one, however that is written."""
-    from cellrepro.explanation.recorded_commands import is_usual
-    from cellrepro.spec.segmentation_settings import Settings
-
-    if name == "diameter":  # none is 30 in Cellpose 4, and looked for in those before it
-        return value is None or (value == 30 and generation in (None, "4"))
-    if name == "channels":
-        return value in (None, [0, 0], (0, 0))
-    usual = Settings().by_name()
-    return name in usual and is_usual(name, value, usual[name])
 
 
 def _numbers(evidence: FileEvidence) -> Iterator[Cause]:
@@ -225,20 +215,14 @@ def _recorded_by_one(evidence: FileEvidence) -> Iterator[Cause]:
     """
     by_name = {setting.name: setting for setting in evidence.settings}
     if not evidence.is_empty and evidence.tells_settings:
-        for name in _STRONGEST_FIRST:
+        for name in STRONGEST_FIRST:
             setting = by_name.get(name)
             if setting is None or setting.is_recorded_by_both or not setting.is_recorded:
                 continue
-            if name not in _OF_BOTH_ALONE and not _value_is_usual(setting):
+            if name not in _OF_BOTH_ALONE and not setting.is_usual:
                 yield Cause(name, setting.a, setting.b)
     if evidence.by_hand.notes:
         yield Cause(EDITS, *evidence.n_edits, words=evidence.by_hand.notes[0])
-
-
-def _value_is_usual(setting: SettingOfBoth) -> bool:
-    """Whether the only value that is recorded is the usual one, in whichever Cellpose."""
-    value = setting.b if is_missing(setting.a) else setting.a
-    return not value if setting.name == RESTORE else _is_usual(setting.name, value, None)
 
 
 # -- of two runs -----------------------------------------------------------------------------
@@ -286,14 +270,13 @@ def why_of_runs(
 
 def _is_label(name: str, spec: Mapping[str, object]) -> bool:
     """Whether a field is a name, or follows from another one that differs."""
-    follows = {"profile_settings": "profile", "model_digest": "model"}.get(name)
-    return name in _NAMES_FOR_PEOPLE or follows in spec
+    return name in _NAMES_FOR_PEOPLE or follows(name, spec)
 
 
 def _rank_in_spec(name: str) -> tuple[int, int]:
     """Rank among the fields of a spec, and among the settings of a segmentation."""
     setting = name.removeprefix(_OF_SETTINGS)
-    among_settings = _STRONGEST_FIRST.index(setting) if setting in _STRONGEST_FIRST else 0
+    among_settings = STRONGEST_FIRST.index(setting) if setting in STRONGEST_FIRST else 0
     first = _rank_among(name, _OF_SPEC)
     if first >= 0:
         return first, among_settings

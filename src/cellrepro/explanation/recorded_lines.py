@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 from cellrepro.explanation.cellpose_call import quoted
 from cellrepro.explanation.commands import command_lines
+from cellrepro.explanation.conditions import IMAGE_CROP
+from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
+from cellrepro.explanation.recorded_settings import DRAWN, REMOVED, tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
 from cellrepro.explanation.settings_of_both import is_missing, value_text
-from cellrepro.words import short_digest, some
+from cellrepro.words import joined, short_digest, some
 
 if TYPE_CHECKING:
     from cellrepro.explanation.explanation import Explanation
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_UNKNOWN = 8
 _MOST_ALIKE = 8
+_MOST_USUAL = 4
 _FIRST_ALIKE = ("model", "model_digest", "cellpose", "diameter", "precision", "device", "channels")
 _WIDEST = 40  # characters of a value
 _NOT_RECORDED_TEXT = "not recorded"
@@ -26,16 +30,30 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
     """Say what each side records, what differs first, and how Cellpose is called with it."""
     if explanation.not_replayed:
         yield explanation.not_replayed
-    recorded = [setting for setting in explanation.settings if setting.is_recorded]
+    recorded = [each for each in explanation.settings if each.is_recorded]
+    if explanation.part is not None:  # said above, in words
+        recorded = [each for each in recorded if each.name != IMAGE_CROP]
     alike = [each for each in recorded if each.is_recorded_by_both and not each.differs]
-    yield from _table([each for each in recorded if each not in alike])
+    of_one = [each for each in recorded if not each.is_recorded_by_both]
+    usual = [each for each in of_one if each.is_usual]
+    yield from _table([each for each in recorded if _tells(each)])
     yield from _meaning_lines(recorded)
     yield from _generation_lines(explanation)
-    if alike:
-        values = [f"{each.name} {_shown(each.a)}" for each in sorted(alike, key=_interest)]
+    for letter in ("A", "B"):
+        values = [
+            f"{each.name} {_shown(each.only_value)}" for each in usual if each.only_side == letter
+        ]
+        if values:
+            yield f"only {letter}, with Cellpose's usual value: {some(values, _MOST_USUAL)}"
+    labels = [each.name for each in recorded if each.differs and not each.may_change_cells]
+    if labels:
+        yield f"differ, and change no cell: {joined(labels)}"
+    told = [each for each in alike if each.may_change_cells]
+    if told:
+        values = [f"{each.name} {_shown(each.a)}" for each in sorted(told, key=_interest)]
         yield f"the same in both: {some(values, _MOST_ALIKE)}"
-    unknown = [setting.name for setting in explanation.settings if not setting.is_recorded]
-    if recorded and unknown:
+    unknown = [each.name for each in explanation.settings if not each.is_recorded]
+    if unknown and tell_settings(each.name for each in recorded):
         yield f"recorded of neither: {some(unknown, _MOST_UNKNOWN)}"
     of_both = [
         remark for remark in explanation.a.record.remarks if remark in explanation.b.record.remarks
@@ -45,12 +63,20 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
         for remark in side.record.remarks:
             if remark not in of_both:
                 yield f"note on {letter}: {remark}"
-        yield f"{letter} as recorded, on the command line and in Python:"
-        yield from command_lines(side.record, explanation.commands[letter.lower()])
-    if explanation.by_hand.explains_all:
-        yield "but for what was done by hand, the two are the same in every pixel"
-    elif explanation.differs:
+        if side.record.tells_settings:
+            yield f"{letter} as recorded, on the command line and in Python:"
+            yield from command_lines(side.record, explanation.commands[letter.lower()])
+    is_found = explanation.why is not None and explanation.why.is_found
+    if explanation.differs and not is_found:
         yield from _ways_on(explanation)
+
+
+def _tells(setting: SettingOfBoth) -> bool:
+    """Whether a row is worth a line: what differs, or one side alone records and is not usual."""
+    if setting.differs:
+        return setting.may_change_cells
+    may_be_cause = setting.name in (*STRONGEST_FIRST, DRAWN, REMOVED)
+    return not setting.is_recorded_by_both and may_be_cause and not setting.is_usual
 
 
 def _generation_lines(explanation: Explanation) -> Iterator[str]:
@@ -84,7 +110,7 @@ def _ways_on(explanation: Explanation) -> Iterator[str]:
         yield "neither file records its settings, so the files cannot say why the two differ"
     elif silent:
         yield f"{silent[0]} records no settings, so the files cannot say which of them differ"
-    if explanation.result is not None:
+    if explanation.result is not None and explanation.a.masks.ndim == 2:
         a, b = quoted(explanation.a.name), quoted(explanation.b.name)
         records = (explanation.a.record, explanation.b.record)
         is_known = all("model" in record.values for record in records)
@@ -111,9 +137,7 @@ def _table(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
 
 
 def _how(setting: SettingOfBoth) -> str:
-    if setting.differs:
-        return "differs"
-    return "only A" if is_missing(setting.b) else "only B"
+    return "differs" if setting.differs else f"only {setting.only_side}"
 
 
 def _shown(value: object) -> str:

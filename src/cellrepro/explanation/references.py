@@ -18,6 +18,7 @@ from cellrepro.explanation.mask_files import (
 )
 from cellrepro.images.image_names import image_name
 from cellrepro.images.ome_zarr import is_zarr
+from cellrepro.images.outline_files import is_outline_file
 
 if TYPE_CHECKING:
     from cellrepro.store.store import Store
@@ -39,7 +40,7 @@ def reference_kind(path: Path) -> ReferenceKind:
     """Tell what a path refers to, by what lies there or else by its ending."""
     if is_zarr(path):
         return "masks"
-    if path.is_dir():
+    if path.is_dir() and not is_outline_file(path):
         from cellrepro.store import checkpoints
 
         return "weights" if checkpoints.is_one(path) else "folder"

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
-from cellrepro.explanation.recorded_settings import NOT_OF_CELLS, NOT_RECORDED, tell_settings
+from cellrepro.explanation.recorded_settings import (
+    DRAWN,
+    NOT_OF_CELLS,
+    NOT_RECORDED,
+    REMOVED,
+    RESTORE,
+    GenerationNumber,
+    tell_settings,
+)
 from cellrepro.words import short_digest
 
 
@@ -40,6 +49,21 @@ class SettingOfBoth:
     def is_recorded_by_both(self) -> bool:
         """Whether both record it."""
         return not (is_missing(self.a) or is_missing(self.b))
+
+    @property
+    def only_side(self) -> Literal["A", "B"]:
+        """The one side that records it."""
+        return "B" if is_missing(self.a) else "A"
+
+    @property
+    def only_value(self) -> object:
+        """The value of the one side that records it."""
+        return self.b if self.only_side == "B" else self.a
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether the only value that is recorded is the usual one, in whichever Cellpose."""
+        return is_usual_value(self.name, self.only_value)
 
 
 def _as_tuple(value: object) -> object:
@@ -96,6 +120,25 @@ def _urgency(setting: SettingOfBoth) -> int:
     if setting.differs:
         return 0 if setting.may_change_cells else 1
     return 3 if setting.is_recorded_by_both else 2
+
+
+def is_usual_value(name: str, value: object, generation: GenerationNumber | None = None) -> bool:
+    """Whether a value is Cellpose's usual one, however that is written.
+
+    >>> is_usual_value("flow_threshold", 0.4), is_usual_value("diameter", 42.4)
+    (True, False)
+    """
+    from cellrepro.explanation.recorded_commands import is_usual
+    from cellrepro.spec.segmentation_settings import Settings
+
+    if name in (DRAWN, REMOVED, RESTORE):
+        return not value
+    if name == "diameter":  # none is 30 in Cellpose 4, and looked for in those before it
+        return value is None or (value == 30 and generation in (None, "4"))
+    if name == "channels":
+        return value in (None, [0, 0], (0, 0))
+    usual = Settings().by_name()
+    return name in usual and is_usual(name, value, usual[name])
 
 
 # -- values in words --------------------------------------------------------------------------

@@ -33,7 +33,9 @@ from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.words import amount
 
-SideKind = Literal["stored run", "_seg.npy", "label image", "label image with its record"]
+SideKind = Literal[
+    "stored run", "_seg.npy", "label image", "label image with its record", "outlines"
+]
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Side:
     name: str
     """The path of the file, or ``KEY/MACHINE/REPEAT`` of a run."""
     kind: SideKind
-    """Stored run, _seg.npy, label image with or without its record."""
+    """Stored run, _seg.npy, label image with or without its record, outlines."""
     masks: np.ndarray = field(repr=False)
     """0 is background."""
     known: Condition = field(repr=False)
@@ -223,6 +225,8 @@ def _of_file(path: Path) -> Side:
     kind: SideKind = "label image with its record" if file.record.known else "label image"
     if path.name.endswith(SEG_ENDING):
         kind = "_seg.npy"
+    if file.outlines is not None:
+        kind = "outlines"
     side = _side(str(path), kind, file.masks, file.record)
     return replace(side, edits=file.edits, outlines=file.outlines)
 

@@ -173,7 +173,9 @@ _JSONS: Sequence[tuple[Callable[[dict[str, object]], bool], FileKind]] = (
     (
         lambda content: isinstance(content.get("settings"), dict),
         FileKind(
-            "a record of settings", "give the masks beside it, NAME_masks.tif of NAME_masks.json"
+            "a record of settings",
+            "give the masks beside it, NAME_masks.tif of NAME_masks.json",
+            is_record=True,
         ),
     ),
 )

@@ -14,6 +14,7 @@ from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
+from cellrepro.explanation.differing_fields import field_lines
 from cellrepro.explanation.label_notes import counts_by_plane, label_notes, no_cell_note
 from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.explanation.settings_of_both import value_text
@@ -182,6 +183,8 @@ class Comparison(Result):
 
     def _lines(self) -> Iterator[str]:
         differs = f": {', '.join(self.differs)}" if self.differs else ""
+        if differs and self.verdict == Verdict.IDENTICAL:
+            differs = f" results; what differs{differs}"
         yield f"{self.verdict}{differs}"
         if self.why is not None:
             yield from (f"  {line}" for line in self.why.lines())
@@ -217,8 +220,7 @@ class Comparison(Result):
         if self.ap50_train is not None and None not in self.ap50_train:
             yield "  on training images: AP@0.5 {:.3f} and {:.3f}".format(*self.ap50_train)
         for title, pairs in (("spec", self.spec), ("environment", self.environment)):
-            for name, (a, b) in pairs.items():
-                yield f"  {title} {name}: {a!r} and {b!r}"
+            yield from (f"  {line}" for line in field_lines(title, pairs))
         if self.explanation is not None:
             from cellrepro.explanation.explanation_lines import replay_lines
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import stat
 import struct
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,6 @@ from cellrepro.images.image_axes import Decoded
 from cellrepro.images.mapped import Content, content_of
 from cellrepro.images.packed_sizes import damaged, jpeg_frame, most_unpacked, refuse_absurd
 from cellrepro.images.tiff_decoding import decode_tiff
-from cellrepro.pickles import Refused
 from cellrepro.words import some
 from cellrepro.zip_files import opened_zip
 
@@ -149,13 +150,7 @@ def _masks_in_archive(file: Path) -> bytes:
                 for part in archive.infolist()
                 if part.filename.endswith(".npy")
             }
-            named = [name for name in _NAMES_OF_MASKS if name in arrays]
-            name = next(iter(named or arrays), "") if named or len(arrays) == 1 else ""
-            if not name:
-                raise Refused(
-                    f"it holds {some(list(arrays)) or 'no array'}, expected one array, or one "
-                    f"named {_NAMES_OF_MASKS[0]}"
-                )
+            name = _name_of_masks(file, archive, arrays)
             part = arrays[name]
             if part.file_size > min(_MOST_UNPACKED, psutil.virtual_memory().available // 4):
                 raise NotPossibleHere(
@@ -172,6 +167,43 @@ def _masks_in_archive(file: Path) -> bytes:
             f"{file}: no masks as numpy.savez writes them ({reason}); save them with "
             "numpy.savez(path, masks=masks)"
         ) from error
+
+
+def _name_of_masks(
+    file: Path, archive: zipfile.ZipFile, arrays: Mapping[str, zipfile.ZipInfo]
+) -> str:
+    """Which of several arrays holds masks: by its name, or as the only one that may."""
+    named = [name for name in _NAMES_OF_MASKS if name in arrays]
+    if named or len(arrays) == 1:
+        return next(iter(named or arrays))
+    headers = {name: _header_of(archive, part) for name, part in arrays.items()}
+    may_be = [
+        name
+        for name, (shape, dtype) in headers.items()
+        if len(shape) in (2, 3) and dtype.kind in "iub"
+    ]
+    if len(may_be) == 1:
+        return may_be[0]
+    listed = [
+        f"{name} ({' × '.join(map(str, shape)) or 'one number'}, {dtype})"
+        for name, (shape, dtype) in headers.items()
+    ]
+    first = next(iter(may_be or arrays), "NAME")
+    raise BadInput(
+        f"{file} holds {some(listed) or 'no array'}; expected one array, or one named "
+        f"{_NAMES_OF_MASKS[0]}. Save the one with the cells by itself: "
+        f"numpy.save('masks.npy', numpy.load({file.name!r})[{first!r}])"
+    )
+
+
+def _header_of(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype]:
+    with archive.open(part) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0
+        if version != (1, 0):
+            read = np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+    return shape, dtype
 
 
 def _with_pixels(file: Path, decoded: Decoded) -> Decoded:

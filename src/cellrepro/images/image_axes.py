@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from cellrepro.errors import BadInput
+from cellrepro.words import amount
 
 _MOST_CHANNELS = 3  # Cellpose 4 reads three
 MOST_LOOKED_AT = 8
 """How many channels of an image can be looked at."""
+_NOUNS = {"T": "frame"}
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,34 @@ def _channel_axis(letters: str, sizes: tuple[int, ...], most: int, *, is_named: 
     if channel is None or (sizes[channel] > max(most, _MOST_CHANNELS + 1) and not is_named):
         return None
     return channel
+
+
+def letters_of(decoded: Decoded) -> str:
+    """A letter for each axis, Y and X among them; a short axis without one is that of channels."""
+    shape = decoded.pixels.shape
+    if len(shape) == 2:
+        return "YX"
+    letters = decoded.axes
+    if not {"Y", "X"} <= {*letters} or len(letters) != len(shape):
+        is_last = shape[-1] <= _MOST_CHANNELS + 1
+        letters = "Q" * (len(shape) - 3) + ("YXC" if is_last else "QYX")
+    channel = _channel_axis(letters, shape, MOST_LOOKED_AT, is_named=False)
+    return letters if channel is None else f"{letters[:channel]}C{letters[channel + 1 :]}"
+
+
+def size_text(shape: Sequence[int], axes: str = "") -> str:
+    """Say how large an image is, its channels apart; without ``axes`` planes come first.
+
+    >>> size_text((256, 300)), size_text((5, 256, 256)), size_text((2, 64, 64), "CYX")
+    ('256 × 300 pixels (Y × X)', '5 planes of 256 × 256 pixels (Y × X)', '64 × 64 pixels (Y × X)')
+    """
+    letters = axes if len(axes) == len(shape) else "ZYX"[-len(shape) :]
+    by_letter = dict(zip(letters, shape, strict=False))
+    words = f"{by_letter['Y']} × {by_letter['X']} pixels (Y × X)"
+    for letter, n in reversed(by_letter.items()):
+        if letter not in "YXCS":
+            words = f"{amount(n, _NOUNS.get(letter, 'plane'))} of {words}"
+    return words
 
 
 def _all_constant(channels: np.ndarray) -> bool:

@@ -188,10 +188,12 @@ def _is_stack_of_labels(decoded: Decoded) -> bool:
 
     tifffile, and so Cellpose, calls a stack of 3 or 4 planes, or one 3 or 4 pixels wide, colours
     when it writes it. Colours have 8 bits; what has 16 and is read as labels is a stack, as
-    Cellpose reads it. Frames of a time series are compared as planes are.
+    Cellpose reads it; but grey values that were saved as colours are equal in all three. Frames of
+    a time series are compared as planes are.
     """
     if decoded.axes in ("SYX", "YXS"):
-        return decoded.pixels.dtype == np.uint16
+        is_grey = decoded.axes == "YXS" and bool((decoded.pixels == decoded.pixels[..., :1]).all())
+        return decoded.pixels.dtype == np.uint16 and not is_grey
     return decoded.axes == "TYX"
 
 

@@ -26,3 +26,12 @@ def image_name(stem: str) -> str:
         return f"t{of_tracking[1]}"
     ending = next((suffix for suffix in _SUFFIXES if stem.endswith(suffix)), "")
     return stem.removesuffix(ending) or stem
+
+
+def is_named_as_masks(stem: str) -> bool:
+    """Whether a name is that of masks of an image, as NAME_masks is.
+
+    >>> is_named_as_masks("a_masks"), is_named_as_masks("a.ome"), is_named_as_masks("a_masks.ome")
+    (True, False, True)
+    """
+    return image_name(stem) != stem.removesuffix(OME)

@@ -9,6 +9,7 @@ from pathlib import Path
 from cellrepro.errors import BadInput, whole
 from cellrepro.images import public_sets, synthetic_sets
 from cellrepro.results import Result
+from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName
 
 SYNTHETIC = "synthetic"
@@ -111,6 +112,12 @@ def data(
                 f"expected `cellrepro data NAME --mirror {mirror}`; without --mirror the sets are "
                 "listed"
             )
+        refuse_idle(
+            ("into",),
+            "without the name of a set",
+            instead=f"`cellrepro data {SYNTHETIC} --into {into}` makes one there; without --into "
+            "the sets are listed",
+        )
         return KnownData(describe_all())
     return ProvidedData(provide_data(name, data_dir=into, mirror=mirror))
 

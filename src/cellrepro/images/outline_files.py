@@ -37,8 +37,10 @@ _AREAS = ("POLYGON", "RECT", "OVAL", "FREEHAND", "TRACED")
 
 
 def is_outline_file(path: Path) -> bool:
-    """Whether a file holds outlines, by its name, or by its content where many files end so."""
+    """Whether a file or folder holds the outlines of one image, by its name or its content."""
     name = path.name.lower()
+    if path.is_dir():
+        return bool(_rois_in_folder(path))
     if name.endswith((*OUTLINE_ENDINGS, ROI_ENDING)):
         return True
     if not path.is_file():
@@ -53,7 +55,9 @@ def is_outline_file(path: Path) -> bool:
 
 
 def read_outlines(path: Path) -> Outlines:
-    """Read a file of outlines."""
+    """Read a file of outlines, or a folder of ROIs, one of each cell."""
+    if path.is_dir():
+        return outlines_of(path, *_with_left_out(_rois_of_files(path, _rois_in_folder(path))))
     if not path.is_file():
         raise no_such_file(path)
     if not path.stat().st_size:
@@ -62,8 +66,7 @@ def read_outlines(path: Path) -> Outlines:
     if name.endswith(".zip"):
         return outlines_of(path, *_with_left_out(_rois_of_zip(path)))
     if name.endswith(ROI_ENDING):
-        content = _text_bytes(path, _MOST_BYTES_OF_ROI)
-        return outlines_of(path, *_with_left_out([_roi(path, path.stem, content)]))
+        return outlines_of(path, *_with_left_out(_rois_of_files(path, [path])))
     if name.endswith((GEOJSON_ENDING, ".json")):
         return _of_geojson(path)
     return _of_text(path)
@@ -128,6 +131,27 @@ def _rois_of_zip(path: Path) -> Iterator[roifile.ImagejRoi]:
         ) from error
 
 
+def _rois_in_folder(folder: Path) -> list[Path]:
+    """The ROIs of a folder in which everything is one; none of any other folder."""
+    files = []
+    for path in folder.iterdir():
+        if path.name.lower().endswith(ROI_ENDING):
+            files.append(path)
+        elif not path.name.startswith("."):
+            return []
+    return sorted(files, key=lambda path: (len(path.name), path.name))
+
+
+def _rois_of_files(path: Path, files: Sequence[Path]) -> Iterator[roifile.ImagejRoi]:
+    _refuse_too_many(path, len(files), 0)
+    n_points = 0
+    for file in files:
+        roi = _roi(file, file.stem, _text_bytes(file, _MOST_BYTES_OF_ROI))
+        n_points += roi.n_coordinates + roi.shape_roi_size
+        _refuse_too_many(path, 0, n_points)
+        yield roi
+
+
 def _roi(path: Path, name: str, content: bytes) -> roifile.ImagejRoi:
     missing = absent(["roifile"])
     if missing:
@@ -144,9 +168,7 @@ def _roi(path: Path, name: str, content: bytes) -> roifile.ImagejRoi:
     return roi
 
 
-def _with_left_out(
-    rois: Iterator[roifile.ImagejRoi] | Sequence[roifile.ImagejRoi],
-) -> tuple[list[Outline], list[str]]:
+def _with_left_out(rois: Iterator[roifile.ImagejRoi]) -> tuple[list[Outline], list[str]]:
     """The outlines of ROIs, and what is none of them."""
     cells: list[Outline] = []
     left_out: list[str] = []

@@ -25,6 +25,7 @@ from cellrepro.store.manifest import DataRecord, Manifest, MaskRecord, ModelReco
 from cellrepro.store.peak_memory import peak_memory
 from cellrepro.store.training_record import TrainingRecord, WeightsRecord
 from cellrepro.trace.torch_warnings import WarningLog
+from cellrepro.words import any_of
 
 if TYPE_CHECKING:
     import torch
@@ -171,7 +172,7 @@ class RepeatWork:
             why_nothing = trains_nothing(spec.epochs, spec.learning_rate)
             reasons.append(why_nothing or "training changed no weight")
         if not any(record.n_objects for record in self.masks.values()):
-            reasons.append(f"no object was found in any of the {len(self.masks)} images")
+            reasons.append(f"no object was found in {any_of(len(self.masks), 'image')}")
         if spec.loose is not None and not self.loose.n_calls:
             reasons.append(f"{spec.loose} was never called, so --loose changed nothing")
         return reasons

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +11,7 @@ from typing import Literal
 from cellrepro.comparison.judgement import EqualRepeats, judge
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, Damaged
-from cellrepro.results import Result
+from cellrepro.results import Result, Row, table_lines
 from cellrepro.spec import defaults
 from cellrepro.store.manifest import ResultSummary
 from cellrepro.store.references import has_values
@@ -19,12 +20,15 @@ from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.store.unchanged import ReadingBudget
 from cellrepro.terminal import FileName
 from cellrepro.terminal_values import Conditions
-from cellrepro.words import amount
+from cellrepro.words import amount, joined
 
 MOST_BYTES = 10**9
 """Of weights and masks that are read in search of damage, which takes about a second."""
 MOST_FILES = 2000
 """Files that are opened for it."""
+_FEWEST_DIGITS = 4
+_STORED = re.compile(r"\b([0-9a-f]{16})/[\w.-]+/(\d+)\b")
+"""``KEY/MACHINE/REPEAT``, as a spec names a network."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,14 @@ class StoredRun:
     damage: tuple[str, ...]
     """A message for each repeat whose files are not what was stored."""
 
+    @property
+    def verdict_in_words(self) -> str:
+        """The verdict, and in what repeats differ."""
+        if self.verdict != Verdict.DIFFERENT:
+            return str(self.verdict or "no verdict")
+        groups = {"weights": self.agreement.weights, "masks": self.agreement.masks}
+        return f"different {joined([name for name, each in groups.items() if len(each or ()) > 1])}"
+
 
 @dataclass(frozen=True, repr=False)
 class StoredRuns(Result):
@@ -63,6 +75,8 @@ class StoredRuns(Result):
     """Why folders of the store are no runs."""
     _of_values: bool
     """Whether only runs of certain values were asked for."""
+    _keys: tuple[str, ...]
+    """Of all runs of the store."""
 
     @property
     def exit_code(self) -> int:
@@ -70,21 +84,73 @@ class StoredRuns(Result):
         return Damaged.exit_code if any(run.damage for run in self.runs) else 0
 
     def sentence(self) -> str:
-        """Give a line for each run, and its damage below it."""
-        lines = []
+        """Say how many runs there are, what is damaged, and what was not read."""
+        if not self.runs:
+            n_runs = "no such runs" if self._of_values else "no runs yet"
+        else:
+            n_runs = amount(len(self.runs), "run")
+            if self._machine_of_all:
+                n_runs += f", all on {self._machine_of_all}"
+        return "\n".join([n_runs, *self._remarks()])
+
+    def rows(self) -> list[Row]:
+        """Give each run under the first digits of its key, which name it."""
+        n_digits = _n_telling_digits(self._keys)
+
+        def with_short_keys(label: str) -> str:
+            return _STORED.sub(lambda name: f"{name[1][:n_digits]}/{name[2]}", label)
+
+        return [
+            {
+                "run": run.key[:n_digits],
+                "verdict": run.verdict_in_words,
+                "repeats": len(run.repeats),
+                "machine": "" if self._machine_of_all else run.machine,
+                "asked for": with_short_keys(run.label),
+            }
+            for run in self.runs
+        ]
+
+    def lines(self) -> list[str]:
+        """Give all runs as a table, then what is damaged or was not read."""
+        if not self.runs:
+            return self.sentence().splitlines()
+        rows = self.rows()
+        return [
+            *table_lines(rows, indent=0, most=len(rows)),
+            *self.sentence().splitlines(),
+            f"the first digits of a key name a run in every command: {rows[0]['run']}, or "
+            f"{rows[0]['run']}/0 for its repeat 0; --json has whole keys",
+        ]
+
+    @property
+    def _machine_of_all(self) -> str:
+        """The one machine of several runs; empty where there are more."""
+        machines = {run.machine for run in self.runs}
+        return machines.pop() if len(machines) == 1 and len(self.runs) > 1 else ""
+
+    def _remarks(self) -> Iterator[str]:
         for run in self.runs:
-            lines.append(_line(run))
-            lines += [f"  {message}" for message in run.damage]
+            yield from run.damage
         if self.unread:
             files = amount(self.unread, "file")
-            lines.append(
+            yield (
                 f"{files} of weights and masks unread, so that this list comes at once: what is "
                 "said of them is what was recorded; `cellrepro report` and `cellrepro compare` "
                 "read them"
             )
-        if not lines:
-            lines.append("no such runs" if self._of_values else "no runs yet")
-        return "\n".join(lines)
+
+
+def _n_telling_digits(keys: Collection[str]) -> int:
+    """How many first digits tell keys apart.
+
+    >>> _n_telling_digits(["0d86e7fd", "0d86aaaa", "26cd939d"]), _n_telling_digits(["0d86e7fd"])
+    (5, 4)
+    """
+    n = _FEWEST_DIGITS
+    while len({key[:n] for key in keys}) < len({*keys}):
+        n += 1
+    return n
 
 
 def list_runs(*, where: Conditions | None = None, store: FileName = defaults.STORE) -> StoredRuns:
@@ -120,13 +186,16 @@ def stored_runs(store: Store, wanted: Mapping[str, object] | None = None) -> Sto
     """List what a store holds, or what of it has certain values."""
     reading = ReadingBudget(MOST_BYTES, MOST_FILES)
     runs: list[StoredRun] = []
+    keys: list[str] = []
     for run in store.runs():
+        keys.append(run.key)
         runs += _by_machine(run, wanted or {}, reading)
     return StoredRuns(
         runs=tuple(runs),
         unread=reading.n_files_unread,
         passed_over=tuple(store.passed_over.values()),
         _of_values=bool(wanted),
+        _keys=tuple(keys),
     )
 
 
@@ -153,14 +222,6 @@ def _by_machine(run: Run, wanted: Mapping[str, object], reading: ReadingBudget) 
         )
         stored_runs.append(stored)
     return stored_runs
-
-
-def _line(run: StoredRun) -> str:
-    verdict = str(run.verdict or "no verdict")
-    if run.verdict == "different":
-        verdict += f" ({run.detail})"
-    n_repeats = amount(len(run.repeats), "repeat")
-    return f"{run.key}  {run.label}: {n_repeats} on {run.machine}, {verdict}"
 
 
 def _outcomes(repeats: Iterable[Repeat]) -> list[ResultSummary]:

@@ -18,6 +18,7 @@ import numpy as np
 import psutil
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.explanation.file_kinds import NOT_USED, FileKind
 from cellrepro.explanation.mask_files import MASK_ENDINGS, mask_files
 from cellrepro.explanation.recognition import recognised
 from cellrepro.explanation.references import kind_in_words, reference_kind
@@ -25,7 +26,7 @@ from cellrepro.explanation.run_log import is_run_log
 from cellrepro.images.decoding import ARCHIVE_ENDING, FORMATS
 from cellrepro.images.image_axes import Axes
 from cellrepro.images.image_file import image_in, read_labels
-from cellrepro.images.image_names import image_name
+from cellrepro.images.image_names import is_named_as_masks
 from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.words import amount, grouped
 
@@ -50,6 +51,8 @@ class DroppedFile:
     """What was seen in it; empty where nothing was."""
     problem: str = ""
     """Why it is not what its name says."""
+    shape: tuple[int, ...] = ()
+    """Size of the pixels, (Y, X) or (Z, Y, X); empty where there is none, or nobody looked."""
 
     @property
     def name(self) -> str:
@@ -127,36 +130,52 @@ def told_apart(path: Path) -> DroppedFile:
     if ending in FORMATS and ending not in MASK_ENDINGS:
         return _picture(path)
     if is_run_log(path):
-        return DroppedFile(path, "beside", "Cellpose's run.log")
+        words = "Cellpose's run.log, not used: nothing in it says of which result it is"
+        return DroppedFile(path, "beside", words)
+    if path.is_file() and not path.stat().st_size:
+        return DroppedFile(path, "beside", _not_used("an empty file"))
     try:
         kind = reference_kind(path)
     except BadInput as error:  # it says what else it is
-        other = recognised(path)
-        words = _without_path(error, path) if other is None else other.name
-        return DroppedFile(path, "beside", words)
+        return DroppedFile(path, "beside", _of_other(recognised(path), _without_path(error, path)))
     if kind == "folder":
         return _folder(path)
     if kind == "baseline":
         return DroppedFile(path, "masks", kind_in_words(path))
     if kind != "masks":
-        return DroppedFile(path, "beside", kind_in_words(path))
+        return DroppedFile(path, "beside", _not_used(kind_in_words(path)))
     if is_outline_file(path):
         return _outlines(path)
-    is_named_as_masks = ending not in FORMATS or image_name(path.stem) != path.stem
+    says_masks = ending not in FORMATS or is_named_as_masks(path.stem)
     if path.stat().st_size > _MOST_LOOKED_INTO or ending not in {
         *FORMATS,
         ".npy",
         ARCHIVE_ENDING,
     }:
-        return DroppedFile(path, "masks" if is_named_as_masks else "image", "")
+        return DroppedFile(path, "masks" if says_masks else "image", "")
     try:
         labels = read_labels(path)
     except CellreproError as error:
-        if is_named_as_masks:
+        if says_masks:
             return DroppedFile(path, "masks", "", _without_path(error, path))
         return _picture(path)
     n_cells = int(np.count_nonzero(fastremap.unique(np.ascontiguousarray(labels))))
-    return DroppedFile(path, "masks", f"masks of {_cells(n_cells)}, {_size(labels.shape)}")
+    words = f"masks of {_cells(n_cells)}, {_size(labels.shape)}"
+    return DroppedFile(path, "masks", words, shape=labels.shape)
+
+
+def _of_other(kind: FileKind | None, reason: str) -> str:
+    """Say of what is neither masks nor an image what it is, and what to do with it here."""
+    if kind is None:
+        return _not_used(reason)
+    if kind.is_record:
+        return f"{kind.name}, which is read for the result that it is of"
+    hint = kind.next_step
+    return _not_used(kind.name) + ("" if hint == NOT_USED else f"; {hint}")
+
+
+def _not_used(what: str) -> str:
+    return f"not masks and not an image, not used: {what}"
 
 
 def _outlines(path: Path) -> DroppedFile:
@@ -188,7 +207,7 @@ def _picture(path: Path) -> DroppedFile:
     except CellreproError as error:
         return DroppedFile(path, "image", "", _without_path(error, path))
     shape = image.pixels.shape[: 3 if image.is_stack else 2]
-    return DroppedFile(path, "image", f"a picture, {_size(shape)}")
+    return DroppedFile(path, "image", f"a picture, {_size(shape)}", shape=shape)
 
 
 def _size(shape: Sequence[int]) -> str:

@@ -20,6 +20,7 @@ from markupsafe import escape
 from cellrepro.errors import BadInput
 from cellrepro.explanation.cellpose_call import shell_line
 from cellrepro.explanation.mask_files import MASK_ENDINGS
+from cellrepro.images.outline_files import OUTLINE_ENDINGS, ROI_ENDING
 from cellrepro.own_scripts import script_command
 from cellrepro.results import Result
 from cellrepro.show.local_server import (
@@ -55,6 +56,9 @@ _RESULT_POLICY = (
     "frame-ancestors 'self'"
 )
 """The comparison is one file with its own scripts, and can ask nobody for anything."""
+
+_ENDINGS = (*MASK_ENDINGS, *OUTLINE_ENDINGS, ROI_ENDING)
+"""Of files in a folder that are sent."""
 
 Slot = Literal["image", "a", "b"]
 _FOLDER_OF_SLOT: Mapping[Slot, str] = {"image": "image", "a": "A", "b": "B"}
@@ -282,9 +286,7 @@ def routes_of(desks: Desks) -> Routes:
     """What the page asks for."""
 
     def start(request: Request) -> Response:
-        return json_response(
-            {"desk": desks.new(), "most_bytes": _MOST_BYTES, "endings": MASK_ENDINGS}
-        )
+        return json_response({"desk": desks.new(), "most_bytes": _MOST_BYTES, "endings": _ENDINGS})
 
     def add(request: Request) -> Response:
         desk = desks.find(request.query.get("desk"))
@@ -360,6 +362,7 @@ def _as_json(key: str, dropped: DroppedFile, *, n_bytes: int | None = None) -> R
             "likely": dropped.likely,
             "words": dropped.words,
             "problem": dropped.problem,
+            "shape": dropped.shape,
         }
     )
 
@@ -395,8 +398,7 @@ def _chosen(desk: Desk, asked: Mapping[str, object]) -> dict[Slot, DroppedFile]:
         if dropped is not None:
             if dropped.likely == "beside":
                 raise BadInput(
-                    f"{dropped.name} is {dropped.words}, and holds no cells to be shown; expected "
-                    "masks, or as the image a picture"
+                    f"{dropped.name}: {dropped.words}; expected masks, or as the image a picture"
                 )
             chosen[slot] = dropped
         elif slot != "image" or key is not None:

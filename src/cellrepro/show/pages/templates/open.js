@@ -3,7 +3,7 @@
 "use strict";
 
 const SLOTS = ["image", "a", "b"];
-const TITLES = { image: "image", a: "result A", b: "result B", "": "nothing, it lies beside" };
+const TITLES = { image: "image", a: "result A", b: "result B", "": "not compared" };
 const at = (id) => document.getElementById(id);
 
 let desk = null; // the name that the server has for this page
@@ -172,7 +172,7 @@ function draw() {
     part(".none").hidden = Boolean(known);
     part(".name").textContent = known?.name ?? "";
     part(".words").textContent = known ? [known.words, size(known.n_bytes ?? 0)].filter(Boolean).join("; ") : "";
-    const wrong = known?.problem || misplaced(card.dataset.slot, known);
+    const wrong = known?.problem || misplaced(card.dataset.slot, known) || otherSize(card.dataset.slot, known);
     part(".wrong").textContent = wrong ? `⚠ ${wrong}` : "";
     part(".wrong").hidden = !wrong;
     part(".remove").hidden = !known;
@@ -195,8 +195,25 @@ function misplaced(slot, known) {
   if (!known || !known.likely || known.problem) return "";
   if (slot !== "image" && known.likely === "image") return "This looks like a picture, not like masks.";
   if (slot === "image" && known.likely === "masks") return "This looks like masks, not like a picture.";
-  if (known.likely === "beside") return "This is neither masks nor a picture.";
+  if (known.likely === "beside") return "This is not masks and not an image.";
   return "";
+}
+
+// Masks and the image of them have one size; what differs is said before anything is compared.
+function otherSize(slot, known) {
+  if (!known?.shape?.length) return "";
+  const others = SLOTS.filter((other) => other !== slot && files.get(slots[other])?.shape?.length);
+  const differing = others.filter((other) => !isOneSize(slot, other));
+  // Of three the odd one is told.
+  if (differing.length === 0 || differing.length < others.length) return "";
+  const sizes = differing.map((other) => `${TITLES[other]} has ${files.get(slots[other]).shape.join(" × ")}`);
+  return `Not of one size: this has ${known.shape.join(" × ")} pixels, ${sizes.join(", ")}.`;
+}
+
+// Planes of the image may be channels of a stack, so that of it rows and columns alone count.
+function isOneSize(...two) {
+  const [one, other] = two.map((slot) => files.get(slots[slot]).shape.slice(two.includes("image") ? -2 : 0));
+  return String(one) === String(other);
 }
 
 function fillUses(select, known, now) {
@@ -236,7 +253,9 @@ function hint() {
   if (comparing !== null) return at("said").textContent;
   if (!at("problem").hidden) return "";
   const doubtful = SLOTS.map((slot) => files.get(slots[slot])).find((file) => file?.problem);
+  const doubtfulSize = SLOTS.some((slot) => otherSize(slot, files.get(slots[slot])));
   if (doubtful) return `${doubtful.name} could not be read as what it is used for; its place says why.`;
+  if (doubtfulSize) return "These files are not of one size: see ⚠ above. Two results of one image have the size of the image.";
   if (slots.a !== null && slots.b !== null) return slots.image === null ? "Ready. An image is not needed, but shows more." : "Ready.";
   if (files.size === 0) return "";
   return slots.a === null && slots.b === null ? "Two results are still missing." : "One result is still missing.";
