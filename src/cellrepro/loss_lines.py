@@ -11,11 +11,11 @@ MOST_LOSSES = 120
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MOST_LETTERS = 16
 _WIDTH = 420  # of the picture, CSS pixels
-_HEIGHT = 130
-_LEFT = 56  # around its frame
-_RIGHT = 12
-_TOP = 12
-_BOTTOM = 26
+_HEIGHT = 150
+_LEFT = 62  # around its frame
+_RIGHT = 52
+_TOP = 26
+_BOTTOM = 34
 
 Losses = Sequence[float | None]
 """One for each epoch; None for what is no finite number."""
@@ -92,9 +92,11 @@ def loss_picture(losses: Losses) -> str:
         'stroke-opacity=".4"/>'
         f'<polyline points="{line}" fill="none" stroke="#0072B2" stroke-width="2"/>'
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="#E69F00"/>'
-        f'<g text-anchor="end"><text x="{_LEFT - 5}" y="{_TOP + 4}">{high:.3f}</text>'
-        f'<text x="{_LEFT - 5}" y="{bottom + 3}">{low:.3f}</text>'
-        f'<text x="{_LEFT - 5}" y="{(_TOP + bottom) / 2 + 4:.0f}">loss</text></g>'
-        f'<text x="{_LEFT}" y="{_HEIGHT - 9}">epoch 1</text>'
-        f'<text x="{right}" y="{_HEIGHT - 9}" text-anchor="end">{len(losses)}</text></svg>'
+        f'<text x="{_LEFT}" y="13">training loss (no unit)</text>'
+        f'<g text-anchor="end"><text x="{_LEFT - 6}" y="{_TOP + 4}">{high:.3f}</text>'
+        f'<text x="{_LEFT - 6}" y="{bottom + 3}">{low:.3f}</text></g>'
+        f'<text x="{x + 7:.1f}" y="{y + 4:.1f}" font-weight="600">{known[-1]:.3f}</text>'
+        f'<g text-anchor="middle"><text x="{_LEFT}" y="{bottom + 14}">1</text>'
+        f'<text x="{right}" y="{bottom + 14}">{len(losses)}</text>'
+        f'<text x="{(_LEFT + right) / 2:.0f}" y="{bottom + 26}">epoch</text></g></svg>'
     )

@@ -60,6 +60,8 @@ class NotebookBar(Progress):
     def show(self, *, end: bool = False) -> None:
         """Redraw the output, twice a second at most."""
         seconds = time.monotonic()
+        if end and self.done >= self.total and self._last_loss is None:
+            self.text = ""  # what was going on
         if end or seconds - self._drawn_at >= REFRESH_SECONDS:
             self._drawn_at = seconds
             self._handle.update(self._bundle(), raw=True)

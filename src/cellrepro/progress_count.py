@@ -66,7 +66,7 @@ class Progress:
         seconds = time.monotonic() - self._started
         n_made = self.done - self.n_earlier
         left = ""
-        if n_made and self.even:
+        if n_made and self.even and self.done < self.total:
             left = f", about {minutes(seconds / n_made * (self.total - self.done))} left"
         before = f" ({self.n_earlier} of them before)" if self.n_earlier else ""
         head = f"{self.label}: {self.done}/{self.total}{before} in {minutes(seconds)}{left}"

@@ -10,6 +10,7 @@ from cellrepro.comparison.weight_distributions import difference_distributions
 from cellrepro.comparison.weight_similarity import layers_by_distance, similarity
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import weights
+from cellrepro.show.figures.beside_seeds import beside_seeds
 from cellrepro.show.figures.spread import spread_axis, spread_rows
 from cellrepro.store.store import Store
 from drawn import texts
@@ -104,6 +105,11 @@ def test_every_pair_is_a_dot_at_its_share(tmp_path):
     assert (left, left + band(picture).get_width()) == pytest.approx((1 / 11, 1 / 5), rel=0.1)
     assert band(picture).get_facecolor()[3] == 1
     assert written.count("= the same outlines") == 2  # what is equal is not called different
+    beside = beside_seeds(spread, 0.9)  # more than any pair: the axis reaches as far
+    assert "A and B: 90 %" in texts(beside)
+    assert beside.axes[0].get_xlim()[1] > 0.9
+    assert spread.beside_two(0.9).endswith("20 %: A and B differ more than any two seeds do")
+    assert spread.beside_two(0.2).endswith("A and B differ no more than two seeds do")
     shares = [row["cells changed"] for row in spread_rows(spread) if row["axis"] == "seed"]
     assert sorted(shares) == pytest.approx([1 / 11, 1 / 9, 2 / 10])
 

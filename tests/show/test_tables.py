@@ -127,4 +127,4 @@ def test_machine_identity():
     assert {"python", "torch", "cellpose", "processor"} <= set(show.host_table().index)
     assert show.profile_table().loc["cpu", "runs here"] == "yes"
     row = show.switch_table().loc["deterministic_algorithms"]
-    assert (row["fast"], row["warn"], row["strict"]) == ("False", "True", "True")
+    assert (row["fast"], row["warn"], row["strict"]) == ("no", "yes", "yes")

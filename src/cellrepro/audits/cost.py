@@ -17,7 +17,7 @@ from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
-from cellrepro.words import amount
+from cellrepro.words import amount, span
 
 if TYPE_CHECKING:
     from cellrepro.images.folder import LabelledImage
@@ -51,6 +51,13 @@ class CostRow:
     peak_memory: float = 0
     """The most bytes held at a time, median over all rounds; 0 where unknown."""
 
+    @property
+    def ratio_text(self) -> str:
+        """The ratio, with its range over the rounds where these differ."""
+        ratio = f"{self.ratio:.2f}"
+        reach = span(f"{self.lowest:.2f}", f"{self.highest:.2f}")
+        return ratio if reach == ratio else f"{ratio} ({reach})"
+
 
 @dataclass(frozen=True, repr=False)
 class Cost(Result):
@@ -72,7 +79,7 @@ class Cost(Result):
     def sentence(self) -> str:
         """Say how long a step takes in each way, beside Cellpose as it is."""
         plain, *other_rows = self.table
-        ratios = [f"{row.name} {row.ratio:.2f} times" for row in other_rows]
+        ratios = [f"{row.name} {row.ratio_text} times" for row in other_rows]
         comparison = f"; beside it {', '.join(ratios)}" if ratios else ""
         return (
             f"a step of {self.encoder} on {self.device} takes plain Cellpose {plain.seconds:.2g} "
@@ -87,7 +94,7 @@ class Cost(Result):
                 "way": row.name,
                 "what it is": row.what,
                 "seconds a step": f"{row.seconds:.2g}",
-                "beside plain": f"{row.ratio:.2f} ({row.lowest:.2f} to {row.highest:.2f})",
+                "beside plain": row.ratio_text,
                 "MiB held": f"{row.peak_memory / 2**20:.0f}" if row.peak_memory else "unknown",
             }
             for row in self.table

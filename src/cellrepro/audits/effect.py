@@ -14,7 +14,7 @@ from cellrepro.run.options import TrainingOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.train import train_with
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount, pixels_text, share_text
+from cellrepro.words import amount, ppm_text, share_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,8 +51,8 @@ class Effect(Result):
             answer = "cannot be told, because repeats with every operation fixed differ too"
         elif self.n_weights > 1:
             answer = (
-                f"{self.n_weights} different weights, up to {share_text(self.weights_differing)} "
-                f"of them changed {over}; {self._masks_in_words()}"
+                f"{self.n_weights} different networks {over}, at most in "
+                f"{share_text(self.weights_differing)} of their weights; {self._masks_in_words()}"
             )
         else:
             answer = f"no effect {over}; a race may need more steps or more repeats to show"
@@ -62,7 +62,7 @@ class Effect(Result):
         if not self.ppm:
             return "no pixel differs"
         unmatched = amount(self.n_objects, "object") if self.n_objects else "no object"
-        return f"up to {pixels_text(self.ppm)} differ, {unmatched} without a match"
+        return f"up to {ppm_text(self.ppm)} of the pixels differ, {unmatched} without a match"
 
 
 def measure_effect(

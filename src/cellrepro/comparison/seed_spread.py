@@ -212,8 +212,34 @@ class Spread(Result):
         clauses = [
             _clause(axis, self.decide(axis.name)) for axis in self.axes if axis.name != "seed"
         ]
-        text = "; ".join([*clauses, _seed_clause(self)])
+        text = "; ".join([*clauses, self.of_seeds()])
         return text[:1].upper() + text[1:] + "."
+
+    def of_seeds(self) -> str:
+        """Say what another seed does to the cells, or that this is not known."""
+        seeds = self.seeds
+        if seeds is None or not seeds.evidence:
+            return "what seeds do is not known, as no two of them were compared or found cells"
+        text = (
+            f"{seeds.doing} changed {share_text(seeds.distribution().mean)} "
+            f"({amount(len(seeds.evidence), 'pair')} of {seeds.n_values} seeds, "
+            f"{amount(seeds.n_images, 'image')})"
+        )
+        if self.n_seeds < FEWEST_SEEDS:
+            few = amount(self.n_seeds, "seed")
+            text += f"; only {few}: not enough to say what is less than that"
+        return text
+
+    def beside_two(self, share: float) -> str:
+        """Say what seeds do, and whether A and B with this share of changed cells differ more.
+
+        The most that any two seeds changed decides; `decide` asks whether less is *shown*.
+        """
+        if self.seeds is None or self.n_seeds < FEWEST_SEEDS:
+            return self.of_seeds()
+        most = float(self.seeds.distribution().values.max())
+        more = "more than any two seeds do" if share > most else "no more than two seeds do"
+        return f"{self.of_seeds()}, at most {share_text(most)}: A and B differ {more}"
 
 
 def _with_enough_seeds(groups: Sequence[list[Pair]]) -> list[list[Pair]]:
@@ -249,26 +275,12 @@ def _clause(axis: Axis, decision: Decision) -> str:
     if not axis.evidence:
         return f"{axis.doing} cannot be judged, as no cells were found"
     over = f"{amount(len(axis.evidence), 'pair')}, {amount(axis.n_images, 'image')}"
+    mean = share_text(axis.distribution().mean)
     if decision.contrast and not math.isnan(decision.changed[0]) and axis.differing:
-        over += f"; {share_text(decision.changed[0])} {decision.contrast}"
+        of_contrast = share_text(decision.changed[0])
+        over += f"; {of_contrast} {decision.contrast}" if of_contrast != mean else ""
     less = ", less than seeds do" if decision.within else ""
-    return (
-        f"{axis.doing} changed {share_text(axis.distribution().mean)} of the cells ({over}){less}"
-    )
-
-
-def _seed_clause(spread: Spread) -> str:
-    seeds = spread.seeds
-    if seeds is None or not seeds.evidence:
-        return "what seeds do is not known, as no two of them were compared or found cells"
-    text = (
-        f"{seeds.doing} changed {share_text(seeds.distribution().mean)} "
-        f"({amount(len(seeds.evidence), 'pair')} of {seeds.n_values} seeds, "
-        f"{amount(seeds.n_images, 'image')})"
-    )
-    if spread.n_seeds < FEWEST_SEEDS:
-        text += f"; only {amount(spread.n_seeds, 'seed')}: not enough to say what is less than that"
-    return text
+    return f"{axis.doing} changed {mean} of the cells ({over}){less}"
 
 
 def decide_between(

@@ -1,6 +1,7 @@
 from .explorer.live_widget import explore_settings
 from .explorer.stored_runs import explore_runs, stored_repeats
 from .figures.agreement import agreement_map, least_stable
+from .figures.beside_seeds import beside_seeds
 from .figures.cost import cost_bars
 from .figures.effects import effects_of_runs
 from .figures.growth import growth_curve
@@ -29,6 +30,7 @@ from .tables.weights import distance_matrix, statistics_table, weights_table
 
 __all__ = [
     "agreement_map",
+    "beside_seeds",
     "chain",
     "cost_bars",
     "data_at_a_glance",

@@ -11,6 +11,7 @@ from pathlib import Path
 from cellrepro.determinism.mode_names import Mode
 from cellrepro.images.image_sets import write_benchmark
 from cellrepro.model.encoders import SMALL
+from cellrepro.progress import progress
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.segment import segment
 from cellrepro.run.train import train
@@ -51,24 +52,28 @@ def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) ->
     if len(stored) > 1:
         return stored
     learning_rate = None
-    if model in SMALL:
-        if not stored:
-            _train_start(store, data, model)
-        model = best_network(store, data).name
-        learning_rate = _STEEP
-    for variation in _HANDFUL:  # seconds each
-        train(
-            data,
-            model=model,
-            seed=variation.seed,
-            epochs=3,
-            images_per_epoch=8,
-            learning_rate=learning_rate,
-            profile=variation.profile,
-            mode=variation.mode,
-            repeats=variation.repeats,
-            store=store.root,
-        )
+    with progress(1 + len(_HANDFUL), "short trainings, as the store has too few") as bar:
+        if model in SMALL:
+            if not stored:
+                _train_start(store, data, model)
+            model = best_network(store, data).name
+            learning_rate = _STEEP
+        bar.advance()
+        for variation in _HANDFUL:  # seconds each
+            train(
+                data,
+                model=model,
+                seed=variation.seed,
+                epochs=3,
+                images_per_epoch=8,
+                learning_rate=learning_rate,
+                profile=variation.profile,
+                mode=variation.mode,
+                repeats=variation.repeats,
+                store=store.root,
+                quiet=True,
+            )
+            bar.advance()
     return trained_on(store, data)
 
 
@@ -82,6 +87,7 @@ def _train_start(store: Store, data: str | Path, model: str) -> None:
         learning_rate=_STEEP,
         repeats=1,
         store=store.root,
+        quiet=True,
     )
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import EDGE, GREY, SERIES, Picture
-from cellrepro.words import amount, span
+from cellrepro.words import amount
 
 if TYPE_CHECKING:
-    from cellrepro.audits.cost import Cost, CostRow
+    from cellrepro.audits.cost import Cost
 
 
 def cost_bars(cost: Cost) -> Picture:
@@ -40,7 +40,7 @@ def cost_bars(cost: Cost) -> Picture:
         height=0.6,
         edgecolor=EDGE,
     )
-    texts = {row.name: f"{_ratio_text(row)}, {row.seconds:.2g} s" for row in cost.table}
+    texts = {row.name: f"{row.ratio_text}, {row.seconds:.2g} s" for row in cost.table}
     axes.axvline(1, color=GREY, linewidth=1, linestyle=(0, (4, 2)))
     names = [f"{row.name}\n{textwrap.fill(row.what, 44)}" for row in cost.table]
     axes.set_yticks(positions, names, parse_math=False)
@@ -55,12 +55,6 @@ def cost_bars(cost: Cost) -> Picture:
     listed = "; ".join(f"{name} {text}" for name, text in texts.items())
     text = "Time of a training step, plain Cellpose is 1"
     if "strict" in texts:
-        text += f"; mode strict: {texts['strict']}"
+        of_strict = next(row for row in cost.table if row.name == "strict")
+        text = f"A step in mode strict takes {of_strict.ratio_text} times as long as in Cellpose"
     return figure.described(text, caption, f"Bar chart of ratios and seconds a step: {listed}.")
-
-
-def _ratio_text(row: CostRow) -> str:
-    """The median ratio, with the range over rounds where these differ."""
-    ratio = f"{row.ratio:.2f}"
-    reach = span(f"{row.lowest:.2f}", f"{row.highest:.2f}")
-    return ratio if reach == ratio else f"{ratio} ({reach})"

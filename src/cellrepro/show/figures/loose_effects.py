@@ -60,7 +60,10 @@ def results(store: Store, effect: Effect) -> Picture:
         style.title(axes, title)
     n_fixed = _n_results(weights_of[0], masks_of[0])
     n_loose = _n_results(weights_of[1], masks_of[1])
-    text = f"{amount(effect.repeats, 'repeat')} each. Fixed: {n_fixed}. Loose: {n_loose}"
+    text = (
+        f"Fixed, {amount(effect.repeats, 'repeat')} end in {n_fixed}; with "
+        f"{base_name(effect.op)} loose, in {n_loose}"
+    )
     caption = (
         "Equal letters are equal bits. Above, mode strict fixes everything; below, one operation "
         "is left as PyTorch has it, and nothing else changes."
@@ -69,8 +72,8 @@ def results(store: Store, effect: Effect) -> Picture:
 
 
 def _n_results(weights_digests: Sequence[str], masks_digests: Sequence[str]) -> str:
-    n_weights = amount(len(set(weights_digests)), "set")
-    return f"{n_weights} of weights and {len(set(masks_digests))} of masks"
+    n_weights = amount(len(set(weights_digests)), "network")
+    return f"{n_weights} and {amount(len(set(masks_digests)), 'set')} of masks"
 
 
 def weights_changed(store: Store, effect: Effect, *, n: int = 8) -> Picture:

@@ -131,7 +131,11 @@ def masks_beside_truth(store: Store, repeat: Repeat, *, n: int = 3) -> Picture:
         for axes, panel in zip(row, _beside_truth(store, repeat, name), strict=True):
             panel.draw(axes)
     n_images = len(repeat.manifest.masks)
-    return figure.described(f"Found by {repeat.name}: {len(names)} of {n_images} images")
+    shown = f"{len(names)} of {amount(n_images, 'image')}"
+    return figure.described(
+        f"Annotated cells and cells found by repeat {repeat.index}, on {shown}",
+        f"Outlines of the annotation are yellow, of the run {repeat.name} blue.",
+    )
 
 
 def _beside_truth(store: Store, repeat: Repeat, name: str) -> list[_Panel]:
@@ -234,7 +238,7 @@ def _explained(name_a: str, name_b: str, *, with_truth: bool) -> list[Artist]:
         *handles,
         style.patch(f"only {name_a}", fc=COLOURS["only_a"], hatch="////"),
         style.patch(f"only {name_b}", fc=COLOURS["only_b"], hatch="\\\\\\\\"),
-        style.patch("a different object", fc=COLOURS["other_object"], hatch="..."),
+        style.patch("cell in both, but not the same cell", fc=COLOURS["other_object"], hatch="..."),
         style.patch("the same object", fc="#8C8C8C"),
     ]
 

@@ -59,16 +59,23 @@ def _runs_here(profile: Profile) -> str:
 
 
 def switch_table() -> pd.DataFrame:
-    """List every switch in every mode, as PyTorch reads it back in this process."""
-    in_force = {}
+    """List the switches in which the modes differ, as PyTorch reads them back in this process."""
+    in_force: dict[str, dict[str, object]] = {}
     for mode in MODES:
         with modes.mode_in_force(mode, device="cpu") as switches:
             in_force[mode] = switches | modes.environment(mode)
     rows = []
     for name in in_force["strict"]:
         heading = f"{name} (set before the process starts)" if name.isupper() else name
-        row: dict[str, str] = {"switch": heading}
-        for mode, switches in in_force.items():
-            row[mode] = str(switches.get(name, "-"))
-        rows.append(row)
+        values = {mode: _switch_text(switches.get(name)) for mode, switches in in_force.items()}
+        if len({*values.values()}) > 1:
+            rows.append({"switch": heading, **values})
     return frame(rows, "switch")
+
+
+def _switch_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "–"
+    return "–" if value is None else str(value)

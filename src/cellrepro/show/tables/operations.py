@@ -73,7 +73,7 @@ _WEIGHTS_DIFFER = "weights differ, %"
 
 
 def operation_table(audit: TrainingAudit) -> Styler:
-    """List operations by line of code: flips, warning, effect, what holds it.
+    """List operations by line of code: flips, effect, what holds it, and whether it warned.
 
     Bars: share of the replays that differ in bits, and of the weights that differ between repeats
     in which this operation alone was left loose. ppm: pixels per million.
@@ -97,7 +97,6 @@ def operation_table(audit: TrainingAudit) -> Styler:
         "where",
         _OTHER_BITS,
         "replays",
-        "PyTorch warns",
         _WEIGHTS_DIFFER,
         "pixels",
         "cells unmatched",
@@ -137,7 +136,6 @@ def _operation_row(
         "where": _where(members),
         _OTHER_BITS: 100 * flips / replays if replays else 0.0,
         "replays": f"{grouped(flips)} of {grouped(replays)}" if replays else "not replayed",
-        "PyTorch warns": "yes" if warned else "no",
         _WEIGHTS_DIFFER: math.nan,
         "pixels": "-",
         "cells unmatched": "-",
