@@ -26,7 +26,7 @@ def test_a_table_is_read(tmp_path, content):
     groups = read_groups(tmp_path / "groups.csv", IMAGES)
     assert groups.of == {"well_1": "wt", "well_2": "drug", "day1.5": "drug"}
     assert (groups.control, groups.treated) == ("wt", ("drug",))
-    assert groups.notes == ("the control is wt, by its name",)
+    assert groups.notes == ("the control is the group wt, chosen by its name",)
 
 
 def test_what_is_left_out_is_said(tmp_path):

@@ -61,8 +61,8 @@ def test_the_command_says_whether_it_stands(folders, capsys, monkeypatch):
     assert run([*command, *readouts, "--html", "page.html"]) == 1
     said = capsys.readouterr().out
     assert "the conclusion changes for count and mean_intensity:1; " in said
-    assert re.search(r"\n +count +\+7\.00 \(.*changes\n", said), said
-    assert "the control is ctrl, by its name" in said
+    assert re.search(r"\n +count +cells +\+7\.00 \(.*changes\n", said), said
+    assert "the control is the group ctrl, chosen by its name" in said
 
     page = (folders / "page.html").read_text()
     section = page[page.index('<section id="conclusion">') :].partition("</section>")[0]

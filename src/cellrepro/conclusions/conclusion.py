@@ -111,7 +111,8 @@ class Conclusion(Result):
             else f"{side} in {treated} than in {control}"
         )
         value, *ends = alike(effect.effect, effect.low, effect.high)
-        return f"under {letter} {said} ({value}, 95 % interval {span(*ends)})"
+        unit = f" {self.unit}" if self.unit else ""
+        return f"under {letter} {said} ({value}{unit}, 95 % interval {span(*ends)})"
 
     @property
     def group_names(self) -> tuple[str, str]:
@@ -313,6 +314,7 @@ def conclusion_rows(conclusions: Sequence[Conclusion]) -> list[Row]:
     return [
         {
             "readout": each.readout,
+            "unit": each.unit,
             "group": each.treated if several else "",
             "effect under A": estimate_text(each.a),
             "under B": estimate_text(each.b),

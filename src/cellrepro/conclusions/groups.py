@@ -108,7 +108,7 @@ def _guessed(names: Sequence[str]) -> tuple[str, str]:
     """Choose the control by its name, else the first group, and say so."""
     for name in names:
         if re.sub(r"[\s_-]", "", name).casefold() in _CONTROLS:
-            return name, f"the control is {name}, by its name"
+            return name, f"the control is the group {name}, chosen by its name"
     return names[0], f"the control is {names[0]}, the first group; --control names another one"
 
 

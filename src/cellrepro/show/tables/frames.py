@@ -61,7 +61,7 @@ def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
         .format_index(escape="html", axis="columns")
         .set_properties(**{"text-align": "left", "white-space": "nowrap"}, subset=words)
         .set_properties(**{"white-space": "normal", "min-width": "15em"}, subset=long)
-        .set_table_styles([{"selector": "th", "props": "text-align: left; white-space: nowrap"}])
+        .set_table_styles([{"selector": "th", "props": "text-align: left"}])
     )
 
 
