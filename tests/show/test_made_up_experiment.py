@@ -4,7 +4,9 @@ import filecmp
 from pathlib import Path
 
 import cellrepro
+from cellrepro.show import groups_at_a_glance
 from cellrepro.show.made_up_experiment import made_up_experiment
+from drawn import texts
 
 FILES = Path(__file__).parents[2] / "docs" / "files" / "experiment"
 
@@ -15,6 +17,9 @@ def test_its_conclusion_changes_with_the_small_cells(tmp_path):
         experiment.masks, experiment.without_small(80), groups=experiment.groups
     )
     assert [one.word for one in answer.conclusions] == ["changes", "changes"]
+    sides = (experiment.masks, experiment.without_small(80))
+    shown = texts(groups_at_a_glance(answer, *sides, experiment.images, name_b="80"))
+    assert "control: control_1\nA: 17 cells\n80: 15 cells\ndrug: drug_1\nA: 22 cells" in shown
     experiment.write(tmp_path / "new", min_sizes={"min_size_15": 15, "min_size_80": 80})
     names = [path.relative_to(FILES).as_posix() for path in FILES.rglob("*.*")]
     assert len(names) == 33

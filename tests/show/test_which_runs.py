@@ -44,15 +44,21 @@ def test_best_network_agrees_best_with_the_truth(store, images, digest):
     assert enough == {run.key for run in store.runs() if run.spec.seed < 3}
 
 
-def test_diverging_pair_is_of_one_training_with_a_ledger(store, images, digest):
+def test_diverging_pair_is_of_one_training_with_ledger_and_checkpoints(store, images, digest):
+    def with_checkpoints(run):
+        for repeat in run.repeats:
+            (repeat.folder / "checkpoints" / "epoch-0001").mkdir(parents=True)
+
     asked = {"ledger": "steps", **digest}
     add_run(store, [(1.0, three())] * 2, **asked)
     add_run(store, [(1.0, three()), (2.0, three())], ledger="off", seed=2, **digest)
-    assert which_runs.diverging_pair(store, images) is None
     apart = add_run(store, [(1.0, three()), (1.0, three()), (2.0, three())], seed=1, **asked)
+    assert which_runs.diverging_pair(store, images) is None
+    with_checkpoints(apart)
     names = [repeat.name for repeat in apart.repeats]
     assert which_runs.diverging_pair(store, images) == (names[0], names[2])
     in_cells = add_run(store, [(1.0, three()), (2.0, MISSING)], seed=3, **asked)
+    with_checkpoints(in_cells)
     names = [repeat.name for repeat in in_cells.repeats]
     assert which_runs.diverging_pair(store, images) == (names[0], names[1])
 

@@ -98,14 +98,14 @@ READOUTS: dict[str, Readout] = {
         ),
         _of_library(
             "mean_intensity",
-            "intensity",
+            "grey levels",
             "mean intensity of the pixels of a cell",
             "intensity_mean",
             by_channel=True,
         ),
         Readout(
             "total_intensity",
-            "intensity",
+            "grey levels",
             "sum of the intensities of the pixels of a cell",
             _total_intensity,
             ("area", "intensity_mean"),
@@ -113,7 +113,7 @@ READOUTS: dict[str, Readout] = {
         ),
         _of_library(
             "maximum_intensity",
-            "intensity",
+            "grey levels",
             "largest intensity in a cell",
             "intensity_max",
             by_channel=True,

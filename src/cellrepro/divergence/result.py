@@ -130,5 +130,5 @@ class Divergence(Result):
                 f"{share_text(comparison.ppm / 1e6)} of the pixels)"
             )
         if comparison.weights is not None and not comparison.weights.equal:
-            text += f"; the weights by {comparison.weights.relative_l2:.2g} of their length"
+            text += f"; the weights by {comparison.weights.relative_l2:.2g} of their norm"
         return text

@@ -212,6 +212,16 @@ def _image_reader(
     return None
 
 
+def readers_of_both(
+    a: MasksByImage, b: MasksByImage, images: ImagesByName | None, store: Store
+) -> tuple[MaskReaders, MaskReaders, ImageReader | None]:
+    """Give what reads the masks of both sides, and the images where there are any."""
+    read_image = None if images is None else _given_images(images)
+    if images is None and not isinstance(a, Mapping) and reference_kind(Path(a)) == "run":
+        read_image = stored_images(store, store.find(str(a)).spec.images_digest)
+    return *_masks_of_both(a, b, store, None), read_image
+
+
 def _masks_of_both(
     a: MasksByImage, b: MasksByImage, store: Store, pairs: str | None
 ) -> tuple[MaskReaders, MaskReaders]:

@@ -4,6 +4,7 @@ from .figures.agreement import agreement_map, least_stable
 from .figures.beside_seeds import beside_seeds
 from .figures.cost import cost_bars
 from .figures.effects import effects_of_runs
+from .figures.experiment import groups_at_a_glance
 from .figures.growth import growth_curve
 from .figures.loose_effects import masks_changed, results, weights_changed
 from .figures.masks import data_at_a_glance, masks_beside_truth
@@ -26,6 +27,7 @@ from .tables.host import host_table, profile_table, switch_table
 from .tables.masks import kind_table, score_table
 from .tables.operations import operation_table, warning_table
 from .tables.runs import protocol_table, rate_table
+from .tables.sources import source_table
 from .tables.weights import distance_matrix, statistics_table, weights_table
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "explore_settings",
     "explorer_page",
     "flips_by_place",
+    "groups_at_a_glance",
     "growth_curve",
     "host_table",
     "kind_table",
@@ -63,6 +66,7 @@ __all__ = [
     "seed_strips",
     "setting_bars",
     "setting_picture",
+    "source_table",
     "spread_axis",
     "statistics_table",
     "step_map",

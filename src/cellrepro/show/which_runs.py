@@ -13,6 +13,7 @@ from typing import NamedTuple
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.place_fields import place_of, sort_key
 from cellrepro.comparison.run_names import Names
+from cellrepro.divergence.growth import has_checkpoints
 from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.model.weight_sources import find_model
@@ -121,10 +122,10 @@ def short_names(repeats: Sequence[Repeat]) -> list[str]:
 
 
 def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
-    """Name two repeats of a training with a ledger, on one machine, with different weights.
+    """Name two repeats of a training with a ledger and checkpoints and with different weights.
 
-    Of several such pairs one whose masks differ, too, and with the fewest steps. None where all
-    are equal.
+    Both are of one machine. Of several such pairs one whose masks differ, too, and with the fewest
+    steps. None where all are equal.
     """
     pairs = []
     for run in trained_on(store, data):
@@ -136,7 +137,8 @@ def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
             differing = [
                 repeat for repeat in others if repeat.manifest.weights != first.manifest.weights
             ]
-            if training is not None and differing:
+            differing = [repeat for repeat in differing if has_checkpoints(repeat)]
+            if training is not None and differing and has_checkpoints(first):
                 pairs.append(_DivergingPair.of(first, differing, training.n_steps))
     best = min(pairs, default=None)
     return None if best is None else (best.a, best.b)

@@ -201,6 +201,8 @@ class _Result:
 
     run: int
     """The position of the repeat in the list."""
+    ap50: float | None
+    """Against the ground truth."""
     place: str
     """Its spec and machine."""
     n_objects: int
@@ -223,18 +225,20 @@ def _first_shown(
     """Choose image and repeats by the manifests.
 
     Repeats of one spec on one machine that differ come first, as they should not; then those that
-    differ by most objects.
+    differ by most objects. Where there is a ground truth, masks that agree with it far less than
+    the best are no example.
     """
     places = [place_of(repeat) for repeat in repeats]
     best = None
     first = _FirstShown(images[0].view.name, 0, 1)
     for number, shared in enumerate(images):
         results = [
-            _Result(run, places[run], record.n_objects, record.canonical_digest)
+            _Result(run, record.ap50, places[run], record.n_objects, record.canonical_digest)
             for run, record in enumerate(shared.records)
             if record is not None and (run < 2 or not only_first_two)
         ]
-        for a, b in _pairs_farthest_apart(results):
+        shown = results if only_first_two else _good(results)
+        for a, b in _pairs_farthest_apart(shown):
             differs = a.digest != b.digest
             n_more = abs(a.n_objects - b.n_objects)
             rank = (differs and a.place == b.place, differs, n_more)
@@ -243,6 +247,13 @@ def _first_shown(
                 best = (rank, earliest)
                 first = _FirstShown(shared.view.name, a.run, b.run)
     return first
+
+
+def _good(results: Sequence[_Result]) -> Sequence[_Result]:
+    """Leave out results that score less than half of the best; all where fewer than two remain."""
+    best = max((result.ap50 or 0.0 for result in results), default=0.0)
+    good = [result for result in results if result.ap50 is None or result.ap50 >= best / 2]
+    return good if len(good) > 1 else results
 
 
 def _pairs_farthest_apart(results: Sequence[_Result]) -> Iterator[tuple[_Result, _Result]]:

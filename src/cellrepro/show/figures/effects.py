@@ -55,7 +55,7 @@ def effects_of_runs(result: ConclusionsOverRuns, *, width: float = WIDTH) -> Pic
         _draw_readout(axes, conclusions, names)
         group = f" of {share.treated}" if several else ""
         n_runs = f"{share.n_runs} of {amount(len(result.runs), 'other run')}"
-        style.title(axes, f"{share.readout}{group}: stands in {n_runs}")
+        style.title(axes, f"{share.readout}{group}: the conclusion stands in {n_runs}")
     handles = [
         style.line(word or "reference", color=colour, marker=marker)
         for word, (colour, marker) in _LOOK.items()
@@ -64,7 +64,7 @@ def effects_of_runs(result: ConclusionsOverRuns, *, width: float = WIDTH) -> Pic
     treated, control = runs[0].conclusions[0].group_names
     heading = f"{treated} against {control}" if not several else f"Groups against {control}"
     return figure.described(
-        f"{heading}: the effect under the masks of every run",
+        f"{heading}: the effect under the masks of each run",
         _caption(result, len(runs)),
         result.sentence(),
     )
@@ -106,8 +106,10 @@ def _draw_readout(axes: Axes, conclusions: Sequence[Conclusion], names: Sequence
         word = "" if conclusion.word == "stands" else conclusion.word
         style.beside_row(axes, row, word)
     style.rows(axes, names)
-    unit = f", {first.unit}" if first.unit else ""
-    style.label_axes(axes, x=f"effect on {first.readout}{unit}")
+    treated, control = first.group_names
+    unit = f" ({first.unit})" if first.unit else ""
+    minus = "\N{MINUS SIGN}"
+    style.label_axes(axes, x=f"{first.readout}: {treated} {minus} {control}{unit}")
 
 
 def _draw_effect(axes: Axes, row: int, effect: GroupEffect, word: Word | None) -> None:
@@ -118,8 +120,9 @@ def _draw_effect(axes: Axes, row: int, effect: GroupEffect, word: Word | None) -
 
 def _caption(result: ConclusionsOverRuns, n_shown: int) -> str:
     caption = (
-        "Points are the effect under the masks of a run, lines its 95 % interval over images. "
-        "Dashes: no effect. Grey field: within the margin of the effect of the reference. The word "
+        "Points are the effect under the masks of a run, a difference of the means of two groups; "
+        "lines are its 95 % interval over images. Dashed line: no effect. Grey field: effects that "
+        "differ from that of the reference by less than the margin. Whether the conclusion stands "
         "rests on the difference from the reference, image by image, not on whether lines overlap."
     )
     if n_shown < len(result.runs):

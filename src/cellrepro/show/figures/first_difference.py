@@ -26,14 +26,6 @@ FIRST = SERIES[1]
 """Colour of what differs first."""
 
 
-def differs(difference: FirstDifference) -> str:
-    """Name the stage and what each side holds there, without digests, which tell nothing."""
-    holds = difference.said
-    if difference.is_of_bits:
-        holds = f"{difference.names[0]} has different bits"
-    return f"{OF_STAGE[difference.stage].name}; {holds}"
-
-
 def operation(row: OperationRow) -> str:
     """Name the operation, where in the network it is, and in which pass."""
     module = f" in {row.module}" if row.module else ""

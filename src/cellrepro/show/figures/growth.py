@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
-from cellrepro.show.figures.style import EDGE, PALE, SERIES, Picture
-from cellrepro.words import amount, pixels_text, span
+from cellrepro.show.figures.style import EDGE, SERIES, Picture
+from cellrepro.words import amount, pixels_text, share_text, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None) -> Picture:
     """Draw how the difference of two runs grows over the epochs: weights, pixels, cells, scores.
 
-    Zero has a place of its own under the logarithmic axes.
+    Zero has a place of its own under the logarithmic axes. What never differs is said in the
+    caption and has no panel.
 
     Parameters
     ----------
@@ -43,16 +44,18 @@ def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None
         raise BadInput("no moment was given to draw; give what `cellrepro.growth` returns")
     masked = [moment for moment in moments if moment.ppm is not None]
     scored = [moment for moment in moments if moment.ap50 is not None]
-    n_panels = 1 + 2 * bool(masked) + bool(scored)
+    with_pixels = any(moment.ppm for moment in masked)
+    with_cells = any(moment.lost or moment.gained for moment in masked)
+    n_panels = 1 + with_pixels + with_cells + bool(scored)
     figure = Picture(height=1.2 + 1.75 * n_panels)
     panels = figure.subplots(n_panels, 1, sharex=True, squeeze=False)[:, 0]
-    between = [later.epoch - earlier.epoch for earlier, later in pairwise(moments)]
-    bar_width = 0.6 * min(between, default=1)
     remaining = iter(panels)
-    _draw_weights(next(remaining), moments, bar_width)
-    if masked:
+    _draw_weights(next(remaining), moments)
+    if with_pixels:
         _draw_pixels(next(remaining), masked)
-        _draw_cells(next(remaining), masked, bar_width)
+    if with_cells:
+        between = [later.epoch - earlier.epoch for earlier, later in pairwise(moments)]
+        _draw_cells(next(remaining), masked, 0.6 * min(between, default=1))
     if scored:
         _draw_scores(next(remaining), scored)
     panels[-1].set_xlabel("epochs trained", fontsize=9)
@@ -60,28 +63,35 @@ def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None
     n_checkpoints = amount(len(moments), "checkpoint")
     text = _heading(moments, masked)
     alt = f"Curves over {n_checkpoints}. {text}."
-    return figure.described(text, _caption(n_checkpoints, at_operation), alt)
+    caption = _caption(moments, at_operation)
+    if masked and not with_pixels:
+        caption += " No pixel of the masks differs at any of these epochs."
+    elif masked and not with_cells:
+        caption += " Every cell has its counterpart at every epoch."
+    return figure.described(text, caption, alt)
 
 
 def _heading(moments: Sequence[Moment], masked: Sequence[Moment]) -> str:
     if not any(moment.n_differing for moment in moments):
         return f"The weights stay equal, bit for bit, in {amount(len(moments), 'checkpoint')}"
     apart = span(f"{moments[0].relative_l2:.2g}", f"{moments[-1].relative_l2:.2g}")
-    text = f"The weights {'drift' if len(moments) > 1 else 'are'} apart: {apart}"
+    text = f"The weights {'drift' if len(moments) > 1 else 'are'} apart: {apart} of their norm"
     if masked:
-        text += f"; {pixels_text(masked[-1].ppm or 0.0)}"
+        text += f"; in the masks {pixels_text(masked[-1].ppm or 0.0)} differ"
     return text
 
 
-def _caption(n_checkpoints: str, at_operation: float | None) -> str:
+def _caption(moments: Sequence[Moment], at_operation: float | None) -> str:
+    last = moments[-1]
+    share = share_text(last.n_differing / max(1, last.n_parameters))
     origin = ""
     if at_operation is not None:
-        origin = f"At the operation, they differed by {at_operation:.2g}. "
+        origin = f"At the operation where they diverged, outputs differed by {at_operation:.2g}. "
     return (
-        f"Two runs after the same epochs, {n_checkpoints}. Axes of lines are logarithmic; 0 has a "
-        f"place of its own at the foot. {origin}Masks, where there are any, are those that each "
-        "run would have given had training ended there; lost cells are those of A without a match "
-        "in B, gained those of B without one in A."
+        f"Weights: norm of the difference, divided by the norm of the weights; after epoch "
+        f"{last.epoch}, {share} of the weights differ. {origin}The masks are those that each run "
+        "would have given had training ended there. Axes of differences are logarithmic, with 0 at "
+        "the foot."
     )
 
 
@@ -89,19 +99,8 @@ def _epochs(moments: Sequence[Moment]) -> list[int]:
     return [moment.epoch for moment in moments]
 
 
-def _draw_weights(axes: Axes, moments: Sequence[Moment], bar_width: float) -> None:
-    """A line for the distance, and behind it bars for the share that differs."""
+def _draw_weights(axes: Axes, moments: Sequence[Moment]) -> None:
     epochs = _epochs(moments)
-    shares = [100 * moment.n_differing / max(1, moment.n_parameters) for moment in moments]
-    right = axes.twinx()
-    right.bar(
-        epochs, shares, width=bar_width, color=PALE, hatch="..", edgecolor=EDGE, linewidth=0.6
-    )
-    right.set_ylim(0, 104)
-    style.label_axes(right, y="weights that differ (%)")
-    right.spines["right"].set_visible(True)
-    axes.set_zorder(right.get_zorder() + 1)
-    axes.patch.set_visible(False)
     distances = [moment.relative_l2 for moment in moments]
     style.with_zero(axes, "y", distances)
     axes.plot(epochs, distances, "o-", color=SERIES[0], mec="black")
@@ -109,8 +108,8 @@ def _draw_weights(axes: Axes, moments: Sequence[Moment], bar_width: float) -> No
         if not math.isfinite(distance):
             at_the_top = axes.get_xaxis_transform()
             axes.text(epoch, 0.97, "not\nfinite", transform=at_the_top, ha="center", va="top")
-    style.label_axes(axes, y="distance of the weights,\nrelative to their length")
-    style.title(axes, "weights: line and points, left; bars, right", size=9)
+    style.label_axes(axes, y="distance of the weights\n(share of their norm)")
+    style.title(axes, "weights: how far apart", size=9)
 
 
 def _draw_pixels(axes: Axes, masked: Sequence[Moment]) -> None:
@@ -118,7 +117,7 @@ def _draw_pixels(axes: Axes, masked: Sequence[Moment]) -> None:
     style.with_zero(axes, "y", ppm)
     axes.plot(_epochs(masked), ppm, "s-", color=SERIES[1], mec="black")
     style.label_axes(axes, y="differing pixels\nper million (ppm)")
-    style.title(axes, "masks: pixels that differ", size=9)
+    style.title(axes, "masks: pixels that differ between A and B", size=9)
 
 
 def _draw_cells(axes: Axes, masked: Sequence[Moment], bar_width: float) -> None:
@@ -144,7 +143,7 @@ def _draw_cells(axes: Axes, masked: Sequence[Moment], bar_width: float) -> None:
     axes.margins(y=0.3)
     axes.legend(loc="upper left", fontsize=8, frameon=False, ncols=2)
     style.label_axes(axes, y="cells")
-    style.title(axes, "masks: cells without a counterpart (gained: only B has them)", size=9)
+    style.title(axes, "masks: cells that only B has (gained) or only A has (lost)", size=9)
 
 
 def _draw_scores(axes: Axes, scored: Sequence[Moment]) -> None:
@@ -156,4 +155,4 @@ def _draw_scores(axes: Axes, scored: Sequence[Moment]) -> None:
     axes.set_ylim(-0.04, 1.04)
     axes.legend(loc="best", fontsize=8, frameon=False, ncols=2)
     style.label_axes(axes, y="mean AP@0.5")
-    style.title(axes, "against the ground truth", size=9)
+    style.title(axes, "masks against the ground truth: 1 is perfect", size=9)

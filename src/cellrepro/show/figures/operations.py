@@ -32,8 +32,9 @@ _PHASES = {"forward": "#F4F4F4", "backward": "#E4E4E4", "update": "#FBF3D9"}
 def operations_map(divergence: Divergence) -> Picture:
     """Draw every operation of the diverging step: how far its outputs differ between the runs.
 
-    Up is the difference of the norms, relative to the larger one. Below stand the operations with
-    different bits, with equal bits, and those of one run only; a line marks where they diverge.
+    Up is the difference of the norms, relative to the larger one, where any norm differs. Below
+    stand the operations with different bits, with equal bits, and those of one run only; a line
+    marks where they diverge.
 
     Parameters
     ----------
@@ -58,35 +59,49 @@ def operations_map(divergence: Divergence) -> Picture:
     computing = [(a, b) for a, b in alignment.pairs if a.outputs]
     norms_apart = {a.index: _norms_apart(a, b) for a, b in computing if _differ(a, b)}
     equal = [a.index for a, b in computing if a.index not in norms_apart]
-    figure = Picture(height=6)
-    top, foot = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    _draw_kinds(foot, alignment, list(norms_apart), equal)
-    style.with_zero(top, "y", norms_apart.values())
-    top.plot(list(norms_apart), list(norms_apart.values()), "o", color=DIFFERENT, ms=5, gid="norms")
-    style.label_axes(top, y="relative difference\nof the norms (logarithmic)")
+    with_norms = any(norms_apart.values())
+    figure = Picture(height=5 if with_norms else 2.6)
+    panels = list(figure.subplots(1 + with_norms, 1, sharex=True, squeeze=False)[:, 0])
+    _draw_kinds(panels[-1], alignment, list(norms_apart), equal)
+    if with_norms:
+        _draw_norms(panels[0], norms_apart)
     handles: list[Artist] = [
         style.patch(phase, fc=colour, lw=0.5) for phase, colour in _PHASES.items()
     ]
-    _shade_phases([top, foot], alignment)
+    _shade_phases(panels, alignment)
     named = _named(alignment, divergence.computed, norms_apart)
     if norms_apart:
         n_computing = grouped(len(equal) + len(norms_apart))
-        text = f"Other outputs in {grouped(len(norms_apart))} of {n_computing} operations"
+        text = f"Different outputs in {grouped(len(norms_apart))} of {n_computing} operations"
     else:
         text = f"Equal outputs in {amount(len(equal), 'operation')}"
     if named is not None:
-        for axes in (top, foot):
+        for axes in panels:
             axes.axvline(named.index, color=FIRST, lw=2, zorder=1, gid="named")
         handles.append(style.line("where they diverge", color=FIRST, lw=2))
-        text += f"; they diverge at {operation(named)}"
+        text += f"; the first: {operation(named)}"
     style.legend(figure, handles)
     caption = (
         "Every operation of the step that computed something, left to right as it ran; "
-        f"{alignment.sentence()}. Up is how far the lengths (norms) of the outputs lie apart; "
-        "outputs of the same norm, or without one, may differ all the same: they stand at 0."
+        f"{alignment.sentence()}, those counted that only read or reshape."
     )
+    if with_norms:
+        caption += (
+            " The upper panel shows how far the norms of the two outputs lie apart, relative to "
+            "the larger one. Outputs may have different bits and the same norm: they stand at 0."
+        )
+    elif norms_apart:
+        caption += " Where bits differ, the norms of the two outputs agree."
     alt = f"Points over the operations of a training step. {text}."
     return figure.described(text, caption, alt)
+
+
+def _draw_norms(axes: Axes, norms_apart: Mapping[int, float]) -> None:
+    style.with_zero(axes, "y", norms_apart.values())
+    axes.plot(
+        list(norms_apart), list(norms_apart.values()), "o", color=DIFFERENT, ms=5, gid="norms"
+    )
+    style.label_axes(axes, y="relative difference of\nthe norms of the outputs")
 
 
 def _draw_kinds(
@@ -94,16 +109,17 @@ def _draw_kinds(
 ) -> None:
     """A row for each kind of operation, by what its outputs are in the two runs."""
     only_a = [row.index for row in alignment.only_a if row.outputs]
-    rows = (
+    rows = [
         ("different bits", differing, "o", DIFFERENT),
         ("equal bits", equal, "|", DIFFERENT),
         ("only in A", only_a, "o", SERIES[2]),
         ("only in B", _positions_of_b(alignment), "o", SERIES[2]),
-    )
+    ]
+    rows = [row for row in rows if row[1]]
     for y, (name, positions, marker, colour) in enumerate(rows):
         axes.plot(positions, [y] * len(positions), marker, color=colour, ms=6, gid=name)
     style.rows(axes, [name for name, *_ in rows], size=9)
-    style.label_axes(axes, x="operation of A, in the order of execution")
+    style.label_axes(axes, x="number of the operation in the step, in the order of execution")
 
 
 def _shade_phases(panels: Sequence[Axes], alignment: Alignment) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import MARKERS, SERIES, Picture
-from cellrepro.words import amount
+from cellrepro.words import grouped, joined, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,20 +19,23 @@ if TYPE_CHECKING:
     from cellrepro.show.inference_rates import Rate, SegmentationSpeed
 
 _IMAGE_SIZE = "image size (pixels along an edge)"
+_MOST_TICKS = 6
 
 
-def rates_by_size(speeds: Sequence[SegmentationSpeed]) -> Picture:
+def rates_by_size(speeds: Sequence[SegmentationSpeed], *, own: str = "") -> Picture:
     """Draw megapixels and images a second by image size, a line per batch size and setting.
 
     Parameters
     ----------
     speeds : sequence of SegmentationSpeed
         From `cellrepro.show.inference_rates`.
+    own : str
+        The folder of the user's images, which get points of their own; by its name.
 
     Returns
     -------
     Picture
-        Markers are medians over repeats; bars reach from the lowest to the highest.
+        Markers are medians over repeats; bars reach from the slowest to the fastest.
 
     Raises
     ------
@@ -44,10 +47,7 @@ def rates_by_size(speeds: Sequence[SegmentationSpeed]) -> Picture:
             "there are no speeds to draw; give those of runs that only segmented, from "
             "`inference_rates`"
         )
-    lines: dict[str, list[SegmentationSpeed]] = defaultdict(list)
-    for speed in speeds:
-        batch_size = f"batch size {speed.batch_size}"
-        lines[f"{batch_size}, {speed.setting}" if speed.setting else batch_size].append(speed)
+    lines = _lines(speeds, own)
     figure = Picture(height=3.6)
     megapixels, images = figure.subplots(1, 2)
     for i, (label, of_line) in enumerate(lines.items()):
@@ -57,14 +57,40 @@ def rates_by_size(speeds: Sequence[SegmentationSpeed]) -> Picture:
     # Whole markers and bars, up to the last.
     megapixels.set_ylim(0, 1.08 * max(speed.megapixels_per_second.highest for speed in speeds))
     images.set_ylim(0, 1.08 * max(speed.images_per_second.highest for speed in speeds))
-    style.label_axes(megapixels, x=_IMAGE_SIZE, y="megapixels/s")
-    style.label_axes(images, x=_IMAGE_SIZE, y="images/s")
+    sizes = sorted({speed.edge for speed in speeds})
+    for axes, unit in ((megapixels, "megapixels/s"), (images, "images/s")):
+        style.label_axes(axes, x=_IMAGE_SIZE, y=unit)
+        if len(sizes) <= _MOST_TICKS:
+            axes.set_xticks(sizes, [grouped(round(size)) for size in sizes])
+        axes.margins(x=0.15)
     handles, _ = megapixels.get_legend_handles_labels()
     style.legend(figure, handles)
-    n_repeats = amount(sum(speed.n_repeats for speed in speeds), "repeat")
-    return figure.described(
-        f"How fast images are segmented: {n_repeats}, median and lowest to highest"
+    n_repeats = [speed.n_repeats for speed in speeds]
+    n_timed = [speed.n_timed for speed in speeds]
+    caption = (
+        f"Each point is the median over {_reach(n_repeats)} repeats of {_reach(n_timed)} timed "
+        "images, the bar reaches from the slowest repeat to the fastest. The time is that of "
+        "Cellpose's eval, without the first image of a process."
     )
+    alt = f"Points of speed over image size, for {joined(list(lines))}."
+    return figure.described("Images and megapixels segmented per second", caption, alt)
+
+
+def _lines(speeds: Sequence[SegmentationSpeed], own: str) -> dict[str, list[SegmentationSpeed]]:
+    """A line for each batch size and setting; the user's own images are none of the made-up."""
+    lines: dict[str, list[SegmentationSpeed]] = defaultdict(list)
+    for speed in speeds:
+        parts = [f"images of {own}"] if speed.images == own else []
+        parts.append(f"batch size {speed.batch_size}")
+        if speed.setting:
+            parts.append(speed.setting)
+        lines[", ".join(parts)].append(speed)
+    return lines
+
+
+def _reach(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return span(str(low), str(high))
 
 
 def _draw_rates(

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.explanation.sensitivity import Sensitivity
 from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
@@ -68,29 +67,29 @@ def _draw_bars(axes: Axes, variants: Sequence[Variant], usual_ap50: float | None
     style.rows(axes, [variant.setting for variant in variants], size=9)
     texts = [_beside(variant, usual_ap50) for variant in variants]
     style.texts_beside(axes, bars, texts, highs)
-    style.label_axes(axes, x="cells that change, %")
+    style.label_axes(axes, x="cells without a counterpart, % of the cells of both results")
 
 
 def _caption(sensitivity: Sensitivity, cells: str) -> str:
     caption = (
-        "A cell is changed if the other masks have none that overlaps it by half (IoU 0.5), among "
-        f"the cells of both, the usual and the other; {cells} with the usual settings. Black "
-        f"lines: 95 % intervals {sensitivity.interval_kind}. Lost, gained, split, merged, and "
-        "shifted or reshaped are counted as `compare` does: a cell that is shifted or reshaped is "
-        "changed only where it overlaps its counterpart by less than half."
+        f"The usual settings find {cells}. Beside each bar: cells without a counterpart, of all "
+        "cells of the two results together, the usual one and the one with this value. A "
+        "counterpart overlaps the cell by at least half (IoU 0.5). Black lines: 95 % intervals "
+        f"{sensitivity.interval_kind}."
     )
     if sensitivity.ap50 is not None:
-        caption += f" AP@0.5 with the usual settings is {sensitivity.ap50:.2f}."
+        caption += (
+            " AP@0.5 is the agreement with the true masks, from 0 to 1; with the usual settings "
+            f"it is {sensitivity.ap50:.2f}."
+        )
     if sensitivity.idle:
         caption += f" No pixel changes with {some(sensitivity.idle, len(sensitivity.idle))}."
     return caption
 
 
 def _beside(variant: Variant, usual_ap50: float | None) -> str:
-    """The text beside a bar: cells changed, what became of them, the score if there is a truth."""
-    parts = [f"{variant.n_changed} of {variant.n_cells}"]
-    changed = {kind: n for kind, n in variant.kinds.items() if n and kind != ObjectKind.KEPT}
-    parts += [f"{n} {ObjectKind(kind).in_words}" for kind, n in changed.items()]
+    """The text beside a bar: cells changed, of how many, and the score if there is a truth."""
+    parts = [f"{variant.n_changed} of {amount(variant.n_cells, 'cell')}"]
     if usual_ap50 is not None and variant.ap50 is not None:
         parts.append(f"AP@0.5 {variant.ap50:.2f}")
     return ", ".join(parts)

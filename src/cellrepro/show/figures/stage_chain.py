@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from cellrepro.divergence.judgements import OF_STAGE
 from cellrepro.divergence.result import Divergence
 from cellrepro.show.figures import style
-from cellrepro.show.figures.first_difference import DIFFERENT, EQUAL, FIRST, headline
+from cellrepro.show.figures.first_difference import (
+    DIFFERENT,
+    EQUAL,
+    FIRST,
+    headline,
+    when_they_differ,
+)
 from cellrepro.show.figures.style import GREY, WIDTH, Picture
 from cellrepro.store.ledger import (
     AFTER_TRAINING,
@@ -21,6 +27,7 @@ from cellrepro.store.ledger import (
     SEGMENTATION_STAGES,
     STAGES,
 )
+from cellrepro.words import grouped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,8 +99,8 @@ _BOXES: dict[State, _Box] = {
 def chain(divergence: Divergence) -> Picture:
     """Draw a row of boxes, from environment to masks: which agree, which differ, where it begins.
 
-    ``=`` agrees, ``≠`` differs, ``?`` was not compared, or not all of it. The caption names the
-    first difference, the operation where it is known, and the judgement.
+    ``=`` agrees, ``≠`` differs, of a training with the step from which it does, ``?`` was not
+    compared, or not all of it.
 
     Parameters
     ----------
@@ -108,8 +115,9 @@ def chain(divergence: Divergence) -> Picture:
     stages = divergence.chain
     figure = Picture(WIDTH + 2, 2.9)
     axes = figure.subplots()
-    for i, state in enumerate(states.values()):
-        _draw_box(axes, i, state)
+    first_steps = _first_steps(divergence)
+    for i, (stage, state) in enumerate(states.items()):
+        _draw_box(axes, i, state, first_steps.get(stage))
     _draw_groups(axes, stages)
     axes.set_xticks(range(len(stages)), [_stage_label(stage) for stage in stages], fontsize=8)
     axes.set(xlim=(-0.5, len(stages) - 0.5), ylim=(-0.03, 1.4), yticks=[])
@@ -129,14 +137,20 @@ def chain(divergence: Divergence) -> Picture:
     return figure.described(text, _chain_caption(divergence), alt)
 
 
-def _draw_box(axes: Axes, i: int, state: State) -> None:
+def _draw_box(axes: Axes, i: int, state: State, first_step: int | None) -> None:
     box = _BOXES[state]
+    sign = box.sign
+    size = 11.0
+    if first_step is not None and state in ("first", "different"):
+        begins = "first" if state == "first" else "from"
+        sign = f"{box.sign[0]}\n{begins}\nstep {grouped(first_step)}"
+        size = 9.5
     bar = axes.bar(i, 1, width=0.78, gid=state, **box.options)
     axes.bar_label(
         bar,
-        [box.sign],
+        [sign],
         label_type="center",
-        fontsize=11,
+        fontsize=size,
         color=box.text,
         bbox={"facecolor": box.fill, "edgecolor": "none", "pad": 1},
     )
@@ -160,18 +174,32 @@ def _stage_label(stage: str) -> str:
 
 
 def _chain_caption(divergence: Divergence) -> str:
-    sentence = divergence.sentence()
     notes = "".join(f"\n{note}." for note in divergence.notes)
-    once = ""
-    counted = ""
-    if divergence.chain == STAGES:
-        once = ", those in the middle once in every training step"
-        counted = "Steps are counted from 0."
-    return (
-        f"{sentence[:1].upper()}{sentence[1:]}.\nA is {divergence.a}, B is {divergence.b}. A run "
-        f"passes the boxes from left to right{once}; “later” is what differs after the first "
-        f"difference. {counted}{notes}"
+    text = (
+        f"A is {divergence.a}, B is {divergence.b}. A run passes the boxes from left to right; "
+        "“later” differs as a consequence."
     )
+    if divergence.chain == STAGES:
+        text = (
+            f"A is {divergence.a}, B is {divergence.b}. A run passes the boxes from left to right, "
+            "those in the middle once in every training step. The number is the first step in "
+            "which the two differ there, counted from 0: a box to the left of the orange one "
+            "agreed in the step of the first difference, and differs from a following step on."
+        )
+    return text + notes
+
+
+def _first_steps(divergence: Divergence) -> dict[str, int]:
+    """The first training step in which each stage differs."""
+    differences = [] if divergence.ledgers is None else list(divergence.ledgers.differences)
+    if divergence.chain != STAGES:
+        return {}
+    first_steps: dict[str, int] = {}
+    for difference in differences:
+        when = when_they_differ(difference)
+        if isinstance(when, int):
+            first_steps[difference.stage] = min(when, first_steps.get(difference.stage, when))
+    return first_steps
 
 
 def _states(divergence: Divergence) -> dict[str, State]:

@@ -16,7 +16,6 @@ from cellrepro.show.figures.first_difference import (
     DIFFERENT,
     EQUAL,
     FIRST,
-    differs,
     headline,
     when_they_differ,
 )
@@ -68,13 +67,10 @@ def step_map(divergence: Divergence) -> Picture:
     drawn_map.draw(axes)
     if first is not None:
         drawn_map.draw_frame(axes)
-        when = when_they_differ(first)
-        step = "" if isinstance(when, str) else f"step {grouped(when)}, "
-        style.title(axes, f"first: {step}{differs(first)}", size=9)
     handles = [
-        style.patch("no difference", fc=EQUAL),
-        style.patch("differs", fc=DIFFERENT),
-        style.patch("first", fc=FIRST),
+        style.patch("A and B agree", fc=EQUAL),
+        style.patch("differ", fc=DIFFERENT),
+        style.patch("differ first", fc=FIRST),
     ]
     style.legend(figure, handles)
     text = headline(first, ledgers.compared.total())
@@ -185,11 +181,21 @@ class _StepMap:
 
 def _map_caption(ledgers: LedgerComparison, steps_a_field: int) -> str:
     n_steps_a, n_steps_b = ledgers.n_steps
-    return (
-        "Rows are the stages in the order in which a run passes them, columns the training steps, "
-        f"counted from 0. A made {amount(n_steps_a, 'step')} and B {n_steps_b}; what both made is "
-        f"shown. {grouped(ledgers.compared.total())} entries were compared; "
-        f"{grouped(ledgers.not_comparable.total())} could not be, since one digest is of a "
-        "processor and one of a GPU. Pale is where no difference was recorded. "
-        f"A field stands for {amount(steps_a_field, 'step')} and is dark if any of them differs."
-    )
+    parts = [
+        "Rows are the stages in the order in which a run passes them; columns are the training "
+        f"steps, counted from 0; {grouped(ledgers.compared.total())} digests and numbers of A and "
+        "B were compared"
+    ]
+    if n_steps_a != n_steps_b:
+        parts.append(
+            f"A made {amount(n_steps_a, 'step')} and B {n_steps_b}; what both made is shown"
+        )
+    n_not_comparable = ledgers.not_comparable.total()
+    if n_not_comparable:
+        parts.append(
+            f"{grouped(n_not_comparable)} could not be compared, since one digest is of a "
+            "processor and one of a GPU"
+        )
+    if steps_a_field > 1:
+        parts.append(f"a field stands for {steps_a_field} steps and is dark if any of them differs")
+    return ". ".join(f"{part[0].upper()}{part[1:]}" for part in parts) + "."

@@ -46,16 +46,16 @@ def rate_table(speeds: Sequence[SegmentationSpeed]) -> pd.DataFrame:
     rows = [
         {
             "images": speed.images,
-            "size": speed.size,
+            "size, pixels": speed.size,
             "batch size": speed.batch_size,
             "setting": speed.setting or None,
             "repeats": speed.n_repeats,
-            "timed": speed.n_timed,
+            "images timed": speed.n_timed,
             "images/s": _rate_text(speed.images_per_second),
             "megapixels/s": _rate_text(speed.megapixels_per_second),
             "cells/s": _rate_text(speed.cells_per_second),
             "first image, s": speed.first_image_seconds,
-            "masks of all repeats": speed.verdict,
+            "masks": speed.verdict,
         }
         for speed in speeds
     ]
