@@ -24,6 +24,7 @@ from cellrepro.extras import missing_module, needs
 from cellrepro.libraries import has_library
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.process.interrupts import leave_interrupts_to_caller
+from cellrepro.process.late_compiler import import_compiler_late
 from cellrepro.process.setup import Setup
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class Child:
     def enter(self, cellpose: NeedOfCellpose = "needed") -> torch.device:
         """Import Cellpose, if it is installed, and apply the profile; no mode is in force yet."""
         self.phase("import")
+        if has_library("torch"):
+            import_compiler_late()
         if cellpose != "unused" and has_library("cellpose"):
             from cellrepro.model.network import import_cellpose
 
