@@ -128,17 +128,8 @@ def help_of(words: tuple[str, ...]) -> Iterator[str]:
     usage, *about = [line.strip() for line in said.getvalue().splitlines() if line.strip()]
     yield from (*about, "", "```", usage, "```", "")
     entries = [entry for panel in panels if panel.format == "parameter" for entry in panel.entries]
-    rows = [
-        [
-            ", ".join(f"`{label}`" for label in entry.display_labels_with_metavar).replace(
-                "|", "\\|"
-            ),
-            help_of_entry(entry),
-            "required" if entry.required else entry.default or "–",
-        ]
-        for entry in entries
-    ]
-    yield from (table_of(["argument or option", "meaning", "default"], rows), "")
+    rows = [[names_of(entry), help_of_entry(entry)] for entry in entries]
+    yield from (table_of(["argument or option", "meaning"], rows), "")
     told = examples(words).splitlines()[1:]
     if told:
         commands = [line.strip() for line in told]
@@ -146,15 +137,25 @@ def help_of(words: tuple[str, ...]) -> Iterator[str]:
         yield from ("```", *lines, "```", "")
 
 
+def names_of(entry: HelpEntry) -> str:
+    """How an argument or option is written, in a cell of a table."""
+    return ", ".join(f"`{label}`" for label in entry.display_labels_with_metavar).replace(
+        "|", "\\|"
+    )
+
+
 def help_of_entry(entry: HelpEntry) -> str:
-    """What an argument or option means, in a cell of a table."""
+    """What an argument or option means and is by default, in a cell of a table."""
     said = io.StringIO()
     Console(file=said, width=VERY_WIDE).print(entry.description or "")
-    text = re.sub(r"([|*<])", r"\\\1", " ".join(said.getvalue().split()))
-    choices = (
-        f" One of {', '.join(f'`{choice}`' for choice in entry.choices)}." if entry.choices else ""
-    )
-    return f"{text}{choices}"
+    parts = [re.sub(r"([|*<])", r"\\\1", " ".join(said.getvalue().split()))]
+    if entry.choices:
+        parts.append(f"One of {', '.join(f'`{choice}`' for choice in entry.choices)}.")
+    if entry.required:
+        parts.append("*Required.*")
+    elif entry.default:
+        parts.append(f"*Default:* `{entry.default}`.")
+    return " ".join(parts)
 
 
 # -- fields of records ---------------------------------------------------------------------------

@@ -36,7 +36,11 @@ CODE = re.compile(r"`[^`\n]+`(?!\])")
 WITH_SCHEME = re.compile(r"[a-z]+:")
 NAVIGATION = PROJECT / "mkdocs.yml"
 
-CONSOLE = re.compile(r"^```console\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(?P<kind>\w*)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE)
+OF_TERMINALS = ("", "console", "text")
+"""Kinds of blocks with commands, what they print, and lists of files: all that is no code."""
+OPTION = re.compile(r"(?<!\S)--?\w[\w-]*")
+WITH_COMMENT = re.compile(r"(?P<command>[$\w.].*?) +# (?P<comment>.+)")
 ROW_OF_TABLE = re.compile(r"\S {2,}\S")
 """What only lines of tables have, in what a command prints."""
 PICTURE = re.compile(r"^(?P<picture>!\[[^\]\n]*\]\((?P<target>[^)\s]+)\))$", re.MULTILINE)
@@ -116,23 +120,37 @@ def stage_page(page: Path, name: Path) -> None:
     text = page.read_text(encoding="utf-8")
     staged = LINK.sub(partial(link_on_site, page=page, name=name), text)
     staged = PICTURE.sub(r"[\g<picture>](\g<target>)", staged)  # a click shows its full size
-    staged = CONSOLE.sub(terminal_on_site, staged)
+    staged = BLOCK.sub(terminal_on_site, staged)
     (STAGED / name).write_text(staged, encoding="utf-8")
 
 
-def terminal_on_site(console: re.Match[str]) -> str:
+def terminal_on_site(block: re.Match[str]) -> str:
     """Commands and their output, in which sentences are wrapped and tables keep their columns."""
-    lines = "".join(line_on_site(line) for line in console["body"].splitlines())
+    if block["kind"] not in OF_TERMINALS or block["body"].startswith(">>> "):
+        return block[0]
+    has_prompt = block["body"].startswith("$ ")
+    lines = "".join(line_on_site(line, has_prompt) for line in block["body"].splitlines())
     return f'<pre class="terminal"><code>{lines}</code></pre>'
 
 
-def line_on_site(line: str) -> str:
+def line_on_site(line: str, has_prompt: bool) -> str:
+    """A line in its kind; the comment of a command stands above it, not beside it."""
     text = line.lstrip(" ")
+    with_comment = None if has_prompt else WITH_COMMENT.fullmatch(line)
+    if with_comment:
+        comment = as_kind("comment", f"# {with_comment['comment']}")
+        return comment + as_kind("command", with_comment["command"])
     if ROW_OF_TABLE.search(text):
-        return f'<span class="row">{escape(line, quote=False)}\n</span>'
-    kind = "command" if line.startswith("$ ") else "said"
-    indent = f"--indent: {len(line) - len(text)}ch"
-    return f'<span class="{kind}" style="{indent}">{escape(text, quote=False)}\n</span>'
+        return as_kind("row", line)
+    if line.startswith("$ " if has_prompt else "cellrepro "):
+        return as_kind("command", text)
+    return as_kind("said", text, indent=len(line) - len(text))
+
+
+def as_kind(kind: str, text: str, indent: int = 0) -> str:
+    style = f' style="--indent: {indent}ch"' if indent else ""
+    shown = OPTION.sub(r"<b>\g<0></b>", escape(text, quote=False))
+    return f'<span class="{kind}"{style}>{shown}\n</span>'
 
 
 def link_on_site(link: re.Match[str], page: Path, name: Path) -> str:

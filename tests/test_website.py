@@ -64,6 +64,15 @@ def test_every_symptom_shows_a_command_and_its_output():
         assert page_outputs.blocks(page) or page.stem == "finetuning_versions", page.name
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_begins_with_its_question_in_words(page):
+    """Not with a command or a table: a reader has to know what the page answers."""
+    title, first, *_ = page.read_text(encoding="utf-8").split("\n\n")
+    assert title.startswith("# ")
+    assert re.match(r"`?\w|\*", first), first
+    assert "?" in page.read_text(encoding="utf-8").partition("\n## ")[0]
+
+
 def test_commands_page_is_that_of_this_version():
     """Else: `make site`."""
     assert (DOCS / "commands.md").read_text(encoding="utf-8") == reference.commands_page()
@@ -97,8 +106,8 @@ def test_pictures_of_pages_are_of_the_files_beside_them():
         assert (page_pictures.PICTURES / f"{name}.png").exists()
 
 
-def test_no_link_leads_nowhere():
-    assert list(website.broken_links()) == []
+def test_no_link_leads_nowhere_and_every_page_is_led_to():
+    assert [*website.broken_links(), *website.lonely_pages()] == []
 
 
 def test_a_link_that_leads_nowhere_is_found(tmp_path, monkeypatch):
