@@ -91,4 +91,4 @@ def test_planes_and_frames_whose_numbers_of_cells_differ_are_named(tmp_path):
     frames[2][frames[2] == 3] = 0
     np.save(tmp_path / "b_masks.npy", frames)
     notes = compare(tmp_path / "a_masks.npy", tmp_path / "b_masks.npy").notes
-    assert any(note.endswith("where their numbers differ: z 2: 4 and 3") for note in notes)
+    assert any(note.endswith("numbers of cells in A and B: z 2: 4 and 3") for note in notes)

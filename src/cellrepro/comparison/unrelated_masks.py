@@ -80,7 +80,7 @@ def chance_overlap(a: Integers, b: Integers, comparison: MaskComparison) -> Chan
     )
 
 
-def _shares_of_cells(labels: Integers) -> _Shares:
+def _shares_of_cells(labels: Integers | NDArray[np.int32]) -> _Shares:
     """The share of the planes of a stack in which a pixel is cell, (Y, X); else whether it is."""
     every = -(-max(labels.shape[-2:]) // _LARGEST_SIDE)
     is_cell = labels[..., ::every, ::every] > 0
