@@ -126,10 +126,10 @@ function choices(model, parts) {
     row.append(make("div", "cre-with-steps", {}, chosen("view", "Image", images), steps));
   }
   if (runs.length > 2) {
-    row.append(chosen("a", "A", runs, line("a")));
     parts.swap = button("cre-swap", "\u21c4", { title: "exchange A and B (x)" });
     parts.swap.setAttribute("aria-label", "exchange A and B");
-    row.append(parts.swap, chosen("b", "B", runs, line("b")));
+    const [a, b] = ["a", "b"].map((key) => chosen(key, key.toUpperCase(), runs, line(key)));
+    row.append(make("div", "cre-pair", {}, a, parts.swap, b));
   }
   return row;
 }
