@@ -215,7 +215,7 @@ def test_networks_without_numbers_prove_nothing(tmp_path, invoke):
         ),
         ("a.tif", "absent.pth", r"absent\.pth: no such file; check its spelling"),
         ("notes.txt", "notes.txt", r"notes\.txt is a text; no command"),
-        ("folder", "empty", "folder and .*empty: 1 and 0 masks, and no image of the same name"),
+        ("folder", "empty", "folder and .*empty: B holds no masks"),
         ("twice", "folder", r"x_masks\.tif and x_masks\.tiff, which are all masks of"),
         ("both", "folder", r"both holds x_cp_masks\.tif and x_masks\.tif, .*; expected one file"),
     ],

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cellrepro.explanation.commands import Commands, command_lines
+from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, FILENAME, REMOVED, RecordedSettings
 from cellrepro.explanation.settings_of_both import is_usual_value, setting_text, value_text
 from cellrepro.images.image_axes import size_text
@@ -30,9 +31,12 @@ DescribedKind = Literal[
 
 
 _DIGESTS = {"digest": "SHA-256", "canonical_digest": "SHA-256 of the masks, numbered anew"}
-_IN_FIRST_LINE = frozenset({"shape", "axes", "n_objects", "n_channels", "smallest", "largest"})
-"""Details of an image, masks or outlines that their first line says."""
-_MOST_USUAL = 4
+_IN_FIRST_LINE = frozenset(
+    {"shape", "axes", "n_objects", "n_channels", "smallest", "largest"}
+    | {"name", "label", "task", "n_images"}
+)
+"""Details of an image, masks, outlines or a run that their first line says."""
+_MOST_USUAL = 20
 _MOST_PLANES = 12
 _OF_EDITS = {DRAWN: "drawn", REMOVED: "removed"}
 
@@ -127,6 +131,12 @@ class Description(Result):
         if "shape" in details and "n_objects" in details:
             cells = amount(details["n_objects"], "cell")
             return f"{self.kind}: {cells} in {size_text(details['shape'])}"
+        if self.kind == "run":
+            cells = amount(details["n_objects"], "cell")
+            images = amount(details["n_images"], "image")
+            return f"run {details['name']}: {details['label']}; {cells} in {images}"
+        if self.kind == "name":
+            return "name of a network"
         return f"{self.kind} {self.official_name} of Cellpose" if self.official_name else self.kind
 
     def _shown(self) -> dict[str, object]:
@@ -135,7 +145,7 @@ class Description(Result):
         of_network = n_parameters is not None or self.kind == "name"
         loads_as = self.loads_as or ("not at all" if has_library("cellpose") else None)
         left_out = {"settings", "n_manual", "largest_label", *_DIGESTS}
-        if self.kind in ("image", "outlines", "label image", "_seg.npy"):
+        if self.kind in ("image", "outlines", "label image", "_seg.npy", "run"):
             left_out |= _IN_FIRST_LINE
         details = {name: value for name, value in self.details.items() if name not in left_out}
         by_plane = details.pop("n_objects_by_plane", None)
@@ -154,6 +164,11 @@ class Description(Result):
         }
 
 
+def _rank(name: str) -> int:
+    """What decides most comes first, names and versions last."""
+    return STRONGEST_FIRST.index(name) if name in STRONGEST_FIRST else len(STRONGEST_FIRST)
+
+
 def _value_lines(record: RecordedSettings) -> Iterator[str]:
     """Say what files record of one result: edits by hand, then settings, the usual ones in one."""
     sources = {entry.source for entry in record.values.values()}
@@ -166,9 +181,10 @@ def _value_lines(record: RecordedSettings) -> Iterator[str]:
         ]
         yield f"  edits by hand: {', '.join(cells) or 'none'}"
     usual: list[str] = []
-    for name, entry in record.values.items():
+    for name in sorted(record.values, key=_rank):
         if name in edits:
             continue
+        entry = record.values[name]
         source = f" ({entry.source})" if len(sources) > 1 else ""
         text = f"{value_text(entry.value)}{source}"
         if name == "diameter":

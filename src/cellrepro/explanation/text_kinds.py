@@ -37,6 +37,11 @@ def kind_of_text(path: Path, beginning: bytes) -> FileKind | None:
     if not text.isprintable() and not all(c.isprintable() or c.isspace() for c in text):
         return None
     first_line = text.partition("\n")[0]
+    if {"image", "group"} <= {name.strip().lower() for name in first_line.split(",")}:
+        return FileKind(
+            "a table of images and their groups",
+            "`--groups {path}` of `cellrepro compare` takes it, with --image and --readout",
+        )
     for separator, name in ((",", "commas"), ("\t", "tabs"), (";", "semicolons")):
         if separator in first_line:
             return FileKind(f"a table, or a text with {name}", NOT_USED)

@@ -20,7 +20,7 @@ from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.images.size_factor import factor_text
 from cellrepro.results import MOST_LINES, Result, Row, derived, table_lines
-from cellrepro.words import amount, joined, short_digest, some, with_verb
+from cellrepro.words import amount, joined, short_digest, some, verb_of, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.state_comparison import StateComparison
@@ -289,6 +289,12 @@ def compare_by_image(
     ``shape`` is that of an image in which outlines are drawn where both sides are such.
     """
     in_both = [name for name in a if name in b]
+    empty = [side for side, masks in (("A", a), ("B", b)) if not masks]
+    if empty:
+        raise BadInput(
+            f"{who}: {joined(empty)} {verb_of(len(empty), 'holds', 'hold')} no masks; expected "
+            "files such as NAME_masks.tif, NAME_seg.npy or ROIs"
+        )
     if not in_both:
         names = f"{some(list(a)) or 'none'} and {some(list(b)) or 'none'}"
         raise BadInput(

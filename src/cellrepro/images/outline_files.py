@@ -133,8 +133,12 @@ def _rois_of_zip(path: Path) -> Iterator[roifile.ImagejRoi]:
 
 def _rois_in_folder(folder: Path) -> list[Path]:
     """The ROIs of a folder in which everything is one; none of any other folder."""
-    files = []
-    for path in folder.iterdir():
+    files: list[Path] = []
+    try:
+        inside = list(folder.iterdir())
+    except OSError:  # whoever reads its files says why
+        return []
+    for path in inside:
         if path.name.lower().endswith(ROI_ENDING):
             files.append(path)
         elif not path.name.startswith("."):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cellrepro.errors import BadInput
 from cellrepro.images.label_pieces import connected_components
-from cellrepro.words import amount, share_text
+from cellrepro.words import amount
 
 _SIDES_LOOKED_AT = {2: (512, 512), 3: (64, 64, 64)}
 """The part of an image that is looked at, pixels: where most of it is no background."""
@@ -153,11 +153,10 @@ def refuse_picture(name: str, image: NDArray[np.integer]) -> None:
     pieces = pieces_of(image)
     if pieces.is_picture:
         raise BadInput(
-            f"{name} a picture, no label image: {amount(pieces.n_values, 'value')} in "
-            f"{amount(pieces.n_pieces, 'separate piece')}, and "
-            f"{share_text(pieces.equal_neighbours)} of neighbouring pixels are equal, where a "
-            "label image has 0 for background and one number for all pixels of an object; give "
-            "the masks of this image (NAME_masks.tif, NAME_seg.npy), or segment it first"
+            f"{name} a picture, no label image: its {amount(pieces.n_values, 'value')} lie in "
+            f"{amount(pieces.n_pieces, 'separate piece')}, and masks have one number for all "
+            "pixels of a cell, 0 for background; give the masks of this image (NAME_masks.tif, "
+            "NAME_seg.npy), or segment it first"
         )
 
 
