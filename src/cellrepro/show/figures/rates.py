@@ -80,7 +80,9 @@ def _lines(speeds: Sequence[SegmentationSpeed], own: str) -> dict[str, list[Segm
     """A line for each batch size and setting; the user's own images are none of the made-up."""
     lines: dict[str, list[SegmentationSpeed]] = defaultdict(list)
     for speed in speeds:
-        parts = [f"images of {own}"] if speed.images == own else []
+        parts = []
+        if own:
+            parts.append(f"images of {own}" if speed.images == own else "made-up images")
         parts.append(f"batch size {speed.batch_size}")
         if speed.setting:
             parts.append(speed.setting)
