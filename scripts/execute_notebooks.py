@@ -63,9 +63,12 @@ def execute(path: Path) -> None:
 
 def drop_live_widgets(notebook: nbformat.NotebookNode) -> None:
     """Keep the still picture alone: where such a notebook is trusted, a widget is an error."""
+    widget = "application/vnd.jupyter.widget-view+json"
     for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+        if cell.cell_type == "code":
+            cell.outputs = [
+                output for output in cell.outputs if widget not in output.get("data", {})
+            ]
 
 
 def shrink_pictures(notebook: nbformat.NotebookNode) -> None:

@@ -91,7 +91,8 @@ def test_counts_and_planes_are_those_of_the_drawing():
     arrays = drawn_by_hand()
     shown = explore(**arrays, name_a="CPU", name_b="GPU")
     assert shown.scene["line"] == (
-        "480 pixels differ = 117 188 ppm (only CPU: 128, only GPU: 256, other object: 96) of 4 096"
+        "480 pixels differ = 117 188 ppm "
+        "(only CPU: 128, only GPU: 256, different cell: 96) of 4 096"
     )
     for key, name in [("a", "masks_a"), ("b", "masks_b"), ("truth", "truth")]:
         np.testing.assert_array_equal(unpacked(plane(shown, key)), arrays[name])
@@ -240,14 +241,14 @@ def test_every_channel_of_a_file_can_be_looked_at(tmp_path):
 
 
 def test_first_are_repeats_that_differ_on_an_image_where_they_do(tmp_path):
-    """Repeats of one spec should not differ, so they come before seeds that may, and do more.
+    """Repeats of one spec should find equal cells, so they come before seeds, and before pixels.
 
     Masks far worse than the best are left out.
     """
     store = Store(tmp_path)
     add_run(store, [(1.0, three())] * 2, seed=0)
-    add_run(store, [(2.0, three()), (2.0, three(img_c=squares(grown=8)))], seed=1)
-    add_run(store, [(3.0, three(img_b=squares(second=False)))], seed=2)
+    add_run(store, [(2.0, three()), (2.0, three(img_c=squares(second=False)))], seed=1)
+    add_run(store, [(3.0, three()), (3.0, three(img_a=squares(grown=8)))], seed=2)
     none_true = np.zeros((48, 48), int)
     none_true[40:44, 40:44] = 1  # differs by more, and is no example
     in_two = none_true + (np.arange(48) > 41) * (none_true > 0)
@@ -255,9 +256,9 @@ def test_first_are_repeats_that_differ_on_an_image_where_they_do(tmp_path):
     shown = explore_runs(store)
     assert shown.scene["names"]["image"] == "img_c"
     assert all("seed 1" in shown.scene["names"][key] for key in "ab")
-    assert shown.scene["line"].startswith("8 pixels differ")
-    assert shown.runs[7:] == ["truth"]
-    assert len(set(shown.runs)) == 8
+    assert shown.scene["line"].startswith("16 pixels differ")
+    assert shown.runs[8:] == ["truth"]
+    assert len(set(shown.runs)) == 9
 
 
 def test_of_many_repeats_as_many_as_one_can_choose_from_are_shown(tmp_path, monkeypatch):

@@ -55,7 +55,7 @@ def test_a_table_and_a_figure_say_how_fast(rates):
     made_up = replace(rates[1], images="made up")
     _, beside_own = rates_by_size([*rates, made_up], own=rates[0].images).axes
     _, labels = beside_own.get_legend_handles_labels()
-    assert labels[1:] == [f"images of {rates[1].images}, batch size 8", "batch size 8"]
+    assert labels[1:] == ["images of cells, batch size 8", "made-up images, batch size 8"]
     ((low, high),) = images.containers[0].lines[2][0].get_segments()
     assert (low.tolist(), high.tolist()) == ([48, 4], [48, pytest.approx(16 / 3)])
     assert (pixels.get_ylabel(), images.get_ylabel()) == ("megapixels/s", "images/s")

@@ -203,6 +203,6 @@ def _sentence(counts: Mapping[str, int], name_a: str, name_b: str) -> str:
     return (
         f"{grouped(n_differing)} {'pixel differs' if n_differing == 1 else 'pixels differ'} "
         f"= {ppm_text(n_differing / n_pixels * 1e6)} (only {name_a}: {grouped(only_a)}, "
-        f"only {name_b}: {grouped(only_b)}, other object: {grouped(other_object)}) "
+        f"only {name_b}: {grouped(only_b)}, different cell: {grouped(other_object)}) "
         f"of {grouped(n_pixels)}"
     )

@@ -224,8 +224,9 @@ def _first_shown(
 ) -> _FirstShown:
     """Choose image and repeats by the manifests.
 
-    Repeats of one spec on one machine that differ come first, as they should not; then those that
-    differ by most objects. Where there is a ground truth, masks that agree with it far less than
+    Those come first whose numbers of objects differ: repeats of one spec on one machine before
+    others, as they should be equal, then those that differ by most. Then those that differ in
+    pixels alone. Where there is a ground truth, masks that agree with it far less than
     the best are no example.
     """
     places = [place_of(repeat) for repeat in repeats]
@@ -241,7 +242,8 @@ def _first_shown(
         for a, b in _pairs_farthest_apart(shown):
             differs = a.digest != b.digest
             n_more = abs(a.n_objects - b.n_objects)
-            rank = (differs and a.place == b.place, differs, n_more)
+            is_repeated = a.place == b.place
+            rank = (n_more > 0, differs and is_repeated, differs, n_more)
             earliest = (-a.run, -b.run, -number)
             if best is None or (rank, earliest) > best:
                 best = (rank, earliest)

@@ -50,8 +50,11 @@ def rates_by_size(speeds: Sequence[SegmentationSpeed], *, own: str = "") -> Pict
     lines = _lines(speeds, own)
     figure = Picture(height=3.6)
     megapixels, images = figure.subplots(1, 2)
+    all_edges = [speed.edge for speed in speeds]
+    step = 0.025 * (max(all_edges) - min(all_edges))  # side by side, so that none hides another
     for i, (label, of_line) in enumerate(lines.items()):
-        edges = [speed.edge for speed in of_line]
+        aside = step * (i - (len(lines) - 1) / 2)
+        edges = [speed.edge + aside for speed in of_line]
         _draw_rates(megapixels, i, label, edges, [each.megapixels_per_second for each in of_line])
         _draw_rates(images, i, label, edges, [each.images_per_second for each in of_line])
     # Whole markers and bars, up to the last.
@@ -80,7 +83,9 @@ def _lines(speeds: Sequence[SegmentationSpeed], own: str) -> dict[str, list[Segm
     """A line for each batch size and setting; the user's own images are none of the made-up."""
     lines: dict[str, list[SegmentationSpeed]] = defaultdict(list)
     for speed in speeds:
-        parts = [f"images of {own}"] if speed.images == own else []
+        parts = []
+        if own:
+            parts.append(f"images of {own}" if speed.images == own else "made-up images")
         parts.append(f"batch size {speed.batch_size}")
         if speed.setting:
             parts.append(speed.setting)
