@@ -123,8 +123,9 @@ def whether_it_matters(spread: Spread) -> str:
     less = [axis for axis in others if axis not in unchanged and spread.decide(axis.name).within]
     rest = [axis for axis in others if axis not in unchanged and axis not in less]
     clauses = [_of_repeats(spread, axis) for axis in repeats]
-    if compared or spread.seeds:
-        clauses.append(_of_seeds(spread))
+    seeds = spread.seeds if spread.seeds and spread.seeds.evidence else None
+    if seeds:
+        clauses.append(_of_seeds(spread, seeds))
     if unchanged:
         between = " or between ".join(axis.title for axis in unchanged)
         clauses.append(f"no cell changes between {between}")
@@ -134,6 +135,8 @@ def whether_it_matters(spread: Spread) -> str:
         is_judged = spread.n_seeds >= FEWEST_SEEDS
         not_shown = ", which is not shown to be fewer than with seeds" if is_judged else ""
         clauses.append(f"{_changes(rest)}{not_shown}")
+    if compared and not seeds:
+        clauses.append("what a different seed changes was not measured")
     return " ".join(map(as_sentence, clauses))
 
 
@@ -157,10 +160,8 @@ def _changes(axes: Sequence[Axis]) -> str:
     )
 
 
-def _of_seeds(spread: Spread) -> str:
-    if spread.seeds is None or not spread.seeds.evidence:
-        return "what a different seed changes was not measured"
-    share = share_text(spread.seeds.distribution().mean)
+def _of_seeds(spread: Spread, seeds: Axis) -> str:
+    share = share_text(seeds.distribution().mean)
     few = f" ({amount(spread.n_seeds, 'seed')}: too few to judge by)"
     return f"a different seed changes {share} of the cells" + few * (spread.n_seeds < FEWEST_SEEDS)
 
