@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cellrepro.conclusions.conclusion import (
     Conclusion,
+    Word,
     compared_text,
     conclude,
     estimate_text,
@@ -73,7 +74,8 @@ class ConclusionsOverRuns(Result):
     def sentence(self) -> str:
         """Say in how many runs the conclusion stands, changes, or cannot be decided."""
         words = [f"stands for {joined(self._counts('stands', least=0))}"]
-        for word, does in (("changes", "changes"), ("undecidable", "cannot be decided")):
+        verbs: dict[Word, str] = {"changes": "changes", "undecidable": "cannot be decided"}
+        for word, does in verbs.items():
             counts = self._counts(word, least=1)
             if counts:
                 words.append(f"{does} for {joined(counts)}")
@@ -82,7 +84,7 @@ class ConclusionsOverRuns(Result):
             f"the conclusion of {self.reference} {', '.join(words)}"
         )
 
-    def _counts(self, word: str, *, least: int) -> list[str]:
+    def _counts(self, word: Word, *, least: int) -> list[str]:
         """In how many runs each readout has a word, from so many on."""
         firsts = self.runs[0].conclusions
         several = len({one.treated for one in firsts}) > 1
