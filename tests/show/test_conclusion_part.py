@@ -173,7 +173,7 @@ def test_the_report_says_in_how_many_runs(seeds):
     table.write_text("image,group\n" + "\n".join(f"{n},{g}" for n, g in GROUPS.items()))
     report = cellrepro.write_report(seeds, groups=table, readout="count")
     page = unescape(report.html.read_text(encoding="utf-8"))
-    assert "the conclusion of seed 0 stands for count in 1." in page
+    assert "the conclusion of seed 0 stands for count in 1" in page
     table.write_text("image,group\nother,a\n")
     with pytest.raises(BadInput, match="no row is of an image with masks"):
         cellrepro.write_report(seeds, groups=table)

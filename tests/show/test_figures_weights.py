@@ -31,7 +31,7 @@ def networks(tmp_path_factory):
 def test_layers_are_drawn_from_the_least_to_the_most(networks):
     table = similarity(networks)
     picture = weights.layer_distances(table, labels=["one", "two", "three"])
-    assert "The greatest distance is 2, in a.w, between three and one." in picture.caption
+    assert "The greatest distance is 2, in a.w, between one and three." in picture.caption
     assert "(c.w)" in picture.caption  # equal in every pair, so that there is nothing to draw
     axes = picture.axes[0]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["a.w", "b.w"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cellrepro.conclusions.conclusion import (
     Conclusion,
+    Word,
     compared_text,
     conclude,
     estimate_text,
@@ -71,16 +72,29 @@ class ConclusionsOverRuns(Result):
         return tuple(shares)
 
     def sentence(self) -> str:
-        """Say in how many runs the conclusion stands."""
-        several = len({one.treated for one in self.stands}) > 1
-        counts = [
-            f"{one.readout}{f' of {one.treated}' if several else ''} in {one.n_runs}"
-            for one in self.stands
-        ]
+        """Say in how many runs the conclusion stands, changes, or cannot be decided."""
+        words = [f"stands for {joined(self._counts('stands', least=0))}"]
+        verbs: dict[Word, str] = {"changes": "changes", "undecidable": "cannot be decided"}
+        for word, does in verbs.items():
+            counts = self._counts(word, least=1)
+            if counts:
+                words.append(f"{does} for {joined(counts)}")
         return (
             f"{compared_text(self.runs[0].conclusions)}: of {amount(len(self.runs), 'other run')}, "
-            f"the conclusion of {self.reference} stands for {joined(counts)}"
+            f"the conclusion of {self.reference} {', '.join(words)}"
         )
+
+    def _counts(self, word: Word, *, least: int) -> list[str]:
+        """In how many runs each readout has a word, from so many on."""
+        firsts = self.runs[0].conclusions
+        several = len({one.treated for one in firsts}) > 1
+        counts = []
+        for position, first in enumerate(firsts):
+            n_runs = [run.conclusions[position].word for run in self.runs].count(word)
+            if n_runs >= least:
+                group = f" of {first.treated}" if several else ""
+                counts.append(f"{first.readout}{group} in {n_runs}")
+        return counts
 
     def rows(self) -> list[Row]:
         """Give the effect of each readout in each run, the reference first."""

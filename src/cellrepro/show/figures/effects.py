@@ -56,9 +56,11 @@ def effects_of_runs(result: ConclusionsOverRuns, *, width: float = WIDTH) -> Pic
         group = f" of {share.treated}" if several else ""
         n_runs = f"{share.n_runs} of {amount(len(result.runs), 'other run')}"
         style.title(axes, f"{share.readout}{group}: the conclusion stands in {n_runs}")
+    words = {None, *(one.word for run in runs for one in run.conclusions)}
     handles = [
         style.line(word or "reference", color=colour, marker=marker)
         for word, (colour, marker) in _LOOK.items()
+        if word in words
     ]
     style.legend(figure, handles)
     treated, control = runs[0].conclusions[0].group_names

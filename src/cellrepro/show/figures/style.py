@@ -54,6 +54,10 @@ NARROW = 4.3
 """Inches, which suit a phone: the same letters are as large there as on a page."""
 
 _DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
+_ON_WHITE: dict[str, Any] = {
+    "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
+}
+"""What is written over lines stays readable."""
 _LETTERS = 110
 """How many fit beside each other in a figure of `WIDTH`."""
 _TICK_LETTERS = 60
@@ -222,7 +226,17 @@ def rows(axes: Axes, names: Iterable[str], *, size: float = 8) -> None:
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(listed) - 0.55, -0.55)
     for y, name in enumerate(listed):
-        _write(axes, 0.0, y - 0.47, name, offset=(4, 0), va="top", ha="left", fontsize=size)
+        _write(
+            axes,
+            0.0,
+            y - 0.47,
+            name,
+            offset=(4, 0),
+            va="top",
+            ha="left",
+            fontsize=size,
+            **_ON_WHITE,
+        )
 
 
 def beside_row(
@@ -237,7 +251,17 @@ def beside_row(
 ) -> None:
     """Write to the right of a row; in a narrow picture above its right end."""
     if picture_of(axes).is_narrow:
-        _write(axes, 1.0, y - 0.47, text, va="top", ha="right", fontsize=size, color=colour)
+        _write(
+            axes,
+            1.0,
+            y - 0.47,
+            text,
+            va="top",
+            ha="right",
+            fontsize=size,
+            color=colour,
+            **_ON_WHITE,
+        )
         return
     offset = (away, 0)
     _write(axes, x, y, text, offset=offset, va="center", ha="left", fontsize=size, color=colour)

@@ -104,7 +104,7 @@
 
     // What a narrow screen has in place of headings and of filters beside each other.
     narrowControls(asking) {
-      const by = make("select", {}, make("option", { value: "", textContent: "as listed" }));
+      const by = make("select", { ariaLabel: "sort by" }, make("option", { value: "", textContent: "as listed" }));
       this.heads.forEach((head, column) => {
         if (!head.classList.contains("tick")) by.append(make("option", { value: column, textContent: textOf(head) }));
       });
@@ -269,7 +269,8 @@
           make("code", {}, `cellrepro compare ${a.name} ${b.name} --html two.html`))];
       }
       if (chapter[resultA] !== chapter[resultB]) {
-        return [head, make("p", {}, "The two segmented different images: there are no cells to compare.")];
+        return [head, make("p", {}, "The two are of different tasks or images, whose cells this page does not compare. A page with both, where the images are the same: ",
+          make("code", {}, `cellrepro compare ${a.name} ${b.name} --html two.html`))];
       }
       const said = [head];
       if (outlines.length) {

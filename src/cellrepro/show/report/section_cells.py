@@ -23,7 +23,7 @@ _KINDS = {
     "masks": "verdict",
     "pixels": "ppm",
     "cells changed": "share",
-    "AP@0.5": "{:.2g}",
+    "AP@0.5 apart": "{:.2g}",
     "images": "number",
     "run a": "file",
     "run b": "file",
@@ -74,6 +74,6 @@ def _row(pair: Pair) -> dict[str, object]:
         "cells changed": pair.changed,
     }
     row.update({kind.in_words: pair.kinds[kind] for kind in _COUNTED})
-    row["AP@0.5"] = apart
+    row["AP@0.5 apart"] = apart
     row["images"] = pair.n_images
     return row

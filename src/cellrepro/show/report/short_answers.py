@@ -123,8 +123,9 @@ def whether_it_matters(spread: Spread) -> str:
     less = [axis for axis in others if axis not in unchanged and spread.decide(axis.name).within]
     rest = [axis for axis in others if axis not in unchanged and axis not in less]
     clauses = [_of_repeats(spread, axis) for axis in repeats]
-    if compared or spread.seeds:
-        clauses.append(_of_seeds(spread))
+    seeds = spread.seeds if spread.seeds and spread.seeds.evidence else None
+    if seeds:
+        clauses.append(_of_seeds(spread, seeds))
     if unchanged:
         between = " or between ".join(axis.title for axis in unchanged)
         clauses.append(f"no cell changes between {between}")
@@ -134,6 +135,8 @@ def whether_it_matters(spread: Spread) -> str:
         is_judged = spread.n_seeds >= FEWEST_SEEDS
         not_shown = ", which is not shown to be fewer than with seeds" if is_judged else ""
         clauses.append(f"{_changes(rest)}{not_shown}")
+    if compared and not seeds:
+        clauses.append("what a different seed changes was not measured")
     return " ".join(map(as_sentence, clauses))
 
 
@@ -157,10 +160,8 @@ def _changes(axes: Sequence[Axis]) -> str:
     )
 
 
-def _of_seeds(spread: Spread) -> str:
-    if spread.seeds is None or not spread.seeds.evidence:
-        return "what a different seed changes was not measured"
-    share = share_text(spread.seeds.distribution().mean)
+def _of_seeds(spread: Spread, seeds: Axis) -> str:
+    share = share_text(seeds.distribution().mean)
     few = f" ({amount(spread.n_seeds, 'seed')}: too few to judge by)"
     return f"a different seed changes {share} of the cells" + few * (spread.n_seeds < FEWEST_SEEDS)
 
@@ -171,17 +172,12 @@ def _what_to_do(told: Sequence[_Told]) -> str:
     held_apart = [one for one in apart if one.is_held]
     if held_apart:
         one = held_apart[0]
-        return (
-            f"Report it: mode {one.result.spec.mode} should keep runs equal. {_diverge(one)} finds "
-            "the first step at which two of them part."
-        )
+        mode = one.result.spec.mode
+        return f"Report it: mode {mode} should keep runs equal. {_where_they_part(one)}"
     if apart:
         n_held = sum(one.is_held and one.overall == Verdict.IDENTICAL for one in told)
         proof = f"; the runs of {amount(n_held, 'spec')} in it are bit-identical" if n_held else ""
-        return (
-            f"For equal runs use `--mode strict`{proof}. {_diverge(apart[0])} finds the first step "
-            "at which two runs part."
-        )
+        return f"For equal runs use `--mode strict`{proof}. {_where_they_part(apart[0])}"
     verdicts = {one.overall for one in told}
     if verdicts == {None}:
         return "Run each spec twice, with `--repeats 2`."
@@ -199,8 +195,8 @@ def _what_to_do(told: Sequence[_Told]) -> str:
     return "Nothing. To let others check a run, `cellrepro export` it."
 
 
-def _diverge(one: _Told) -> str:
-    """The command on the first run of a spec and the first one that is not equal to it."""
+def _where_they_part(one: _Told) -> str:
+    """Give the command on the first run of a spec and the first one that is not equal to it."""
     agreement = one.result.judgement.agreement
     groups = next(
         groups for groups in (agreement.weights, agreement.masks) if groups and len(groups) > 1
@@ -208,4 +204,5 @@ def _diverge(one: _Told) -> str:
     first, second = sorted(min(members) for members in groups)[:2]
     machines = [result for result in one.chapter.results if result.spec.key == one.result.spec.key]
     run = one.result.spec.key if len(machines) == 1 else one.result.place
-    return f"`cellrepro diverge {run}/{first} {run}/{second}`"
+    command = f"cellrepro diverge {run}/{first} {run}/{second}"
+    return f"The first step at which two runs part: `{command}`."

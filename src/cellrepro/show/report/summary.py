@@ -187,8 +187,13 @@ class Summary:
 
     @property
     def n_specs(self) -> int:
-        """Specs that these are of."""
-        return sum(chapter.n_specs for chapter in self.chapters)
+        """Specs that these are of, each counted once on each machine."""
+        return sum(len(chapter.results) for chapter in self.chapters)
+
+    @property
+    def is_counted_by_machine(self) -> bool:
+        """Whether a spec counts several times."""
+        return any(len(chapter.results) > chapter.n_specs for chapter in self.chapters)
 
     @property
     def n_starting(self) -> int:
