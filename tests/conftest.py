@@ -12,11 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-import nbformat
 import pytest
 import torch
 from filelock import FileLock
-from nbformat.v4 import new_code_cell, new_notebook
 
 from cellrepro.determinism import modes
 from cellrepro.determinism.generator_states import generators_kept
@@ -29,6 +27,11 @@ from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import Manifest
 from command_line import carried_out
 from stores import some_machine, some_manifest, some_spec
+
+# Two seconds of grammars in every process of the tests, for addresses that no notebook has.
+sys.modules.setdefault("rfc3987_syntax", None)
+import nbformat  # noqa: E402
+from nbformat.v4 import new_code_cell, new_notebook  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 

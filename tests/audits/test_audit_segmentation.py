@@ -5,6 +5,7 @@ from conftest import options
 
 def test_audits_operations_and_batches(small_store, invoke):
     asked = options(task="segment", model=small_store.weights, steps=1, replays=1, suspects=1)
+    asked += ["--set", "niter=10"]  # every step of the dynamics is replayed
     answer = invoke("audit", small_store.data, *asked, "--json")
     assert answer.code == int(bool(answer.json["ops"]) or answer.json["depends_on_batch"])
     found = answer.json

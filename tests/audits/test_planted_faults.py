@@ -269,6 +269,7 @@ def test_gradient(bench):
     assert found.first.op is None
 
 
+@pytest.mark.slow
 def test_weight_between_two_steps(bench):
     """The step before ended in equal weights, so it shows in what the next one computes first.
 

@@ -82,7 +82,12 @@ def test_a_setting_is_followed_to_its_stage_and_to_the_cells(usual, segmented, d
     n = found.comparison.n_objects
     assert n["lost"] + n["gained"] + n["matched"] - n["kept"] > 0
 
-    # A ledger that knows nothing within Cellpose, as older ones: segmenting again tells as much.
+
+@pytest.mark.slow
+def test_a_ledger_without_the_stages_within_cellpose_tells_as_much(usual, segmented, data, store):
+    """They are found by segmenting again."""
+    other = segmented(data, settings={"normalize.percentile": [5.0, 95.0]})
+    found = answer(usual, other, store)
     rows = Store(store).find(other).folder / LEDGER
     kept = read_rows(rows, LedgerRow)
     inside = [row for row in kept if row.name == f"cells {row.stage}" and row.stage in PASSED]

@@ -70,11 +70,9 @@ def explained(made, small_store, invoke):
 
 
 CROP = {"image.crop": ((5, 225), (20, 240))}
-PLANTED = {
-    "flow_threshold": ({"flow_threshold": 0.8}, ["flow_threshold"]),
-    "crop": ({"read": CROP}, ["image.crop"]),
-}
+PLANTED = {"crop": ({"read": CROP}, ["image.crop"])}
 LONG = {
+    "flow_threshold": ({"flow_threshold": 0.8}, ["flow_threshold"]),
     "diameter": ({"diameter": 20.0}, ["diameter"]),
     "percentile": ({"normalize.percentile": (3.0, 97.0)}, ["normalize.percentile"]),
     "niter": ({"niter": 20}, ["niter"]),

@@ -1,8 +1,8 @@
 """OME-Zarr of every version is read as a TIFF of the same pixels; what runs code is refused."""
 
+import gzip
 import json
 import pickle
-import zlib
 
 import numpy as np
 import pytest
@@ -142,9 +142,7 @@ def test_a_chunk_that_bursts_takes_no_more_memory_than_its_array(tmp_path):
     metadata = json.loads((folder / ".zarray").read_text())
     metadata |= {"compressor": {"id": "gzip", "level": 1}, "filters": None}
     (folder / ".zarray").write_text(json.dumps(metadata))
-    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-    zeros = bytes(2**24)
-    packed = b"".join(packer.compress(zeros) for _ in range(256)) + packer.flush()
+    packed = gzip.compress(bytes(2**24), 1) * 256  # members of one file, one after the other
     for chunk in folder.glob("[0-9]*"):
         chunk.write_bytes(packed)
     with pytest.raises(BadInput, match="asks for more memory"):

@@ -97,13 +97,13 @@ def test_strict_does_not_depend_on_the_batch(network, image):
     evaluate = evaluator(DependsOnTheBatch(network))
 
     def results(sizes):
-        found = (evaluate(large, batch_size=size) for size in sizes)
+        found = (evaluate(large, batch_size=size, niter=10) for size in sizes)
         return {tuple(map(array_digest, vars(output).values())) for output in found}
 
     with mode_in_force("strict", device="cpu"):
-        assert len(results((1, 2, 3, 5, 8, 16))) == 1
+        assert len(results((1, 3, 16))) == 1
     with mode_in_force("fast", device="cpu"):
-        assert len(results((1, 3, 8))) == 3, "the planted network does not depend on it"
+        assert len(results((1, 3))) == 2, "the planted network does not depend on it"
 
 
 # -- settings --------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def usual_masks(network, field_of_view):
     [
         *(({name: value}, True) for name, value in CHANGING.items()),
         *((asked, True) for asked in TOGETHER),
-        *(({name: value}, False) for name, value in USUAL.items()),
+        (USUAL, False),
     ],
     ids=str,
 )

@@ -20,14 +20,15 @@ def step_and_compile(child):
         optimizer.step()
         optimizer.zero_grad()
         early = "torch._dynamo.eval_frame" in sys.modules
-        doubled = torch.compile(lambda x: 2 * x, backend="eager")(torch.ones(2)).tolist()
         import torch._dynamo.testing
 
+        deterministic = torch._inductor.config.deterministic  # compiling sets it, too
+        doubled = torch.compile(lambda x: 2 * x, backend="eager")(torch.ones(2)).tolist()
         return {
             "early": early,
             "late": "torch._dynamo.eval_frame" in sys.modules,
             "doubled": doubled,
-            "deterministic": torch._inductor.config.deterministic,
+            "deterministic": deterministic,
             "submodule": torch._dynamo.testing.__name__,
             "kept out": hasattr(type(optimizer).zero_grad.__wrapped__, "__dynamo_disable"),
         }
