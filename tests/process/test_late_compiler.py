@@ -22,7 +22,8 @@ def step_and_compile(child):
         early = "torch._dynamo.eval_frame" in sys.modules
         import torch._dynamo.testing
 
-        deterministic = torch._inductor.config.deterministic  # compiling sets it, too
+        settings = torch._inductor.config
+        deterministic = getattr(settings, "deterministic", None)  # compiling sets it, too
         doubled = torch.compile(lambda x: 2 * x, backend="eager")(torch.ones(2)).tolist()
         return {
             "early": early,
