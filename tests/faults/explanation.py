@@ -159,12 +159,12 @@ def _equal_to_all():
 
 
 @breaks(
-    "cellrepro.explanation.recorded_cause:_value_is_usual",
+    "cellrepro.explanation.settings_of_both:is_usual_value",
     "What one side alone records is a likely cause only if it is not Cellpose's usual value.",
     tests=["tests/explanation/test_why.py::test_usual_values_of_one_side_are_no_cause"],
 )
-def a_usual_value_is_a_cause(_value_is_usual):
-    return lambda setting: False
+def a_usual_value_is_a_cause(is_usual_value):
+    return lambda name, value, generation=None: False
 
 
 @breaks(

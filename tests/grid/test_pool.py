@@ -80,7 +80,7 @@ def at_work(monkeypatch):
 
     def run_job(job, reporter):
         begun.append((job.key, job.gpu, time.monotonic()))
-        go.wait(10)
+        go.wait(40)
         return job.grid_run("done")
 
     monkeypatch.setattr(local_pool, "run_job", run_job)
@@ -111,7 +111,10 @@ def test_a_job_has_its_gpus_or_its_share_of_cores(write, store, at_work, vary, w
     grid = read_grid(write(vary=vary, **(several if "ranks" in vary else {})), store=store)
     running = threading.Thread(target=run_grid, args=(grid,), kwargs={"workers": workers})
     running.start()
-    time.sleep(0.5)
+    latest = time.monotonic() + 30
+    while len(begun) < len(at_once) and time.monotonic() < latest:
+        time.sleep(0.05)
+    time.sleep(0.3)  # in which one too many would begin
     found = list(begun)
     go.set()
     running.join()

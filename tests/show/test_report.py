@@ -156,7 +156,7 @@ def test_page_is_self_contained_and_says_everything(page):
     _, written, parsed = page
     assert_self_contained(parsed, beside=written.html.parent)
     for said in (
-        "On img_a, cpu and cpu-1thread differ in 33 % of the cells: 1 kept and 1 lost.",
+        "On img_a, cpu and cpu-1thread differ in 33 % of the cells: 1 kept, 1 lost.",
         "A 1 B 2 ≠ different 2 runs weights different, masks different",
         "× failed 1 run failed",
         "strict, seed 0 cpu cpu-1thread ≠ different ≠ different 2 315 ppm 9.1 % 0 1 0 0 0 0.17",

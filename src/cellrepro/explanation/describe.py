@@ -108,14 +108,18 @@ def _masks_in(folder: Path) -> str:
 
 def _of_masks_or_image(path: Path) -> Description:
     """Describe masks; a file of pixels that holds none is an image, unless its name says masks."""
+    if path.name.endswith(SEG_ENDING):
+        seg = read_seg(path)
+        return _of_masks(path, seg.masks, seg)
     try:
-        return _of_masks(path)
+        masks = read_labels(path)
     except BadInput:
-        if path.name.endswith(SEG_ENDING) or is_zarr(path) or is_named_as_masks(path.stem):
+        if is_zarr(path) or is_named_as_masks(path.stem):
             raise
         with suppress(BadInput):
             return described_image(path)
         raise
+    return _of_masks(path, masks, None)
 
 
 def _of_other(kind: FileKind) -> Description:
@@ -141,9 +145,7 @@ def _of_outlines(path: Path) -> Description:
     return Description("outlines", digest=digest, details=details, note="; ".join(notes))
 
 
-def _of_masks(path: Path) -> Description:
-    seg = read_seg(path) if path.name.endswith(SEG_ENDING) else None
-    masks = read_labels(path) if seg is None else seg.masks
+def _of_masks(path: Path, masks: NDArray[np.integer], seg: SegFile | None) -> Description:
     renumbered = canonical(masks)
     details: dict[str, Any] = {
         "shape": masks.shape,
