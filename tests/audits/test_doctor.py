@@ -67,6 +67,7 @@ def test_the_network_of_cellpose_itself_is_looked_at(tmp_path, monkeypatch):
     assert "not one that Cellpose loads as it is: Cellpose 4 refuses networks of" in older.what
 
 
+@pytest.mark.slow  # notebook 00 shows it, too
 def test_a_real_double_run_looks_good(command):
     """Strict on this machine, through the front door, in two processes."""
     answer = command("doctor", "--json")

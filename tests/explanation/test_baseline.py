@@ -258,23 +258,27 @@ def test_limits_from_what_seeds_do(tmp_path, invoke):
 
 
 TEST = """
-import numpy as np
-def test_masks(cellrepro_baseline):
-    cellrepro_baseline("a.baseline", np.load("now.npy"))
+import numpy as np, pytest
+@pytest.mark.parametrize("name", ["equal", "lost"])
+def test_masks(cellrepro_baseline, name):
+    cellrepro_baseline("a.baseline", np.load(f"{name}.npy"))
 """
 
 
-@pytest.mark.parametrize(("masks", "code"), [(MASKS, 0), (lost(7), 1)], ids=["equal", "lost"])
-def test_the_fixture(baseline, masks, code, tmp_path):
-    np.save(tmp_path / "now.npy", masks)
+def test_the_fixture(baseline, tmp_path):
+    np.save(tmp_path / "equal.npy", MASKS)
+    np.save(tmp_path / "lost.npy", lost(7))
     (tmp_path / "test_it.py").write_text(TEST)
     plugin = ("-p", "cellrepro.pytest_plugin", "-p", "no:cacheprovider")
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *plugin, "test_it.py"],
         cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
-    assert ended.returncode == code, ended.stdout
-    assert bool(re.search("lost +2 .* y 22, x 22", ended.stdout)) == bool(code)
+    assert ended.returncode == 1, ended.stdout
+    assert re.search("lost +2 .* y 22, x 22", ended.stdout)
+    assert re.search(
+        r"FAILED test_it.py::test_masks\[lost\](.|\n)*1 failed, 1 passed", ended.stdout
+    )
 
 
 def test_entries_are_packed_and_made_by_one_system(baseline):

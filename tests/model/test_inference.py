@@ -202,8 +202,7 @@ def stack(image):
         {},
         {"stitch_threshold": 0.3},
         {"stitch_threshold": 0.3, "normalize.norm3D": False},
-        {"do_3D": True, "min_size": 40},
-        {"do_3D": True, "anisotropy": 2.0, "flow3D_smooth": (1.0, 0.0, 0.0)},
+        {"do_3D": True, "min_size": 40, "anisotropy": 2.0, "flow3D_smooth": (1.0, 0.0, 0.0)},
     ],
     ids=str,
 )

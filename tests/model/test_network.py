@@ -61,6 +61,7 @@ def test_the_start_is_pinned(tmp_path):
     assert save_weights(network, tmp_path / "w.safetensors", architecture="tiny") == TINY_DIGEST
 
 
+@pytest.mark.slow  # the portable trainings begin with such weights, too
 def test_and_does_not_depend_on_the_instruction_set(tmp_path):
     """PyTorch's own initial weights do (torch 2.15)."""
     done = subprocess.run(

@@ -144,7 +144,10 @@ def test_an_error_is_its_sentence_with_the_names_that_were_dropped(page):
     assert problem.startswith("A/cells.tif: a picture, no label image: ")
     assert page.result().status == 400
     model = page.drop_file(FILES / "old_model")
-    assert "old_model: not masks and not an image, not used: a weights file" in page.compare(b, model)["problem"]
+    assert (
+        "old_model: not masks and not an image, not used: a weights file"
+        in page.compare(b, model)["problem"]
+    )
     assert "two results are needed" in page.compare(b, "no such file")["problem"]
     assert "the files of this page are gone" in page.json("GET", "/state?desk=x")["problem"]
 
