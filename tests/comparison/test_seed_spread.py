@@ -254,8 +254,9 @@ def test_a_device_within_the_spread_of_seeds(store):
     spread = measure_spread(store.runs())
     assert (spread.decide("threads").within, spread.n_seeds) == (True, 3)
     assert spread.sentence() == (
-        "Changing threads or instruction set changed 0 % of the cells (1 pair, 6 images), less "
-        "than seeds do; changing the seed changed 19 % (3 pairs of 3 seeds, 6 images)."
+        "Changing threads or instruction set left 0 % of the cells without a match (1 pair, 6 "
+        "images), less than seeds do; changing the seed left 19 % of the cells without a match "
+        "(3 pairs of 3 seeds, 6 images)."
     )
 
 
@@ -298,8 +299,8 @@ def test_the_sentence_says_what_is_missing(tmp_path):
     store = Store(tmp_path)
     add_run(store, [(1.0, images(3)), (1.5, images(3, without=[1]))], truth=False)
     assert measure_spread(store.runs()).sentence() == (
-        "Repeating the same spec changed 3.2 % of the cells (1 pair, 3 images); what seeds do is "
-        "not known, as no two of them were compared or found cells."
+        "Repeating the same spec left 3.2 % of the cells without a match (1 pair, 3 images); what "
+        "seeds do is not known, as no two of them were compared or found cells."
     )
 
 

@@ -192,7 +192,7 @@ def test_equal_scores_are_counted(store):
     picture = scores_of_runs([first, other])
     assert "0.833 (1×), 1.000 (3×)" in texts(picture)
     assert picture.alt == (
-        "A row of markers for each spec. AP@0.5 against the ground truth: 4 runs. "
+        "A row of markers for each spec. AP@0.5 against the ground truth: 4 repeats. "
         "images segmented: 0.833 to 1.000, 0.167 apart."
     )
     drawn = {line.get_label(): line.get_xdata().tolist() for line in picture.axes[0].lines}
@@ -203,7 +203,7 @@ def test_equal_scores_are_counted(store):
     assert "2 of 3 training images: 0.500 to 0.750, 0.250 apart" in texts(picture)
     drawn = [line.get_xdata().tolist() for line in picture.axes[1].lines]
     assert drawn == [[0.5, 0.75, 0.5], []]
-    assert "no run has a score" in texts(scores_of_runs([]))
+    assert "no repeat has a score" in texts(scores_of_runs([]))
 
 
 SIDE = 40

@@ -110,7 +110,7 @@ def test_every_pair_is_a_dot_at_its_share(tmp_path):
     assert beside.axes[0].get_xlim()[1] > 0.9
     assert spread.beside_two(0.9).endswith("20 %: A and B differ more than any two seeds do")
     assert spread.beside_two(0.2).endswith("A and B differ no more than two seeds do")
-    shares = [row["cells changed"] for row in spread_rows(spread) if row["axis"] == "seed"]
+    shares = [row["cells without a match"] for row in spread_rows(spread) if row["axis"] == "seed"]
     assert sorted(shares) == pytest.approx([1 / 11, 1 / 9, 2 / 10])
 
 

@@ -139,7 +139,7 @@ def test_the_headline_and_what_is_returned(page):
         "failed."
     )
     (headline,) = re.findall(r"<h1[^>]*>(.*?)</h1>", parsed.html)
-    assert headline == "Not everywhere: the runs of 1 of 5 specs differ."
+    assert headline == "Not everywhere: the repeats of 1 of 5 specs differ."
     assert json.loads(json.dumps(written.runs, allow_nan=False)) == written.runs
     by_key = {entry["key"]: entry for entry in written.runs}
     verdicts = [by_key[run.key]["verdict"] for run in runs.values()]
@@ -156,11 +156,11 @@ def test_page_is_self_contained_and_says_everything(page):
     _, written, parsed = page
     assert_self_contained(parsed, beside=written.html.parent)
     for said in (
-        "On img_a, cpu and cpu-1thread differ in 33 % of the cells: 1 kept, 1 lost.",
-        "A 1 B 2 ≠ different 2 runs weights different, masks different",
-        "× failed 1 run failed",
+        "On img_a, cpu and cpu-1thread leave 33 % of the cells without a match: 1 kept, 1 lost.",
+        "A 1 B 2 ≠ different 2 repeats weights different, masks different",
+        "× failed 1 repeat failed",
         "strict, seed 0 cpu cpu-1thread ≠ different ≠ different 2 315 ppm 9.1 % 0 1 0 0 0 0.17",
-        "10 runs ended in 5 different networks of 84 parameters each",
+        "10 repeats ended in 5 different networks of 84 parameters each",
     ):
         assert said in parsed.text, said
     row = r'"row">threads\s*</th>\s*<td class="value"[^>]*>2\s*</td>.*?<mark>1<'
@@ -177,7 +177,7 @@ def test_files_agree_with_the_page(page):
     letters = {r["run"]: r["masks"] + r["network"] for r in parsed.file("equal-results-cells")}
     named = {name: [letters[repeat.name] for repeat in run.repeats] for name, run in runs.items()}
     assert (named["different"], named["identical"]) == (["A1", "B2"], ["A3", "A3"])
-    compared = {row["masks"]: row["cells changed"] for row in parsed.file("threads-cells")}
+    compared = {row["masks"]: row["cells without a match"] for row in parsed.file("threads-cells")}
     assert float(compared["different"]) == pytest.approx(1 / 11)  # 1 of 6 + 5 cells
     step = float(np.linalg.norm(np.linspace(-1, 1, 64, dtype=np.float32)))
     expected = np.abs(np.subtract.outer(*[[1.5, 1.75, 1, 2, 1.25]] * 2)) * step
@@ -206,9 +206,9 @@ def test_a_page_over_many_runs_says_what_it_leaves_out(tmp_path, monkeypatch):
     for said in (
         "The first 1 of 2 rows; all are in the file below.",
         "The first 1 of 5 specs; all are in the file.",
-        "10 runs, of which 2 are listed: the first of every result before others.",
+        "10 repeats, of which 2 are listed: the first of every result before others.",
         "So that this page stays small, its explorer holds 2 of 4 different results.",
-        "img_a has too many different results to look at all: 3 runs of 10 were drawn",
+        "img_a has too many different results to look at all: 3 repeats of 10 were drawn",
     ):
         assert said in parsed.text, said
     assert len(parsed.file("equal-results-cells")) == 10
@@ -225,7 +225,7 @@ def test_the_worst_image_is_the_one_whose_cells_change(tmp_path):
     add_run(Store(tmp_path), outcomes, truth=False)
     shutil.rmtree(tmp_path / "data")  # the images were not kept
     text = written_page(tmp_path).text
-    assert "On img_b, repeat 0 and repeat 1 differ in 33 % of the cells" in text
+    assert "On img_b, repeat 0 and repeat 1 leave 33 % of the cells without a match" in text
 
 
 def test_one_run_of_one_repeat_outside_of_its_store(tmp_path):
@@ -234,7 +234,7 @@ def test_one_run_of_one_repeat_outside_of_its_store(tmp_path):
     assert_self_contained(parsed)
     assert not (tmp_path / "store" / "report").exists()
     assert str(tmp_path) not in parsed.html  # nor where the store is
-    assert "1 spec trained in 1 run: its runs have nothing to be compared with" in parsed.text
+    assert "Not known: no spec was run twice" in parsed.text
     assert write_report(tmp_path / "store", html=tmp_path / "deep").html == (
         tmp_path / "deep" / "index.html"
     )
@@ -267,9 +267,17 @@ def test_data_sets_and_tasks_are_not_compared_with_each_other(tmp_path):
     add_run(store, [(1.0, three()), (2.0, three())], truth=False)
     add_run(store, [(1.5, three(squares(second=False)))] * 2, data="nuclei", data_digest="a" * 64)
     add_run(store, [(None, three())] * 3, task="segment", truth=False)
-    text = written_page(tmp_path).text
-    assert "1 spec trained in 2 runs: its runs differ (not in the masks)" in text
-    assert "1 spec segmented in 3 runs: its runs are bit-identical" in text
+    written = write_report(tmp_path)
+    assert "1 spec trained in 2 runs: its runs differ (not in the masks)" in written.headline
+    assert "1 spec segmented in 3 runs: its runs are bit-identical" in written.headline
+    parsed = Page(written.html.read_text(encoding="utf-8"))
+    text = parsed.text
+    # One letter and number a result, in all chapters.
+    listed = re.findall(r'class="result ([^"]*)">([^<]*)</b></td><td class="number">(\d+)', parsed.html)
+    assert {(result, cells) for _, result, cells in listed} == {
+        ("A 1", "6"), ("A 2", "6"), ("B 3", "5"), ("A", "6"),
+    }  # fmt: skip
+    assert len({(colour, result[0]) for colour, result, _ in listed}) == 2
     assert "There is no ground truth for these images" in text
     assert not re.search("ppm of its pixels differ|NaN", text)
 
@@ -310,7 +318,7 @@ def test_every_machine_is_judged_by_itself(tmp_path):
     parsed = written_page(tmp_path)
     told = "a100 3 of 3 equal; laptop 3 of 3 equal; rtx 3 of 3 equal; a100 = laptop ≠ rtx : strict"
     assert told in parsed.text
-    assert "judged machine by machine (5 in all): the runs of 3 are bit-identical" in parsed.text
+    assert "a spec counts once on each machine" in parsed.text
     rows = parsed.file("strict-beside-fast-cells")
     ratios = {row["spec"]: float(row["times as long"]) for row in rows}
     assert ratios == {"a100": 1.0, "rtx": pytest.approx(5 / 90)}
@@ -325,11 +333,11 @@ def test_a_network_that_others_start_from_is_no_result(tmp_path):
     for seed in range(3):
         add_run(store, [(1.0 + seed, three(squares(grown=seed)))] * 2, seed=seed, **start)
     parsed = written_page(tmp_path)
-    assert "3 specs trained in 6 runs: the runs of all are bit-identical" in parsed.text
-    assert "3 specs in 6 runs, besides 1 run of the starting network" in parsed.text
-    assert "3 specs: runs identical" in parsed.text
-    assert "7 runs, 1 of them of a starting network" in parsed.text
-    told = f"Not among these results: the starting network, run {base.repeats[0].name}"
+    assert "Yes: the repeats of all 3 specs are bit-identical." in parsed.text
+    assert "3 specs with 6 repeats, besides 1 repeat of the starting network" in parsed.text
+    assert "3 specs: repeats identical" in parsed.text
+    assert "7 repeats, 1 of them of a starting network" in parsed.text
+    told = f"Not among these results: the starting network, repeat {base.repeats[0].name}"
     assert told in parsed.text
     names = [row["network"] for row in parsed.file("l2-distance-cells")]
     assert names == ["1: seed 0", "2: seed 1", "3: seed 2"]
@@ -377,11 +385,11 @@ def test_five_steps_with_their_answers(tmp_path):
         "No: changing the mode changed nothing (1 pair); every pair has the same outlines: "
         "no seeds are needed to judge that.",
         "No: changing the device changed 0 %",
-        "Changing the seed changes 19 %",
+        "Changing the seed leaves 19 %",
     ]
-    assert "289 ppm of the pixels (1 pair); less than" in steps[3].answer
+    assert "without a match, 289 ppm of the pixels (1 pair); less than" in steps[3].answer
     assert (
-        "(16 % to 22 %, 95 % interval over images and seeds); no pixel changes between modes; "
+        "without a match (16 % to 22 %, 95 % interval over images and seeds); no pixel changes between modes; "
         in steps[4].answer
     )
     assert "between modes; less changes between " in steps[4].answer

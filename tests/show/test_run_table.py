@@ -95,7 +95,7 @@ def test_a_reader_sorts_filters_and_ticks_two(tmp_path, output, browser):
         ]
         assert numbers == sorted(numbers)
         table.get_by_label("mode").select_option("fast")
-        assert "4 of 10 runs" in table.locator(".said").inner_text()
+        assert "4 of 10 repeats" in table.locator(".said").inner_text()
         table.get_by_label("only rows with").fill("different 1.0")
         shown = table.locator("tbody tr:not([hidden])")
         assert 0 < shown.count() < 4
@@ -108,7 +108,7 @@ def test_a_reader_sorts_filters_and_ticks_two(tmp_path, output, browser):
         assert "The outlines differ in 1 of 3 images: img_b." in said
         assert "8" in page.locator(".cre-counts").inner_text()  # pixels
         assert not table.locator(".listed").is_visible()
-        table.get_by_role("button", name="← all runs").click()
+        table.get_by_role("button", name="← all repeats").click()
         assert table.locator(".listed").is_visible()
     with browsing(browser, viewport={"width": 390, "height": 800}) as page:
         page.goto(url)

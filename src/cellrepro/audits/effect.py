@@ -62,7 +62,10 @@ class Effect(Result):
         if not self.ppm:
             return "no pixel differs"
         unmatched = amount(self.n_objects, "object") if self.n_objects else "no object"
-        return f"up to {ppm_text(self.ppm)} of the pixels differ, {unmatched} without a match"
+        return (
+            f"over all images at most {ppm_text(self.ppm)} of the pixels differ between two, "
+            f"{unmatched} without a match"
+        )
 
 
 def measure_effect(

@@ -148,11 +148,11 @@ def _repeats_step(spread: Spread, *, number: int, text: str, mode: str) -> Step:
     if n_identical == n_pairs:
         answer = f"Yes: {amount(n_pairs, 'pair')}, bit-identical."
     elif n_pairs == 1:
-        answer = f"No: 1 pair, not bit-identical; {changed} of the cells changed."
+        answer = f"No: 1 pair, not bit-identical; {changed} of the cells without a match."
     else:
         answer = (
             f"No: {n_identical or 'none'} of {amount(n_pairs, 'pair')} bit-identical; "
-            f"{changed} of the cells changed on average."
+            f"{changed} of the cells without a match on average."
         )
     return question.step([axis], answer)
 
@@ -173,7 +173,9 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
     if not changed and not ppm:
         effect = f"nothing ({pairs})"
     else:
-        effect = f"{share_text(changed)} of the cells and {ppm_text(ppm)} of the pixels"
+        effect = (
+            f"{share_text(changed)} of the cells without a match, {ppm_text(ppm)} of the pixels"
+        )
         if n_pairs > 1:
             n = len(axis.differing)
             effect += f" on average ({n} of {pairs} {verb_of(n, 'differs', 'differ')})"
@@ -211,7 +213,9 @@ def _seeds_step(spread: Spread) -> Step:
 def _change_by_seeds(seeds: Axis) -> str:
     """How many cells a different seed changes, with the interval of this share."""
     distribution = seeds.distribution()
-    clause = f"Changing the seed changes {share_text(distribution.mean)} of the cells"
+    clause = (
+        f"Changing the seed leaves {share_text(distribution.mean)} of the cells without a match"
+    )
     interval = distribution.interval
     if interval is None:
         return clause

@@ -175,10 +175,11 @@ class Spread(Result):
         return [
             {
                 "axis": axis.name,
-                "pairs": len(axis.pairs),
+                "pairs": len(axis.evidence),
+                "pairs without cells": len(axis.pairs) - len(axis.evidence),
                 "differ": len(axis.differing),
                 "images": axis.n_images,
-                "cells changed": share_text(axis.distribution().mean),
+                "cells without a match": share_text(axis.distribution().mean),
                 "beside seeds": self._beside_seeds(axis),
             }
             for axis in self.axes
@@ -221,7 +222,7 @@ class Spread(Result):
         if seeds is None or not seeds.evidence:
             return "what seeds do is not known, as no two of them were compared or found cells"
         text = (
-            f"{seeds.doing} changed {share_text(seeds.distribution().mean)} "
+            f"{seeds.doing} left {share_text(seeds.distribution().mean)} of the cells without a match "
             f"({amount(len(seeds.evidence), 'pair')} of {seeds.n_values} seeds, "
             f"{amount(seeds.n_images, 'image')})"
         )
@@ -280,7 +281,7 @@ def _clause(axis: Axis, decision: Decision) -> str:
         of_contrast = share_text(decision.changed[0])
         over += f"; {of_contrast} {decision.contrast}" if of_contrast != mean else ""
     less = ", less than seeds do" if decision.within else ""
-    return f"{axis.doing} changed {mean} of the cells ({over}){less}"
+    return f"{axis.doing} left {mean} of the cells without a match ({over}){less}"
 
 
 def decide_between(

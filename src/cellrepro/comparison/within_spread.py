@@ -59,6 +59,16 @@ class Decision(Result):
     contrast: str = ""
     """The least favourable of several contrasts, as in "between cpu and cuda"."""
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether the rule was applied: enough seeds and images were there."""
+        return not math.isnan(self.changed_ratio)
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing was decided, in a few words, where the rule was not applied."""
+        return self.reason.partition(":")[0]
+
     def sentence(self) -> str:
         """Say what was decided, with its numbers, or why nothing was."""
         return self.reason
@@ -98,9 +108,9 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
         f"{share_text(known.changed[0])} of the cells have no match, between seeds "
         f"{share_text(known.changed[1])} ({amount(known.n_seed_pairs, 'pair')} of "
         f"{known.n_seeds} seeds, {amount(known.n_images, 'image')}); "
-        f"{'' if within else 'not shown to be less than seeds do: '}"
-        f"up to {_times(cells)} times as many cells as between seeds, and {_times(pixels)} times "
-        "as many pixels (95 % confidence)"
+        f"{'less' if within else 'not shown to be less'} than seeds do, as at 95 % confidence up to "
+        f"{_times(cells)} times as many cells as between seeds, and {_times(pixels)} times as many "
+        "pixels, are possible"
     )
     return replace(known, within=within, reason=reason, changed_ratio=cells, ppm_ratio=pixels)
 

@@ -105,7 +105,7 @@ class Growth(Result, Sequence[Moment]):
         if with_masks:
             latest = with_masks[-1]
             share = share_text(latest.changed or 0.0)
-            sentence += f"; after epoch {latest.epoch} {share} of the cells changed"
+            sentence += f"; after epoch {latest.epoch} {share} of the cells have no match"
         return sentence
 
     def rows(self) -> list[Row]:
@@ -116,7 +116,9 @@ class Growth(Result, Sequence[Moment]):
                 "parameters that differ": moment.n_differing,
                 "distance": f"{moment.relative_l2:.2g}",
                 "pixels": "" if moment.ppm is None else ppm_text(moment.ppm),
-                "cells changed": "" if moment.changed is None else share_text(moment.changed),
+                "cells without a match": ""
+                if moment.changed is None
+                else share_text(moment.changed),
                 "AP@0.5 of A, of B": _scores_text(moment),
             }
             for moment in self

@@ -101,7 +101,7 @@ class Sensitivity(Result):
             {
                 "setting": variant.name,
                 "value": variant.value,
-                "cells changed": share_text(variant.changed),
+                "cells without a match": share_text(variant.changed),
                 "of cells": variant.n_cells,
                 "cells": variant.n_objects,
                 "AP50": "" if variant.ap50 is None else f"{variant.ap50:.3f}",

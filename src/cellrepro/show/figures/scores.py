@@ -69,7 +69,7 @@ def scores_of_runs(runs: Sequence[Run], *, width: float = WIDTH) -> Picture:
     every = [repeat for run in runs for repeat in run.repeats]
     repeats = [repeat for repeat in every if repeat.manifest.ap50 is not None]
     if not repeats:
-        return style.note("no run has a score against a ground truth")
+        return style.note("no repeat has a score against a ground truth")
     names = Names(repeats)
     row_of = {id(each): names.without(place_of(each), {"profile"}) for each in repeats}
     rows = list(dict.fromkeys(row_of[id(repeat)] for repeat in repeats))
@@ -89,7 +89,7 @@ def scores_of_runs(runs: Sequence[Run], *, width: float = WIDTH) -> Picture:
     style.label_axes(panels[-1], x="AP@0.5 (0: no object found right, 1: all)")
     if len(profiles) > 1:
         style.legend(figure, panels[0].lines)
-    text = f"AP@0.5 against the ground truth: {amount(len(repeats), 'run')}"
+    text = f"AP@0.5 against the ground truth: {amount(len(repeats), 'repeat')}"
     shown = ". ".join(part.title for part in parts)
     return figure.described(text, alt=f"A row of markers for each spec. {text}. {shown}.")
 

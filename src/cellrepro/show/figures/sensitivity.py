@@ -67,12 +67,12 @@ def _draw_bars(axes: Axes, variants: Sequence[Variant], usual_ap50: float | None
     style.rows(axes, [variant.setting for variant in variants], size=9)
     texts = [_beside(variant, usual_ap50) for variant in variants]
     style.texts_beside(axes, bars, texts, highs)
-    style.label_axes(axes, x="cells without a counterpart, % of the cells of both results")
+    style.label_axes(axes, x="cells without a match, % of the cells of both results")
 
 
 def _caption(sensitivity: Sensitivity, cells: str) -> str:
     caption = (
-        f"The usual settings find {cells}. Beside each bar: cells without a counterpart, of all "
+        f"The usual settings find {cells}. Beside each bar: cells without a match, of all "
         "cells of the two results together, the usual one and the one with this value. A "
         "counterpart overlaps the cell by at least half (IoU 0.5). Black lines: 95 % intervals "
         f"{sensitivity.interval_kind}."
@@ -101,4 +101,6 @@ def setting_picture(example: Example) -> Picture:
         example.pixels, example.usual, example.masks, name_a="usual", name_b=example.setting
     )
     share = share_text(example.share)
-    return picture.described(f"{example.image} with {example.setting}: {share} of its cells change")
+    return picture.described(
+        f"{example.image} with {example.setting}: {share} of its cells have no match"
+    )

@@ -31,7 +31,7 @@ _MOST_STACKED = 6
 
 
 def spread_axis(spread: Spread, *, width: float = WIDTH) -> Picture:
-    """Draw every axis as a row: the share of the cells that each of its pairs changed.
+    """Draw every axis as a row: the share of the cells without a match in each pair.
 
     A dot per pair of runs, a diamond for their mean with a bar for its 95 % interval, on a
     logarithmic scale with a place of its own for zero. The band behind all rows reaches from the
@@ -79,16 +79,16 @@ def spread_axis(spread: Spread, *, width: float = WIDTH) -> Picture:
         axes.axhline(y + 0.49, color="#CCCCCC", lw=0.7, zorder=1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
     style.rows(axes, names, size=8.5 if figure.is_narrow else 10)
-    style.label_axes(axes, x="share of the cells that changed (logarithmic, 0 apart)")
+    style.label_axes(axes, x="share of the cells without a match (logarithmic, 0 apart)")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     rows = "; ".join(
         f"{axis.title} {_mean_text(distribution)} ({amount(len(axis.evidence), 'pair')})"
         for axis, distribution in zip(shown, distributions, strict=True)
     )
-    alt = f"Share of the cells that change, on one scale: {rows}."
+    alt = f"Share of the cells without a match, on one scale: {rows}."
     return figure.described(
-        "How many of the cells change when one thing is changed", _caption(shown), alt
+        "How many cells have no match when one thing is changed", _caption(shown), alt
     )
 
 
@@ -112,12 +112,12 @@ def _caption(shown: Sequence[Axis]) -> str:
     if n_left_out:
         left_out = f"; pairs not compared because there are too many: {n_left_out}"
     return (
-        "Each dot is a pair of runs that differ in one thing only: the share of their cells "
-        "without a counterpart in the other run (IoU below 0.5); of more than "
+        "Each dot is a pair of repeats that differ in one thing only: the share of their cells "
+        "without a match in the other (IoU below 0.5); of more than "
         f"{_MOST_STACKED} equal ones the number stands beside them. Diamond and bar: mean and its "
         "95 % interval. The band "
-        "reaches from the least to the most that any two seeds changed; with fewer than "
-        f"{FEWEST_SEEDS} seeds there is only its outline. Over {amount(len(runs), 'run')} and "
+        "reaches from the least to the most between any two seeds; with fewer than "
+        f"{FEWEST_SEEDS} seeds there is only its outline. Over {amount(len(runs), 'repeat')} and "
         f"{amount(n_images, 'image')}{left_out}."
     )
 
@@ -134,7 +134,7 @@ def spread_rows(spread: Spread) -> list[dict[str, object]]:
             "run b": pair.b.name,
             "images": pair.n_images,
             "evidence": pair in axis.evidence,
-            "cells changed": pair.changed,
+            "cells without a match": pair.changed,
             "ppm": pair.ppm,
             "1 - AP": pair.mean("ap"),
             "1 - AP@0.5": pair.mean("ap50"),
@@ -154,12 +154,12 @@ def answer(spread: Spread, axis: Axis) -> str:
     if axis.equal:
         return "= the same outlines"
     if not axis.distribution().mean:
-        return "≠ pixels differ, no cell changed"
+        return "≠ pixels differ, all cells have a match"
     decision = spread.decide(axis.name)
     if decision.within:
         return "≈ less than seeds do"
-    if math.isnan(decision.changed_ratio):
-        return f"? not judged: {decision.reason.partition(':')[0]}"
+    if not decision.is_judged:
+        return f"? not judged: {decision.refusal}"
     of_axis, of_seeds = decision.changed
     return "≠ more than seeds do" if of_axis > of_seeds else "≠ not shown to be less than seeds do"
 

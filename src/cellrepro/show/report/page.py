@@ -52,9 +52,11 @@ class ChapterView:
     cost: section_cost.CostSection
 
     @classmethod
-    def of(cls, chapter: Chapter, worst: section_worst.WorstImage | None) -> ChapterView:
+    def of(
+        cls, equality: section_equality.Equality, worst: section_worst.WorstImage | None
+    ) -> ChapterView:
         """Make the sections of a chapter; the worst image of the whole page is drawn elsewhere."""
-        equality = section_equality.Equality(chapter)
+        chapter = equality.chapter
         axes = chapter.spread.axes
         weights = section_weights.weights_section(chapter, equality)
         return cls(
@@ -83,7 +85,10 @@ def report_page(
         conclusions = section_conclusion.conclusion_sections(summary.chapters, experiment)
     axes = [(chapter, axis) for chapter in summary.chapters for axis in chapter.spread.axes]
     worst = section_worst.worst_image(axes)
-    views = [ChapterView.of(chapter, worst) for chapter in summary.chapters]
+    views = [
+        ChapterView.of(equality, worst)
+        for equality in section_equality.equalities_of(summary.chapters)
+    ]
     return rendered(
         "report.html.j2",
         TEMPLATES,

@@ -139,7 +139,7 @@
 
     showCount() {
       const n = this.rows.filter((row) => !row.element.hidden).length;
-      const shown = n === this.rows.length ? plural(n, "run") : `${n} of ${plural(this.rows.length, "run")}`;
+      const shown = n === this.rows.length ? plural(n, "repeat") : `${n} of ${plural(this.rows.length, "repeat")}`;
       const next = this.ticked.length ? "tick a second one" : "tick two to see only what differs";
       this.said.textContent = this.rows.length > 1 ? `${shown} · ${next}` : shown;
     }
@@ -196,7 +196,7 @@
       this.listed.hidden = true;
       this.asking.hidden = true;
       this.two.hidden = false;
-      const back = make("button", { type: "button", textContent: "← all runs" });
+      const back = make("button", { type: "button", textContent: "← all repeats" });
       back.addEventListener("click", () => this.unfold());
       const swap = make("button", { type: "button", textContent: "⇄ exchange A and B" });
       swap.addEventListener("click", () => {
@@ -211,12 +211,12 @@
         make("div", { className: "sides" }, side("A", a), side("B", b)),
         ...this.results(a, b),
         ...this.differing("Asked for", "spec", a, b),
-        ...this.differing("Where it ran", "environment", a, b),
+        ...this.environment(a, b),
         ...this.images(a, b),
         make("p", {}, "The same in a terminal: ", make("code", {}, `cellrepro compare ${a.name} ${b.name}`)),
       );
       back.focus({ preventScroll: true });
-      this.two.scrollIntoView({ block: "start" });
+      (this.root.closest("section") ?? this.two).scrollIntoView({ block: "start" }); // with its title
     }
 
     // What both came to, column by column of the table.
@@ -224,7 +224,7 @@
       const names = ["verdict", "came to", "cells", "AP@0.5", "seconds"];
       const rows = names.map((name) => {
         const column = this.heads.findIndex((head) => textOf(head) === name);
-        return [name, a.texts[column], b.texts[column]];
+        return [name === "verdict" ? "its own repeats" : name, a.texts[column], b.texts[column]];
       });
       const differing = rows.filter(([, x, y]) => x !== y);
       return [make("h4", {}, "Came out"), make("p", {}, this.sentence(a, b)), ...(differing.length ? [tableOf(differing)] : [])];
@@ -245,13 +245,23 @@
       return `${text[0].toUpperCase()}${text.slice(1)}.`;
     }
 
+    // Switches of PyTorch are set by the mode; all else is where it ran.
+    environment(a, b) {
+      const { names } = this.facts.environment;
+      const isSwitch = (name) => name.startsWith("switches.") || names.includes(`switches.${name.split(".").pop()}`);
+      const isOther = (name) => !isSwitch(name);
+      const switches = this.differing("Switches of PyTorch", "environment", a, b, isSwitch);
+      const hasSwitches = switches[1].matches("table");
+      return [...(hasSwitches ? switches : []), ...this.differing("Where it ran", "environment", a, b, isOther)];
+    }
+
     // The fields of spec or environment in which the two differ, as `compare` says them.
-    differing(title, section, a, b) {
+    differing(title, section, a, b, isShown = () => true) {
       const { names, values, of_row: ofRow } = this.facts[section];
       const [inA, inB] = [values[ofRow[a.number]], values[ofRow[b.number]]];
       const rows = names
         .map((name, i) => [name, inA[i], inB[i]])
-        .filter(([, x, y]) => x !== null && y !== null && x !== y);
+        .filter(([name, x, y]) => isShown(name) && x !== null && y !== null && x !== y);
       const head = make("h4", {}, rows.length ? `${title}: ${plural(rows.length, "field")} differ${rows.length === 1 ? "s" : ""}` : title);
       if (rows.length) return [head, tableOf(rows)];
       return [head, make("p", {}, "The same in every field.")];
@@ -315,7 +325,11 @@
       cell.setAttribute("scope", "col");
       return cell;
     }));
-    const body = rows.map((row) => make("tr", {}, ...row.map((value) => make("td", {}, value))));
+    const body = rows.map((row) => make("tr", {}, ...row.map((value, i) => {
+      const cell = make("td", {}, value);
+      if (i) cell.dataset.label = titles[i];
+      return cell;
+    })));
     return make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
   }
 

@@ -20,7 +20,7 @@ from cellrepro.nested_values import flattened
 from cellrepro.show.explorer.page_part import ExplorerPart, json_in_a_script
 from cellrepro.show.pages.page_file import rendered
 from cellrepro.show.report.run_pairs import RunPairs, run_pairs
-from cellrepro.show.report.section_equality import Equality
+from cellrepro.show.report.section_equality import Equality, equalities_of
 from cellrepro.show.report.summary import Chapter, JudgedSpec, chapters_of
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
@@ -163,7 +163,7 @@ class RunTableOutput:
 
     def __repr__(self) -> str:
         """Give the number of runs."""
-        return f"<table of {amount(self.table.n_runs, 'run')}>"
+        return f"<table of {amount(self.table.n_runs, 'repeat')}>"
 
     def _repr_html_(self) -> str:
         return rendered("run_table_output.html.j2", TEMPLATES, table=self.table)
@@ -195,7 +195,7 @@ def table_of_runs(store: Store, runs: Sequence[Run]) -> RunTableOutput:
             f"there are no runs of {store.root} to list; give some, as `cellrepro.Store.runs` does"
         )
     chapters = chapters_of(store, runs)
-    equalities = [Equality(chapter) for chapter in chapters]
+    equalities = equalities_of(chapters)
     pairs = run_pairs(chapters, equalities, most_bytes=_MOST_BYTES_IN_NOTEBOOK)
     return RunTableOutput(run_table(chapters, equalities, pairs))
 

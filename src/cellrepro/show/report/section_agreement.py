@@ -133,10 +133,10 @@ def _rows(
         {
             "cell at": "y {:.0f}, x {:.0f}".format(*cell.position[-2:]),
             "area, pixels": cell.area,
-            "runs with it": cell.n_runs_with,
+            "repeats with it": cell.n_runs_with,
             "share": cell.share,
             "mean IoU": cell.mean_iou,
-            "without it": which(lacking(cell), agreement.n_runs, "run", most=_MOST_NAMES),
+            "without it": which(lacking(cell), agreement.n_runs, "repeat", most=_MOST_NAMES),
         }
         for cell in agreement.objects
     ]

@@ -22,7 +22,7 @@ _KINDS = {
     "weights": "verdict",
     "masks": "verdict",
     "pixels": "ppm",
-    "cells changed": "share",
+    "cells without a match": "share",
     "AP@0.5 apart": "{:.2g}",
     "images": "number",
     "run a": "file",
@@ -71,7 +71,7 @@ def _row(pair: Pair) -> dict[str, object]:
         "weights": _EQUALITY[pair.weights_equal],
         "masks": Verdict.VACUOUS if pair.vacuous else pair.verdict,
         "pixels": pair.ppm,
-        "cells changed": pair.changed,
+        "cells without a match": pair.changed,
     }
     row.update({kind.in_words: pair.kinds[kind] for kind in _COUNTED})
     row["AP@0.5 apart"] = apart

@@ -52,7 +52,7 @@ def environment_section(chapters: Sequence[Chapter]) -> EnvironmentSection:
     first_environment = next(iter(environments), ())
     for number, (values, settings) in enumerate(environments.items(), start=1):
         distinct_settings = "; ".join(dict.fromkeys(settings))
-        title = f"{number}: {distinct_settings} ({amount(len(settings), 'run')})"
+        title = f"{number}: {distinct_settings} ({amount(len(settings), 'repeat')})"
         for row, value, first in zip(rows, values, first_environment, strict=True):
             row[title] = Cell(value, marked=value != first)
     equal = [{"field": name, "value": fields[name][0]} for name in fields if name not in differing]

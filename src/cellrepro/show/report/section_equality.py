@@ -28,7 +28,7 @@ class SpecCell:
 
     place: str
     over: str
-    """How many runs, and how many failed."""
+    """How many repeats, and how many failed."""
     verdict: str = "failed"
     detail: str = ""
     """What differs; empty where the verdict is identical."""
@@ -55,31 +55,55 @@ def _letters() -> Iterator[str]:
             yield "".join(letters)
 
 
-class Equality:
-    """Which repeats of a chapter came to the same result.
+@dataclass(frozen=True)
+class ResultNames:
+    """How a page calls its results: equal names are equal results, in whichever chapter."""
 
-    Equal outlines in every image share a letter, equal weights a number. Letters of two or more
-    repeats have a CSS class.
-    """
+    letters: Mapping[str, str]
+    """By repeat; equal outlines in every image share one."""
+    networks: Mapping[str, int]
+    """By repeat that trained; equal weights share a number."""
+    colours: Mapping[str, str]
+    """CSS classes of letters that two or more repeats have."""
 
-    def __init__(self, chapter: Chapter):
-        self.chapter = chapter
-        self._by_place = {result.place: result for result in chapter.results}
-        outlines: dict[str, list[Repeat]] = defaultdict(list)
+    @classmethod
+    def of(cls, chapters: Sequence[Chapter]) -> ResultNames:
+        """Name the results of all chapters of a page."""
+        outlines: dict[str, list[str]] = defaultdict(list)
         weights: dict[str, int] = {}
-        self.networks: dict[str, int] = {}
-        for repeat in chapter.repeats:
+        networks: dict[str, int] = {}
+        for repeat in (repeat for chapter in chapters for repeat in chapter.repeats):
             records = repeat.manifest.masks
             digests = {image: record.canonical_digest for image, record in records.items()}
-            outlines[value_digest(digests)].append(repeat)
+            outlines[value_digest(digests)].append(repeat.name)
             trained = repeat.manifest.weights
             if trained is not None:
-                number = weights.setdefault(trained.digest, len(weights) + 1)
-                self.networks[repeat.name] = number
+                networks[repeat.name] = weights.setdefault(trained.digest, len(weights) + 1)
         named = dict(zip(_letters(), outlines.values(), strict=False))
-        self.masks = {repeat.name: letter for letter, group in named.items() for repeat in group}
         shared = [letter for letter in named if len(named[letter]) > 1][:_N_COLOURS]
-        self._style = {letter: f"g-{i}" for i, letter in enumerate(shared)}
+        return cls(
+            letters={name: letter for letter, group in named.items() for name in group},
+            networks=networks,
+            colours={letter: f"g-{i}" for i, letter in enumerate(shared)},
+        )
+
+
+def equalities_of(chapters: Sequence[Chapter]) -> list[Equality]:
+    """Say of each chapter of a page which of its repeats are equal."""
+    names = ResultNames.of(chapters)
+    return [Equality(chapter, names) for chapter in chapters]
+
+
+class Equality:
+    """Which repeats of a chapter came to the same result, by the names of the page."""
+
+    def __init__(self, chapter: Chapter, names: ResultNames):
+        self.chapter = chapter
+        self._by_place = {result.place: result for result in chapter.results}
+        self._colours = names.colours
+        own = [repeat.name for repeat in chapter.repeats]
+        self.masks = {name: names.letters[name] for name in own}
+        self.networks = {name: names.networks[name] for name in own if name in names.networks}
 
     def of(self, repeat: Repeat) -> str:
         """Name the result of a repeat, as ``A 1``; a dash where it is no result."""
@@ -87,7 +111,7 @@ class Equality:
 
     def colour(self, repeat: Repeat) -> str:
         """Give the CSS class of its letter; empty where the letter stands alone."""
-        return self._style.get(self.masks.get(repeat.name, ""), "")
+        return self._colours.get(self.masks.get(repeat.name, ""), "")
 
     @cached_property
     def columns(self) -> list[tuple[str, str]]:
@@ -148,15 +172,15 @@ class Equality:
 
     def _cell(self, place: str) -> SpecCell:
         n_failed = sum(failure.place == place for failure in self.chapter.failures)
-        failed = f"{amount(n_failed, 'run')} failed" if n_failed else ""
+        failed = f"{amount(n_failed, 'repeat')} failed" if n_failed else ""
         result = self._by_place.get(place)
         if result is None:
             return SpecCell(place, failed)
-        n_runs = amount(len(result.repeats), "run")
+        n_repeats = amount(len(result.repeats), "repeat")
         needs_detail = result.judgement.overall not in (None, Verdict.IDENTICAL)
         return SpecCell(
             place=place,
-            over=f"{n_runs}; {failed}" if failed else n_runs,
+            over=f"{n_repeats}; {failed}" if failed else n_repeats,
             verdict=result.verdict,
             detail=result.judgement.detail() if needs_detail else "",
             groups={self.of(repeat): self.colour(repeat) for repeat in result.repeats},

@@ -90,9 +90,9 @@ def _said(repeats: Sequence[Repeat]) -> str:
     """The scores of the runs in a sentence."""
     values = [one.manifest.ap50 for one in repeats if one.manifest.ap50 is not None]
     low, high = min(values), max(values)
-    runs = amount(len(values), "run")
+    runs = amount(len(values), "repeat")
     if f"{low:.3f}" == f"{high:.3f}":
-        of_all = {1: "the one run", 2: "both runs"}.get(len(values), f"all {runs}")
+        of_all = {1: "the one repeat", 2: "both repeats"}.get(len(values), f"all {runs}")
         return f"AP@0.5 is {low:.3f} in {of_all}."
     mean = sum(values) / len(values)
     return f"AP@0.5 is {mean:.3f} on average over {runs}: {low:.3f} to {high:.3f}."
@@ -106,7 +106,7 @@ def _beside_truth(chapter: Chapter, score: _Score, which: str) -> ScoredImage:
     masks = score.repeat.masks(score.image)  # says what to do if the file is gone
     label = chapter.names.of_repeat(score.repeat)
     scored = ScoredImage(
-        f"The {which} (images times runs): {score.image}, by {label}, AP@0.5 {score.value:.3f}."
+        f"The {which} (images times repeats): {score.image}, by {label}, AP@0.5 {score.value:.3f}."
     )
     truth = chapter.store.truth(chapter.images_digest, score.image)
     if truth is None:

@@ -105,7 +105,7 @@ def _alert(name: str, sightings: Sequence[_Sighting], n_runs: int) -> Alert:
         where=which(most_first, 0, "place", most=_MOST_PLACES),
         phases=", ".join(phases),
         count=n_calls.total(),
-        runs=which(list(runs), n_runs, "run"),
+        runs=which(list(runs), n_runs, "repeat"),
     )
 
 

@@ -55,26 +55,26 @@ def _told(summary: Summary) -> list[_Told]:
 
 
 def headline(summary: Summary) -> str:
-    """Say in one sentence whether the runs of each spec are the same."""
+    """Say in one sentence whether the repeats of each spec are the same."""
     counts = Counter(one.overall for one in _told(summary) if one.overall is not None)
     n = counts.total()
     n_apart = sum(counts[verdict] for verdict in _NOT_EQUAL)
     n_proved = n - n_apart - counts[Verdict.VACUOUS]
     if not n:
-        return "Not known: no spec was run twice, so no two runs can be compared."
+        return "Not known: no spec was run twice, so no two repeats can be compared."
     of_all = f"all {n} specs" if n > 1 else "the one spec"
     if n_apart == n:
-        return f"No: the runs of {of_all} differ."
+        return f"No: the repeats of {of_all} differ."
     if n_apart:
-        return f"Not everywhere: the runs of {n_apart} of {n} specs differ."
+        return f"Not everywhere: the repeats of {n_apart} of {n} specs differ."
     if not n_proved:
-        return f"Not known: the runs of {of_all} found or trained nothing."
+        return f"Not known: the repeats of {of_all} found or trained nothing."
     if n_proved < n:
-        return f"Yes, as far as known: the runs of {n_proved} of {n} specs are equal."
+        return f"Yes, as far as known: the repeats of {n_proved} of {n} specs are equal."
     how = (
         "bit-identical" if counts[Verdict.IDENTICAL] == n else "equal in the outlines of all cells"
     )
-    return f"Yes: the runs of {of_all} are {how}."
+    return f"Yes: the repeats of {of_all} are {how}."
 
 
 def short_answers(summary: Summary) -> list[ShortAnswer]:
@@ -89,7 +89,7 @@ def short_answers(summary: Summary) -> list[ShortAnswer]:
 
 
 def _where_not(apart: Sequence[_Told]) -> str:
-    """Name the specs whose runs differ, and in what."""
+    """Name the specs whose repeats differ, and in what."""
     named = [f"{one.name}: {_in_what(one)}" for one in apart[:_MOST_NAMED]]
     if len(apart) > _MOST_NAMED:
         named.append(f"and {amount(len(apart) - _MOST_NAMED, 'more spec')}")
@@ -108,9 +108,9 @@ def _in_what(one: _Told) -> str:
         return text
     changed = max(pair.changed for pair in own)
     return (
-        f"{text}, {share_text(changed)} of the cells changed"
+        f"{text}, {share_text(changed)} of the cells without a match"
         if changed
-        else f"{text}, but no cell changed"
+        else f"{text}, but no cell is without a match"
     )
 
 
@@ -128,33 +128,39 @@ def whether_it_matters(spread: Spread) -> str:
         clauses.append(_of_seeds(spread, seeds))
     if unchanged:
         between = " or between ".join(axis.title for axis in unchanged)
-        clauses.append(f"no cell changes between {between}")
+        clauses.append(f"no cell is without a match between {between}")
     if less:
-        clauses.append(f"{_changes(less)}, fewer than seeds do")
-    if rest:
-        is_judged = spread.n_seeds >= FEWEST_SEEDS
-        not_shown = ", which is not shown to be fewer than with seeds" if is_judged else ""
-        clauses.append(f"{_changes(rest)}{not_shown}")
+        clauses.append(f"{_unmatched(less)}, fewer than with seeds")
+    judged = [axis for axis in rest if spread.decide(axis.name).is_judged]
+    if judged:
+        clauses.append(f"{_unmatched(judged)}, which is not shown to be fewer than with seeds")
+    for axis in rest:
+        decision = spread.decide(axis.name)
+        if not decision.is_judged:
+            # Few seeds are said with what they do.
+            is_said = 0 < spread.n_seeds < FEWEST_SEEDS
+            why = "" if is_said or not seeds else f", not judged beside seeds: {decision.refusal}"
+            clauses.append(f"{_unmatched([axis])}{why}")
     if compared and not seeds:
-        clauses.append("what a different seed changes was not measured")
+        clauses.append("what a different seed does was not measured")
     return " ".join(map(as_sentence, clauses))
 
 
 def _of_repeats(spread: Spread, axis: Axis) -> str:
-    """Say what the runs of one spec change, which is what the verdict is about."""
+    """Say what the repeats of one spec change, which is what the verdict is about."""
     changed = axis.distribution().mean
     if not changed:
-        return "not for the cells: the runs of one spec differ in pixels, not in cells"
-    does = f"the runs of one spec differ in {share_text(changed)} of the cells on average"
+        return "not for the cells: the repeats of one spec differ in pixels, not in cells"
+    does = f"the repeats of one spec leave {share_text(changed)} of the cells without a match on average"
     if spread.decide(axis.name).within:
         return f"less than the seed: {does}"
     return f"that is not ruled out: {does}"
 
 
-def _changes(axes: Sequence[Axis]) -> str:
+def _unmatched(axes: Sequence[Axis]) -> str:
     return joined(
         [
-            f"{share_text(axis.distribution().mean)} of the cells change between {axis.title}"
+            f"{share_text(axis.distribution().mean)} of the cells have no match between {axis.title}"
             for axis in axes
         ]
     )
@@ -163,7 +169,9 @@ def _changes(axes: Sequence[Axis]) -> str:
 def _of_seeds(spread: Spread, seeds: Axis) -> str:
     share = share_text(seeds.distribution().mean)
     few = f" ({amount(spread.n_seeds, 'seed')}: too few to judge by)"
-    return f"a different seed changes {share} of the cells" + few * (spread.n_seeds < FEWEST_SEEDS)
+    return f"a different seed leaves {share} of the cells without a match" + few * (
+        spread.n_seeds < FEWEST_SEEDS
+    )
 
 
 def _what_to_do(told: Sequence[_Told]) -> str:
@@ -173,11 +181,13 @@ def _what_to_do(told: Sequence[_Told]) -> str:
     if held_apart:
         one = held_apart[0]
         mode = one.result.spec.mode
-        return f"Report it: mode {mode} should keep runs equal. {_where_they_part(one)}"
+        return f"Report it: mode {mode} should keep repeats equal. {_where_they_part(one)}"
     if apart:
         n_held = sum(one.is_held and one.overall == Verdict.IDENTICAL for one in told)
-        proof = f"; the runs of {amount(n_held, 'spec')} in it are bit-identical" if n_held else ""
-        return f"For equal runs use `--mode strict`{proof}. {_where_they_part(apart[0])}"
+        proof = (
+            f"; the repeats of {amount(n_held, 'spec')} in it are bit-identical" if n_held else ""
+        )
+        return f"For equal repeats use `--mode strict`{proof}. {_where_they_part(apart[0])}"
     verdicts = {one.overall for one in told}
     if verdicts == {None}:
         return "Run each spec twice, with `--repeats 2`."
@@ -189,7 +199,7 @@ def _what_to_do(told: Sequence[_Told]) -> str:
     free = dict.fromkeys(one.result.spec.mode_in_words for one in told if not one.is_held)
     if free:
         return (
-            f"Nothing for these runs. Mode {joined(list(free))} promises no equality, "
+            f"Nothing for these specs. Mode {joined(list(free))} promises no equality, "
             "`--mode strict` does."
         )
     return "Nothing. To let others check a run, `cellrepro export` it."
@@ -205,4 +215,4 @@ def _where_they_part(one: _Told) -> str:
     machines = [result for result in one.chapter.results if result.spec.key == one.result.spec.key]
     run = one.result.spec.key if len(machines) == 1 else one.result.place
     command = f"cellrepro diverge {run}/{first} {run}/{second}"
-    return f"The first step at which two runs part: `{command}`."
+    return f"The first step at which the two part: `{command}`."

@@ -150,7 +150,7 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How some specs came out, or some runs failed."""
+    """How some specs came out, or some repeats failed."""
 
     verdict: str
     n: int
@@ -159,10 +159,10 @@ class Outcome:
     def said(self) -> str:
         """The number with what it is of, and the outcome."""
         if self.verdict == "failed":
-            return f"{amount(self.n, 'run')} failed"
+            return f"{amount(self.n, 'repeat')} failed"
         if self.verdict == "no verdict":
             return f"{amount(self.n, 'spec')}: no verdict"
-        return f"{amount(self.n, 'spec')}: runs {self.verdict}"
+        return f"{amount(self.n, 'spec')}: repeats {self.verdict}"
 
 
 @dataclass(frozen=True)
@@ -381,7 +381,9 @@ def _between(axis: Axis) -> str:
     largest = ppm_text(axis.largest_ppm)
     if len(axis.not_vacuous) == 1:
         return f"between {axis.title} the masks differ in the only comparison, by {largest}"
-    by = f"by up to {largest}" if n_differing > 1 else f"by {largest}"
+    by = f"by {largest}"
+    if n_differing > 1:
+        by = f"at most by {largest} over all images"
     return f"between {axis.title} the masks differ in {n_differing} of {comparisons}, {by}"
 
 
