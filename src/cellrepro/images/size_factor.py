@@ -57,7 +57,7 @@ def factor_text(
         f"; {perhaps if b_is_image else ''}the size of {larger} is {times:.3g} times that of "
         f"{smaller}, along Y and X alike. Masks differ in size from their image where that was "
         "binned or enlarged before it was segmented, or where Cellpose 4 before 4.2 was given "
-        f"resample=False and a diameter: its masks are 30 / diameter times the image (here {diameters}). Segment again with "
-        "resample=True, or bring the larger one to the smaller size without new numbers: "
-        f"scipy.ndimage.zoom(masks, {1 / times:.4g}, order=0)"
+        "resample=False and a diameter: its masks are 30 / diameter times the image "
+        f"(here {diameters}). Segment again with resample=True, or bring the larger one to the "
+        f"smaller size without new numbers: scipy.ndimage.zoom(masks, {1 / times:.4g}, order=0)"
     )

@@ -159,9 +159,11 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         rows=rows,
         tells_settings=pair.are_runs or tell_settings(setting.name for setting in pair.settings),
         figure=_figure(pair),
-        tiles=_tiles(changes, pair),
+        tiles=() if pair.are_unrelated else _tiles(changes, pair),
         n_changed=len(changes),
-        kept=ObjectKind.KEPT if pair.comparison.n_differing else None,
+        kept=ObjectKind.KEPT
+        if pair.comparison.n_differing and pair.comparison.kinds[ObjectKind.KEPT]
+        else None,
         other_object=OTHER_OBJECT,
         is_stack=pair.a.ndim == 3,
         tables_of_changes=_tables_of_changes(changes, pair),
@@ -323,7 +325,7 @@ def _tables_of_changes(changes: Sequence[ObjectChange], pair: ShownPair) -> list
     resized = resized_cells(pair.comparison.objects)
     n_resized = amount(len(resized), "kept cell")
     parts = {
-        f"The first {len(first)}" if pair.are_unrelated else "": first,
+        f"The first {amount(len(first), 'changed cell')}" if pair.are_unrelated else "": first,
         f"The next {amount(len(others), 'changed cell')}": others,
         f"{n_resized} more than a quarter larger or smaller in B": resized[:MOST_ROWS],
     }
