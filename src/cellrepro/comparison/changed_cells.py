@@ -39,7 +39,12 @@ def changed_cells(comparison: MaskComparison) -> list[ObjectChange]:
 
 
 def resized_cells(changes: Iterable[ObjectChange]) -> list[ObjectChange]:
-    """Give the kept cells that are more than a quarter larger or smaller in B than in A."""
+    """Give the kept cells that are more than a quarter larger or smaller in B than in A.
+
+    >>> from cellrepro import compare_masks
+    >>> [len(resized_cells(compare_masks([[1, 1, 1]], [b]).objects)) for b in ([1, 1, 0], [1] * 3)]
+    [1, 0]
+    """
     return [
         change
         for change in changes
