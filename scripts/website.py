@@ -8,6 +8,7 @@ generator.
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shutil
@@ -48,6 +49,7 @@ PICTURE = re.compile(r"^(?P<picture>!\[[^\]\n]*\]\((?P<target>[^)\s]+)\))$", re.
 
 def main() -> int:
     """Build the site, unless a link leads nowhere; gives the exit code."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     broken = [*broken_links(), *lonely_pages()]
     if broken:
         print(*broken, sep="\n", file=sys.stderr)

@@ -92,7 +92,7 @@ def test_counts_and_planes_are_those_of_the_drawing():
     shown = explore(**arrays, name_a="CPU", name_b="GPU")
     assert shown.scene["line"] == (
         "480 pixels differ = 117 188 ppm "
-        "(only CPU: 128, only GPU: 256, different cell: 96) of 4 096"
+        "(only CPU: 128, only GPU: 256, not the same cell: 96) of 4 096"
     )
     for key, name in [("a", "masks_a"), ("b", "masks_b"), ("truth", "truth")]:
         np.testing.assert_array_equal(unpacked(plane(shown, key)), arrays[name])

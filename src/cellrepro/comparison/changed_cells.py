@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
@@ -38,6 +38,20 @@ def changed_cells(comparison: MaskComparison) -> list[ObjectChange]:
     return [cell.change for cell in not_kept({"": comparison})]
 
 
+def resized_cells(changes: Iterable[ObjectChange]) -> list[ObjectChange]:
+    """Give the kept cells that are more than a quarter larger or smaller in B than in A.
+
+    >>> from cellrepro import compare_masks
+    >>> [len(resized_cells(compare_masks([[1, 1, 1]], [b]).objects)) for b in ([1, 1, 0], [1] * 3)]
+    [1, 0]
+    """
+    return [
+        change
+        for change in changes
+        if change.kind == ObjectKind.KEPT and 4 * abs(change.area_b - change.area_a) > change.area_a
+    ]
+
+
 def _rank(change: ObjectChange) -> tuple[bool, int]:
     """Lost, gained, split and merged cells, the largest first; then moved ones, by what differs."""
     is_moved = change.kind == ObjectKind.MOVED
@@ -58,8 +72,10 @@ def cell_rows(
     with_images = len({cell.image for cell in cells}) > 1
     rows: list[Row] = []
     where = "centre"
+    unit = "pixels"
     if any(len(cell.change.position) == 3 for cell in cells):
         where += ", z from 0"
+        unit = "voxels"
     for image, change in cells[:most]:
         cuts = f", cut between {change.cuts}" if change.cuts else ""
         has_both = change.labels_a and change.labels_b
@@ -70,8 +86,8 @@ def cell_rows(
                 f"in {a}": ", ".join(map(str, change.labels_a)) or "–",
                 f"in {b}": ", ".join(map(str, change.labels_b)) or "–",
                 where: f"{place_text(change.position)}{cuts}",
-                f"pixels in {a}": str(change.area_a or "–"),
-                f"pixels in {b}": str(change.area_b or "–"),
+                f"{unit} in {a}": str(change.area_a or "–"),
+                f"{unit} in {b}": str(change.area_b or "–"),
                 "IoU": f"{change.iou:.3f}" if has_both else "–",
             }
         )

@@ -111,10 +111,10 @@ class Agreement(Result):
     def sentence(self) -> str:
         """Say how many results there are, and how many objects are in all of them."""
         if self.vacuous:
-            return f"none of {amount(self.n_runs, 'run')} holds an object: agreement says nothing"
+            return f"none of {amount(self.n_runs, 'run')} holds a cell: agreement says nothing"
         return (
             f"{amount(self.n_runs, 'run')} with {amount(self.n_distinct, 'different result')}: "
-            f"{self.n_stable} of {amount(len(self.objects), 'object')} "
+            f"{self.n_stable} of {amount(len(self.objects), 'cell')} "
             f"{verb_of(self.n_stable, 'is', 'are')} in all of them"
         )
 

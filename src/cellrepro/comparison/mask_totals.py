@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cellrepro.comparison.changed_cells import resized_cells
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.words import amount, as_sentence, pixels_text
@@ -53,6 +54,8 @@ class MaskTotals:
     same_numbering: bool
     """Whether what is one number on one side is one number on the other, in every image."""
     kinds: Mapping[str, int]
+    n_resized: int
+    """Kept cells that are more than a quarter larger or smaller in B than in A."""
 
     @property
     def n_objects(self) -> int:
@@ -98,29 +101,34 @@ class MaskTotals:
         """Say how many cells both sides have, and what became of them."""
         over = f", over {self.n_images} images" if self.n_images > 1 else ""
         n_cells = f"{amount(self.n_objects_a, 'cell')} in {a}, {self.n_objects_b} in {b}{over}"
-        return f"{n_cells}: {fates_text(self.kinds)}"
+        return f"{n_cells}: {fates_text(self.kinds, self.n_resized)}"
 
 
-def fates_text(kinds: Mapping[str, int]) -> str:
-    """Say how many cells are kept, and how many changed, and how.
+def fates_text(kinds: Mapping[str, int], n_resized: int) -> str:
+    """Say how many cells are kept, how many of these are resized, and how many changed, and how.
 
-    >>> fates_text({"kept": 3, "lost": 1}), fates_text({"kept": 3, "lost": 1, "split": 2})
+    >>> fates_text({"kept": 3, "lost": 1}, 0), fates_text({"kept": 3, "lost": 1, "split": 2}, 0)
     ('3 kept, 1 lost', '3 kept, 3 changed (1 lost, 2 split)')
-    >>> fates_text({"kept": 3}), fates_text({})
-    ('3 kept, none changed', 'no cell on either side')
+    >>> fates_text({"kept": 3}, 1)
+    '3 kept (1 of them more than a quarter larger or smaller), none changed'
+    >>> fates_text({}, 0)
+    'no cell on either side'
     """
     n_kept = kinds.get(ObjectKind.KEPT, 0)
+    kept = f"{n_kept} kept"
+    if n_resized:
+        kept += f" ({n_resized} of them more than a quarter larger or smaller)"
     changed = [
         f"{kinds[kind]} {kind.in_words}"
         for kind in ObjectKind
         if kinds.get(kind) and kind != ObjectKind.KEPT
     ]
     if not changed:
-        return f"{n_kept} kept, none changed" if n_kept else "no cell on either side"
+        return f"{kept}, none changed" if n_kept else "no cell on either side"
     if len(changed) == 1:
-        return f"{n_kept} kept, {changed[0]}"
+        return f"{kept}, {changed[0]}"
     n_changed = sum(kinds.values()) - n_kept
-    return f"{n_kept} kept, {n_changed} changed ({', '.join(changed)})"
+    return f"{kept}, {n_changed} changed ({', '.join(changed)})"
 
 
 def image_weight(comparison: MaskComparison) -> float:
@@ -149,4 +157,5 @@ def totals_over(images: Iterable[MaskComparison]) -> MaskTotals:
         some_renumbered=any(result.verdict == Verdict.SAME_OBJECTS for result in results),
         same_numbering=all(result.same_numbering for result in results),
         kinds=kinds_over(results),
+        n_resized=sum(len(resized_cells(result.objects)) for result in results),
     )

@@ -72,8 +72,12 @@ class _Shown(NamedTuple):
     """With the names ``{a}`` and ``{b}`` of the two label images."""
 
 
+_KEPT_MEANS = (
+    f"a counterpart that overlaps by half or more (IoU of {KEPT_IOU} or more), its centre less "
+    f"than {KEPT_WITHIN:.0f} pixel away; its size may differ"
+)
 _SHOWN = {
-    ObjectKind.KEPT: _Shown("=", "as before: a counterpart that covers it, less than 1 pixel away"),
+    ObjectKind.KEPT: _Shown("=", _KEPT_MEANS),
     ObjectKind.MOVED: _Shown("≈", "a counterpart that lies farther away or overlaps less"),
     ObjectKind.LOST: _Shown("−", "only in {a}"),
     ObjectKind.GAINED: _Shown("+", "only in {b}"),

@@ -30,10 +30,11 @@ Side = Literal["higher", "lower", "no effect"]
 
 _IN_WORDS: Mapping[Word, str] = {
     "changes": "changes",
-    "undecidable": "is not decidable with so few images",
     "stands": "stands",
+    "undecidable": "cannot be decided",
 }
 """What a sentence says of the conclusion; what matters most stands first."""
+_NOT_SHOWN = "no effect is shown"
 _TO_BE_SURE = 1.96 + 0.84
 """Standard errors between an effect and a limit, with which 95 % intervals exclude the limit in
 80 % of experiments."""
@@ -102,6 +103,8 @@ class Conclusion(Result):
         under_a = self._side_text(self.a)
         under_b = self._side_text(self.b)
         sides = f"under both {under_a}" if under_a == under_b else f"under A {under_a}"
+        if under_a == under_b == _NOT_SHOWN:
+            sides = f"{_NOT_SHOWN} under either"
         others = [] if under_a == under_b else [f"under B {under_b}"]
         return "; ".join([sides, *others, *self._remarks()])
 
@@ -125,7 +128,7 @@ class Conclusion(Result):
         side = side_of(effect)
         treated, control = self.group_names
         if side == "no effect":
-            return "no effect is shown"
+            return _NOT_SHOWN
         return f"{side} in {treated} than in {control}"
 
     @property
@@ -366,13 +369,19 @@ def summary(conclusions: Sequence[Conclusion]) -> str:
     parts = []
     for word, says in _IN_WORDS.items():
         names = [
-            f"{each.readout} of {each.treated}" if several else each.readout
+            f"{each.readout}{f' of {each.treated}' if several else ''}{_needed_text(each)}"
             for each in conclusions
             if each.word == word
         ]
         if names:
             parts.append(f"{says} for {_listed(names)}")
     return f"the conclusion {'; '.join(parts)}"
+
+
+def _needed_text(conclusion: Conclusion) -> str:
+    if conclusion.images_needed is None:
+        return ""
+    return f" (about {grouped(conclusion.images_needed)} images needed)"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from cellrepro.explanation.mask_files import (
     paired,
     readers,
 )
-from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
+from cellrepro.explanation.recorded_cause import MIN_SIZE, FileEvidence, why_from_files
 from cellrepro.explanation.recorded_settings import RecordedSettings
 from cellrepro.explanation.references import file_or_run, kind_in_words, masks_of, reference_kind
 from cellrepro.explanation.settings_of_both import recorded_side_by_side
@@ -144,6 +144,11 @@ def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Compari
         size_limit=size_limit_text(result),
         is_empty=not (result.n_objects_a and result.n_objects_b),
     )
+    is_stack = len(result.shape) > 2
+    command = "" if is_stack else _command_with_network(a, b, image)
+    why = why_from_files(evidence, find_out=command)
+    if is_stack and why is not None and why.cause is None:
+        why = replace(why, remains=_STACKS)
     remarks = [
         f"{letter}: {remark}"
         for letter, file in (("A", file_a), ("B", file_b))
@@ -153,12 +158,14 @@ def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Compari
         comparison,
         settings=settings,
         notes=(*comparison.notes, *by_hand.notes, *remarks),
-        why=why_from_files(
-            evidence,
-            # Stacks are not segmented again.
-            find_out="" if len(result.shape) > 2 else _command_with_network(a, b, image),
-        ),
+        why=why,
     )
+
+
+_STACKS = (
+    "a stack is not segmented again: compare the settings with which both were made, or save one "
+    "plane of the image and of both masks as files, and compare these with a network"
+)
 
 
 def _compare_folders(
@@ -182,6 +189,10 @@ def _compare_folders(
         worst = max(comparison.masks, key=lambda name: image_weight(comparison.masks[name]))
     of_worst = images.get(worst, image)
     why = _compare_two_files(files_a[worst], files_b[worst], image=of_worst).why
+    cause = None if why is None else why.cause
+    if why is not None and cause is not None and cause.name == MIN_SIZE and cause.words:
+        # Not said of the other images.
+        why = replace(why, cause=replace(cause, words=f"in {worst}, {cause.words}"))
     return replace(comparison, notes=(*comparison.notes, *newer), why=why)
 
 

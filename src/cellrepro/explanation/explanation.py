@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cellrepro.comparison.mask_comparison import MaskComparison
+from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.causes import Change, Replayed
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.conditions import IMAGE_CROP
 from cellrepro.explanation.crops import Part
-from cellrepro.explanation.explanation_lines import counterparts_text, explanation_lines
+from cellrepro.explanation.explanation_lines import explanation_lines
 from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
 from cellrepro.explanation.hand_edits import EffectOfHand
 from cellrepro.explanation.settings_of_both import SettingOfBoth
@@ -188,7 +189,7 @@ class Explanation(Result):
                 "the two outline the same objects, but one number is not one object on both sides"
             )
         first = "" if self.why is None else f"{self.why.sentence}; "
-        differ = f"{first}{counterparts_text(self.result)}"
+        differ = f"{first}{totals_over([self.result]).cells_text()}"
         return f"{differ}; {self._recorded()}" if self.from_files else differ
 
     @property

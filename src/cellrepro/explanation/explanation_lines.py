@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.label_notes import no_cell_note
 from cellrepro.explanation.recorded_lines import recorded_lines
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.settings_of_both import value_text
-from cellrepro.words import amount, pixels_text, share_text, some, that_differ, verb_of
+from cellrepro.words import amount, share_text, some, that_differ, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -36,7 +37,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.part is not None:
         yield from _part_lines(explanation, explanation.part)
     if result is not None and result.n_differing:
-        yield f"{counterparts_text(result)}, {pixels_text(result.ppm)} differ"
+        yield totals_over([result]).sentence()
         yield from _empty_lines(result)
     elif _differs_in_numbers_alone(explanation):
         yield explanation.sentence()
@@ -53,19 +54,6 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
 def _differs_in_numbers_alone(explanation: Explanation) -> bool:
     is_whole = explanation.result is not None and explanation.part is None
     return is_whole and explanation.differs and not explanation.vacuous
-
-
-def counterparts_text(result: MaskComparison) -> str:
-    """Say how many cells have no counterpart, and what share of all they are."""
-    n_cells = amount(result.n_objects_a + result.n_objects_b, "cell")
-    if not result.n_unmatched:
-        return f"each of the {n_cells} of both sides has a counterpart in the other"
-    verb = verb_of(result.n_unmatched, "has", "have")
-    share = share_text(result.changed)
-    return (
-        f"{result.n_unmatched} of {n_cells} of both sides {verb} no counterpart in the other "
-        f"({share})"
-    )
 
 
 def replay_lines(explanation: Explanation) -> Iterator[str]:

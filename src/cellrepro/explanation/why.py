@@ -70,7 +70,7 @@ class Why:
     nothing_tells: str = "nothing that is recorded tells"
     """What is said where there is no cause."""
     remains: str = ""
-    """What it leaves unexplained; empty where nothing was segmented again."""
+    """What it leaves unexplained, or why nothing was segmented again; else empty."""
     find_out: str = ""
     """The command that finds the cause; empty where none does."""
 

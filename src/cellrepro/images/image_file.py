@@ -91,7 +91,11 @@ def refuse_other_size(name: object, image: np.ndarray, masks_shape: Sequence[int
     by_a_factor = factor_text("the masks", shape, "the image", size, b_is_image=True)
     raise BadInput(
         f"{name} has shape {image.shape}, and the masks have {shape}"
-        + (by_a_factor or "; expected the image of these masks, neither cropped nor turned")
+        + (
+            by_a_factor
+            or "; is it the right file? Expected the image of these masks, neither cropped nor "
+            "turned"
+        )
     )
 
 

@@ -41,8 +41,8 @@ def factor_text(
     >>> factor_text("a", (64, 64), "b", (64, 60))
     ''
     >>> text = factor_text("the masks", (128, 128), "the image", (64, 64), b_is_image=True)
-    >>> text[:52], "(here diameter=15)" in text
-    ('; the size of the masks is 2 times that of the image', True)
+    >>> text[:42], "(here diameter=15)" in text
+    ('; perhaps this is the image of other masks', True)
     """
     factor = size_factor(a, b)
     if factor is None:
@@ -52,11 +52,12 @@ def factor_text(
     diameters = f"diameter={_USUAL_DIAMETER / factor:.3g}"
     if not b_is_image:
         diameters += f" for {name_a}, or {_USUAL_DIAMETER * factor:.3g} for {name_b}"
+    perhaps = "perhaps this is the image of other masks: is it the right file? If it is: "
     return (
-        f"; the size of {larger} is {times:.3g} times that of {smaller}, along Y and X alike. "
-        "Masks differ in size from their image where that was binned or enlarged before it was "
-        "segmented, or where Cellpose 4 before 4.2 was given resample=False and a diameter: its "
-        f"masks are 30 / diameter times the image (here {diameters}). Segment again with "
-        "resample=True, or bring the larger one to the smaller size without new numbers: "
-        f"scipy.ndimage.zoom(masks, {1 / times:.4g}, order=0)"
+        f"; {perhaps if b_is_image else ''}the size of {larger} is {times:.3g} times that of "
+        f"{smaller}, along Y and X alike. Masks differ in size from their image where that was "
+        "binned or enlarged before it was segmented, or where Cellpose 4 before 4.2 was given "
+        "resample=False and a diameter: its masks are 30 / diameter times the image "
+        f"(here {diameters}). Segment again with resample=True, or bring the larger one to the "
+        f"smaller size without new numbers: scipy.ndimage.zoom(masks, {1 / times:.4g}, order=0)"
     )

@@ -73,6 +73,8 @@ class StoredRuns(Result):
     """Files that were not read in search of damage, so that the list comes at once."""
     passed_over: tuple[str, ...]
     """Why folders of the store are no runs."""
+    _store: str
+    """The folder of the store."""
     _of_values: bool
     """Whether only runs of certain values were asked for."""
     _keys: tuple[str, ...]
@@ -86,7 +88,8 @@ class StoredRuns(Result):
     def sentence(self) -> str:
         """Say how many runs there are, what is damaged, and what was not read."""
         if not self.runs:
-            n_runs = "no such runs" if self._of_values else "no runs yet"
+            what = "no such runs" if self._of_values else "no runs yet"
+            n_runs = f"{what} in the store {self._store}; --store names another folder"
         else:
             n_runs = amount(len(self.runs), "run")
             if self._machine_of_all:
@@ -194,6 +197,7 @@ def stored_runs(store: Store, wanted: Mapping[str, object] | None = None) -> Sto
         runs=tuple(runs),
         unread=reading.n_files_unread,
         passed_over=tuple(store.passed_over.values()),
+        _store=str(store.root),
         _of_values=bool(wanted),
         _keys=tuple(keys),
     )

@@ -55,6 +55,7 @@ def module_text() -> str:
     constants = {
         "KINDS": {kind: kind.meaning("A", "B") for kind in kinds},
         "SIGNS": {kind: kind.sign for kind in kinds},
+        "OTHER_OBJECT": colours.OTHER_OBJECT,
         "KIND_WORDS": {kind: kind.in_words for kind in kinds},
     }
     lines = [f"const {name} = {json.dumps(value)};" for name, value in constants.items()]

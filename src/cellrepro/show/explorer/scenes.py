@@ -19,6 +19,7 @@ from cellrepro.errors import BadInput
 from cellrepro.show.explorer.open_view import OpenView
 from cellrepro.show.explorer.planes import PackedPlane
 from cellrepro.show.explorer.view import TRUTH, View
+from cellrepro.show.figures.colours import OTHER_OBJECT
 from cellrepro.words import amount, grouped, ppm_text, verb_of
 
 _LONGEST_NAME = 14  # of a run in a sentence; longer ones would hide the numbers
@@ -203,6 +204,6 @@ def _sentence(counts: Mapping[str, int], name_a: str, name_b: str) -> str:
     return (
         f"{grouped(n_differing)} {'pixel differs' if n_differing == 1 else 'pixels differ'} "
         f"= {ppm_text(n_differing / n_pixels * 1e6)} (only {name_a}: {grouped(only_a)}, "
-        f"only {name_b}: {grouped(only_b)}, different cell: {grouped(other_object)}) "
+        f"only {name_b}: {grouped(only_b)}, {OTHER_OBJECT}: {grouped(other_object)}) "
         f"of {grouped(n_pixels)}"
     )

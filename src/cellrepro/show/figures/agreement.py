@@ -87,7 +87,7 @@ def agreement_map(image: np.ndarray | None, agreement: Agreement, *, side: int =
     left, right = figure.subplots(1, 2)
     for axes, share, title in (
         (left, agreement.cell_share, "share of runs that call it cell"),
-        (right, agreement.same_object_share, "share of runs that give it the same object"),
+        (right, agreement.same_object_share, "share of runs that give it the same cell"),
     ):
         picture = pixels.dimmed(background, shape)
         painted(picture, lines, COLOURS["agree"], 0.7)
@@ -122,9 +122,9 @@ def _paint_disputed(picture: np.ndarray, share: np.ndarray, colours: Colormap) -
 def map_heading(agreement: Agreement) -> str:
     """Say in a line how far some runs agree."""
     runs = amount(agreement.n_runs, "run")
-    objects = amount(len(agreement.objects), "object")
+    objects = amount(len(agreement.objects), "cell")
     if agreement.n_distinct == 1 and not agreement.objects:
-        return f"{runs}: none holds an object"
+        return f"{runs}: none holds a cell"
     if agreement.n_distinct == 1:
         return f"{runs}: all hold the same {objects}"
     return (
@@ -197,12 +197,12 @@ def least_stable(
             linewidth=2.5,
             linestyle=(0, (2.5, 1.5)),
         ),
-        style.line("other objects of the consensus", color="#BBBBBB", linewidth=1),
+        style.line("other cells of the consensus", color="#BBBBBB", linewidth=1),
     ]
     style.legend(figure, handles)
     least = "least stable" if len(shown) == 1 else f"{len(shown)} least stable"
     return figure.described(
-        f"The {least} of {amount(len(agreement.objects), 'object')} "
+        f"The {least} of {amount(len(agreement.objects), 'cell')} "
         f"({agreement.n_stable} {verb_of(agreement.n_stable, 'is', 'are')} in all "
         f"{amount(agreement.n_runs, 'run')})",
     )

@@ -8,6 +8,8 @@ from cellrepro.comparison.object_changes import ObjectKind
 
 CATEGORIES = ("background", "agree", "only_a", "only_b", "other_object")
 """What each value of a categories map means, in order: 0, 1, 2, 3, 4."""
+OTHER_OBJECT = "not the same cell"
+"""What the last of them is called; the pixel is cell in both."""
 COLOURS = {
     "a": "#56B4E9",
     "b": "#E69F00",

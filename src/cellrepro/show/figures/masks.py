@@ -12,7 +12,7 @@ from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.scores import average_precision
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
-from cellrepro.show.figures.colours import COLOURS
+from cellrepro.show.figures.colours import COLOURS, OTHER_OBJECT
 from cellrepro.show.figures.pixels import (
     SIDE,
     background_of,
@@ -238,24 +238,24 @@ def _explained(name_a: str, name_b: str, *, with_truth: bool) -> list[Artist]:
         *handles,
         style.patch(f"only {name_a}", fc=COLOURS["only_a"], hatch="////"),
         style.patch(f"only {name_b}", fc=COLOURS["only_b"], hatch="\\\\\\\\"),
-        style.patch("cell in both, but not the same cell", fc=COLOURS["other_object"], hatch="..."),
-        style.patch("the same object", fc="#8C8C8C"),
+        style.patch(OTHER_OBJECT, fc=COLOURS["other_object"], hatch="..."),
+        style.patch("the same cell", fc="#8C8C8C"),
     ]
 
 
 def _difference_heading(plane: str, comparison: MaskComparison, n_pixels: int) -> str:
     if not comparison.n_differing:
-        return "The two outline the same objects"
+        return "The two outline the same cells"
     prefix = f"{plane}: " if plane else ""
     kinds = comparison.kinds
     return (
-        f"{prefix}{grouped(comparison.n_differing)} of {grouped(n_pixels)} pixels differ; objects "
+        f"{prefix}{grouped(comparison.n_differing)} of {grouped(n_pixels)} pixels differ; cells "
         f"lost {kinds['lost']}, gained {kinds['gained']}"
     )
 
 
 def _objects(labels: np.ndarray) -> str:
-    return amount(len(np.unique(labels[labels > 0])), "object")
+    return amount(len(np.unique(labels[labels > 0])), "cell")
 
 
 def _ring(axes: Axes, differs: np.ndarray) -> None:

@@ -86,7 +86,7 @@ def scores_of_runs(runs: Sequence[Run], *, width: float = WIDTH) -> Picture:
     middle = (min(values) + max(values)) / 2
     shown_span = max(0.1, 1.5 * (max(values) - min(values)))
     panels[-1].set_xlim(middle - shown_span / 2, middle + shown_span / 2)
-    style.label_axes(panels[-1], x="AP@0.5 (0: no object found right, 1: all)")
+    style.label_axes(panels[-1], x="AP@0.5 (0: no cell found right, 1: all)")
     if len(profiles) > 1:
         style.legend(figure, panels[0].lines)
     text = f"AP@0.5 against the ground truth: {amount(len(repeats), 'repeat')}"

@@ -145,21 +145,25 @@ def _window(centre: Sequence[float], area: int, shape: Sequence[int]) -> tuple[s
 
 
 def _facts(change: ObjectChange) -> tuple[str, ...]:
-    place = f"centre {place_text(change.position)}"
+    # The heading says which plane of a stack is shown: not always that of the centre.
+    place = f"centre {place_text(change.position[-2:])}"
+    unit = "voxels" if len(change.position) == 3 else "px"
     in_a = _cells(change.labels_a)
     in_b = _cells(change.labels_b)
     if not change.labels_b:
-        return (f"only in A: {in_a}", f"{grouped(change.area_a)} px", place)
+        return (f"only in A: {in_a}", f"{grouped(change.area_a)} {unit}", place)
     if not change.labels_a:
-        return (f"only in B: {in_b}", f"{grouped(change.area_b)} px", place)
-    sizes = f"{grouped(change.area_a)} px in A, {grouped(change.area_b)} px in B"
+        return (f"only in B: {in_b}", f"{grouped(change.area_b)} {unit}", place)
+    sizes = f"{grouped(change.area_a)} {unit} in A, {grouped(change.area_b)} {unit} in B"
     if change.area_a == change.area_b:
-        sizes = f"{grouped(change.area_a)} px in both"
+        sizes = f"{grouped(change.area_a)} {unit} in both"
+    is_cut = change.kind in (ObjectKind.SPLIT, ObjectKind.MERGED)
+    of_parts = "of all parts together " if is_cut else ""
     facts = (
         f"{in_a} in both" if in_a == in_b else f"{in_a} in A, {in_b} in B",
         sizes,
         place,
-        f"IoU {change.iou:.2f}",
+        f"IoU {of_parts}{change.iou:.2f}",
     )
     return (*facts, f"cut between {change.cuts}") if change.cuts else facts
 

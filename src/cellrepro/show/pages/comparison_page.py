@@ -9,26 +9,28 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from cellrepro.comparison.changed_cells import changed_cells
+from cellrepro.comparison.changed_cells import changed_cells, resized_cells
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.mask_totals import image_weight, kinds_over, totals_over, verdict_over
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange, ObjectKind
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
 from cellrepro.explanation.cellpose_call import NETWORK
+from cellrepro.explanation.recorded_cause import IMAGE
 from cellrepro.explanation.recorded_settings import tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
 from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_text
 from cellrepro.explanation.why import FILES_ALONE, MASKS_ALONE, Cause, Why
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
+from cellrepro.show.figures.colours import OTHER_OBJECT
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles
 from cellrepro.show.pages.conclusion_part import conclusion_part
 from cellrepro.show.pages.mask_pictures import beside_made_again, compared_masks, place_columns
 from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
 from cellrepro.show.pages.parts import MOST_ROWS, Figure, Table, table
 from cellrepro.show.tables.masks import SHOWN, score_of
-from cellrepro.words import as_sentence, joined
+from cellrepro.words import amount, as_sentence, joined
 
 if TYPE_CHECKING:
     from cellrepro.explanation.explanation import Explanation
@@ -81,6 +83,12 @@ class ShownPair:
     """What segmenting again has shown, where a network was given."""
     conclusions: tuple[Conclusion, ...] = ()
     """What the groups of images say under each side, where they were named."""
+
+    @property
+    def are_unrelated(self) -> bool:
+        """Whether the two seem to be masks of two images."""
+        cause = None if self.why is None else self.why.cause
+        return len(self.by_image) == 1 and cause is not None and cause.name == IMAGE
 
 
 @dataclass(frozen=True)
@@ -151,10 +159,14 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         rows=rows,
         tells_settings=pair.are_runs or tell_settings(setting.name for setting in pair.settings),
         figure=_figure(pair),
-        tiles=_tiles(changes, pair),
+        tiles=() if pair.are_unrelated else _tiles(changes, pair),
         n_changed=len(changes),
+        kept=ObjectKind.KEPT
+        if pair.comparison.n_differing and pair.comparison.kinds[ObjectKind.KEPT]
+        else None,
+        other_object=OTHER_OBJECT,
         is_stack=pair.a.ndim == 3,
-        tables_of_changes=_tables_of_changes(changes),
+        tables_of_changes=_tables_of_changes(changes, pair),
         cells=_cells_by_number(changes[:_MOST_TILES]),
         scores=_scores(pair.comparison),
         images=_table_of_images(pair.by_image),
@@ -182,6 +194,8 @@ _HEADLINES = {
 
 
 def _headline(pair: ShownPair) -> str:
+    if pair.are_unrelated:
+        return "Probably masks of two different images: check the files."
     verdict = verdict_over(pair.by_image.values())
     if verdict in _HEADLINES:
         return _HEADLINES[verdict]
@@ -297,23 +311,33 @@ def _explorer(view: View, pair: ShownPair) -> ExplorerPart | None:
 class TableOfChanges:
     """Some rows of the list of changed cells."""
 
+    summary: str
+    """What is pressed to see them; empty for those that are seen at once."""
     table: Table
     cells: str
     """The numbers of their cells, as `_cells_by_number` gives them."""
-    n_rows: int
 
 
-def _tables_of_changes(changes: Sequence[ObjectChange]) -> list[TableOfChanges]:
-    """List the changed cells: the first ones, and the others."""
-    parts = (changes[:_FIRST_ROWS], changes[_FIRST_ROWS:MOST_ROWS])
+def _tables_of_changes(changes: Sequence[ObjectChange], pair: ShownPair) -> list[TableOfChanges]:
+    """List the changed cells: the first ones, and the others; then kept ones of another size."""
+    first = changes[:_FIRST_ROWS]
+    others = changes[_FIRST_ROWS:MOST_ROWS]
+    resized = resized_cells(pair.comparison.objects)
+    n_resized = amount(len(resized), "kept cell")
+    parts = {
+        f"The first {amount(len(first), 'changed cell')}" if pair.are_unrelated else "": first,
+        f"The next {amount(len(others), 'changed cell')}": others,
+        f"{n_resized} more than a quarter larger or smaller in B": resized[:MOST_ROWS],
+    }
     return [
-        TableOfChanges(_table_of_changes(part), _cells_by_number(part), len(part))
-        for part in parts
+        TableOfChanges(summary, _table_of_changes(part), _cells_by_number(part))
+        for summary, part in parts.items()
         if part
     ]
 
 
 def _table_of_changes(changes: Sequence[ObjectChange]) -> Table:
+    unit = "voxels" if any(len(change.position) == 3 for change in changes) else "pixels"
     rows = [
         {
             "change": f"{change.kind.sign} {change.kind.in_words}",
@@ -321,12 +345,12 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table:
             "cell in B": ", ".join(map(str, change.labels_b)) or "–",
             **place_columns(change),
             "IoU": change.iou if change.labels_a and change.labels_b else None,
-            "pixels in A": change.area_a if change.labels_a else None,
-            "pixels in B": change.area_b if change.labels_b else None,
+            f"{unit} in A": change.area_a if change.labels_a else None,
+            f"{unit} in B": change.area_b if change.labels_b else None,
         }
         for change in changes
     ]
-    kinds = {"IoU": "{:.2f}", "pixels in A": "count", "pixels in B": "count"}
+    kinds = {"IoU": "{:.2f}", f"{unit} in A": "count", f"{unit} in B": "count"}
     return table(rows, kinds | dict.fromkeys(("z", "y", "x"), "{:.0f}"))
 
 

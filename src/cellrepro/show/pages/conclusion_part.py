@@ -61,6 +61,8 @@ class ConclusionPart:
     shown: tuple[ShownConclusion, ...]
     summary: str
     compared: str
+    margin: str
+    """What the margin is; empty where no control has a mean."""
     table: Table
     names_groups: bool
     """Whether there are several, so that each says its own."""
@@ -84,9 +86,22 @@ def conclusion_part(conclusions: Sequence[Conclusion]) -> ConclusionPart | None:
         shown=tuple(map(_shown, conclusions)),
         summary=summary(conclusions),
         compared=compared_text(conclusions),
+        margin=_margin_text(conclusions),
         table=table(rows, kinds, file="conclusions"),
         names_groups=len({each.treated for each in conclusions}) > 1,
     )
+
+
+def _margin_text(conclusions: Sequence[Conclusion]) -> str:
+    """Say what the margin is of: the same share for all."""
+    for each in conclusions:
+        if each.a.control:
+            share = each.margin / abs(each.a.control)
+            return (
+                f"The margin is {100 * share:.3g} % of the mean of {each.control} under A: effects "
+                "of A and B that differ by less count as the same"
+            )
+    return ""
 
 
 def _numbers(conclusion: Conclusion) -> dict[str, object]:

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
-from cellrepro.explanation.file_kinds import NOT_USED, FileKind
+from cellrepro.explanation.file_kinds import NOT_USED
 from cellrepro.explanation.mask_files import MASK_ENDINGS, mask_files
 from cellrepro.explanation.recognition import recognised
 from cellrepro.explanation.references import kind_in_words, reference_kind
@@ -137,7 +137,7 @@ def told_apart(path: Path) -> DroppedFile:
     try:
         kind = reference_kind(path)
     except BadInput as error:  # it says what else it is
-        return DroppedFile(path, "beside", _of_other(recognised(path), _without_path(error, path)))
+        return DroppedFile(path, "beside", _of_other(path, _without_path(error, path)))
     if kind == "folder":
         return _folder(path)
     if kind == "baseline":
@@ -164,13 +164,14 @@ def told_apart(path: Path) -> DroppedFile:
     return DroppedFile(path, "masks", words, shape=labels.shape)
 
 
-def _of_other(kind: FileKind | None, reason: str) -> str:
+def _of_other(path: Path, reason: str) -> str:
     """Say of what is neither masks nor an image what it is, and what to do with it here."""
+    kind = recognised(path)
     if kind is None:
         return _not_used(reason)
     if kind.is_record:
         return f"{kind.name}, which is read for the result that it is of"
-    hint = kind.next_step
+    hint = _without_path(kind.next_step, path)
     return _not_used(kind.name) + ("" if hint == NOT_USED else f"; {hint}")
 
 
@@ -214,6 +215,6 @@ def _size(shape: Sequence[int]) -> str:
     return f"{' × '.join(map(grouped, shape))} pixels"
 
 
-def _without_path(error: CellreproError, path: Path) -> str:
-    """What is wrong with a file, without the folder that it was kept in."""
-    return str(error).replace(f"{path.parent}{os.sep}", "")
+def _without_path(said: CellreproError | str, path: Path) -> str:
+    """What is said of a file, without the folder that it was kept in."""
+    return str(said).replace(f"{path.parent}{os.sep}", "")

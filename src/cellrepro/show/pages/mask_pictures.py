@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cellrepro.comparison.changed_cells import changed_cells
+from cellrepro.comparison.changed_cells import changed_cells, resized_cells
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import fates_text
 from cellrepro.comparison.number_remarks import n_numbers
@@ -49,7 +49,7 @@ class ComparedMasks:
 
 def counts_text(comparison: MaskComparison) -> str:
     """Say what became of the cells: "3 kept, 1 lost"."""
-    return fates_text(comparison.kinds)
+    return fates_text(comparison.kinds, len(resized_cells(comparison.objects)))
 
 
 def compared_masks(
@@ -190,10 +190,12 @@ class _DrawnPair:
             heading += f": a dot on each of {grouped(len(changed))} changed cells"
         on_plane = f" on {self.plane}" if self.plane else ""
         kinds = Counter(str(each.change.kind) for each in self.changes)
+        n_resized = len(resized_cells(each.change for each in self.changes))
         alt = (
             f"What differs{on_plane}: {grouped(self.n_differing)} of "
             f"{grouped(self.categories.size)} pixels "
-            f"({ppm_text(1e6 * self.n_differing / self.categories.size)}). {fates_text(kinds)}."
+            f"({ppm_text(1e6 * self.n_differing / self.categories.size)}). "
+            f"{fates_text(kinds, n_resized)}."
         )
         return panel(picture, heading, alt, marks)
 

@@ -177,7 +177,7 @@ function legend(parts) {
     "Pixels",
     box("only_a", area("only_a"), "only A"),
     box("only_b", area("only_b"), "only B"),
-    box("other_object", area("other_object"), "other object"),
+    box("other_object", area("other_object"), OTHER_OBJECT),
     box("agree", area("agree"), "agree"),
     box("patterns", area("patterns"), "with patterns"),
   );
@@ -326,7 +326,7 @@ function build(model, el) {
     ["png", "Picture", "what is seen, as PNG"],
     ["a", "Masks A", "label image of A, TIFF for napari and Fiji"],
     ["b", "Masks B", "label image of B, TIFF for napari and Fiji"],
-    ["categories", "Difference", "TIFF: 1 agree, 2 only A, 3 only B, 4 other object"],
+    ["categories", "Difference", `TIFF: 1 agree, 2 only A, 3 only B, 4 ${OTHER_OBJECT}`],
   ]) {
     parts.exports[key] = button("cre-small", text, { "data-export": key, title });
     exports.append(parts.exports[key]);

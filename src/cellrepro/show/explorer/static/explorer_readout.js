@@ -28,10 +28,10 @@ class Readout {
     };
     const words = {
       background: "background in both",
-      agree: "same object",
+      agree: "the same cell",
       only_a: `only ${scene.short.a}`,
       only_b: `only ${scene.short.b}`,
-      other_object: "cell in both, but a different object",
+      other_object: OTHER_OBJECT,
     };
     const name = CATEGORIES[data.categories[p]];
     const { cells, root } = parts;

@@ -101,6 +101,7 @@ async function add(given, wanted = null) {
     draw();
   }
   if (problems.length) showProblem(problems.join("\n"));
+  say("");
 }
 
 async function sendFile(file, folder = {}) {
@@ -184,7 +185,7 @@ function draw() {
   at("others").hidden = beside.length === 0;
   document.querySelector(".others").replaceChildren(...beside.map(besideItem));
   const ready = slots.a !== null && slots.b !== null && busy === 0 && comparing === null;
-  at("compare").disabled = !ready;
+  at("compare").disabled = !ready || areOfSeveralSizes();
   at("exchange").disabled = !ready;
   at("cancel").hidden = comparing === null;
   at("running").hidden = comparing === null;
@@ -208,6 +209,10 @@ function otherSize(slot, known) {
   if (differing.length === 0 || differing.length < others.length) return "";
   const sizes = differing.map((other) => `${TITLES[other]} has ${files.get(slots[other]).shape.join(" × ")}`);
   return `Not of one size: this has ${known.shape.join(" × ")} pixels, ${sizes.join(", ")}.`;
+}
+
+function areOfSeveralSizes() {
+  return SLOTS.some((slot) => otherSize(slot, files.get(slots[slot])));
 }
 
 // Planes of the image may be channels of a stack, so that of it rows and columns alone count.
@@ -253,10 +258,12 @@ function hint() {
   if (comparing !== null) return at("said").textContent;
   if (!at("problem").hidden) return "";
   const doubtful = SLOTS.map((slot) => files.get(slots[slot])).find((file) => file?.problem);
-  const doubtfulSize = SLOTS.some((slot) => otherSize(slot, files.get(slots[slot])));
   if (doubtful) return `${doubtful.name} could not be read as what it is used for; its place says why.`;
-  if (doubtfulSize) return "These files are not of one size: see ⚠ above. Two results of one image have the size of the image.";
-  if (slots.a !== null && slots.b !== null) return slots.image === null ? "Ready. An image is not needed, but shows more." : "Ready.";
+  if (areOfSeveralSizes()) return "These files are not of one size: see ⚠ above. Two results of one image have the size of the image.";
+  if (slots.a !== null && slots.b !== null) {
+    const others = at("others").hidden ? "" : " The files under the three places are not compared.";
+    return `Ready.${slots.image === null ? " An image is not needed, but shows more." : ""}${others}`;
+  }
   if (files.size === 0) return "";
   return slots.a === null && slots.b === null ? "Two results are still missing." : "One result is still missing.";
 }
