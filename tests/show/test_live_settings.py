@@ -157,8 +157,11 @@ def test_what_needs_the_network_says_so_and_about_how_long(live):
     said = live.shown[-1].live
     assert (said["state"], live.asked) == ("needs-pass", [])
     assert said["line"] == (
-        "diameter 15.0, percentile 2 to 99: this needs a pass of the network, about 12 seconds"
+        "shown: diameter none given (as 30), percentile 1 to 99; "
+        "not yet computed: diameter 15, percentile 2 to 99; "
+        "this needs a pass of the network, about 12 seconds"
     )
+    assert said["commands"] == ["cellrepro segment hills.tif "], "those of the masks shown"
     live.view.receive({"do": "run"})
     (request,) = live.asked
     assert request.settings.not_default() == {
@@ -167,6 +170,11 @@ def test_what_needs_the_network_says_so_and_about_how_long(live):
     }
     live.by.segmentation.answer(request)
     assert live.shown[-1].live["state"] == "exact"
+    live.view.receive({"do": "back"})  # to masks at hand: no pass is needed
+    said, scene = live.shown[-1].live, live.shown[-1].scene
+    assert (said["state"], said["values"]["diameter"]) == ("exact", 0)
+    assert scene["planes"]["a"] == scene["planes"]["b"]
+    assert len(live.asked) == 1
     live.view.receive({"set": {**values_of(request.settings), "min_size": 60}})
     assert live.asked[-1].kind == "preview"
 
@@ -191,7 +199,8 @@ def test_a_reference_can_be_set_and_returned_to(live):
         ({"min_size": 1.5}, "min_size is 1.5; expected a whole number"),
         ({"min_size": True}, "min_size is True; expected a number"),
         ({"niter": 1e9}, "niter"),
-        ({"percentile_low": 99.5}, "expected 0 <= low < high <= 100"),
+        ({"percentile_low": 99.5}, "percentile_low is 99.5; expected 0 to 30"),
+        ({"cellprob_threshold": 99}, "cellprob_threshold is 99; expected -6 to 6"),
         ({"flow_threshold": -1}, "flow_threshold"),
         ({"do_3D": 1}, "expected values of cellprob_threshold"),
         ([], "expected values of"),

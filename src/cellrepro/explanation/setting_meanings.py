@@ -12,8 +12,8 @@ _MEANINGS: Mapping[str, str] = {
     "model": "two different networks",
     "flow_threshold": "a cell is dropped where its shape does not fit its flows: the lower, the "
     "more cells are dropped; none or 0 drops none",
-    "cellprob_threshold": "a pixel belongs to a cell above it: the lower, the larger the cells and "
-    "the more of them",
+    "cellprob_threshold": "a pixel belongs to a cell above it: the lower, the larger the cells; "
+    "touching ones may merge, or flow_threshold drops them",
     "min_size": "smaller cells are removed, in pixels",
     "niter": "steps by which pixels move to the centre of their cell",
     "channels": "which channel is segmented, and which one holds the nuclei",

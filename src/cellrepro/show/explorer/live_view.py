@@ -60,7 +60,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 0.1,
         "usual": None,
         "needs_pass": False,
-        "hint": "lower: more and larger cells",
+        "hint": "lower: larger cells; touching ones may merge, or flow_threshold drops them",
     },
     {
         "name": "flow_threshold",
@@ -70,13 +70,13 @@ CONTROLS: tuple[Control, ...] = (
         "step": 0.05,
         "usual": None,
         "needs_pass": False,
-        "hint": "lower: fewer cells, of better shape; 0 keeps all",
+        "hint": "lower: cells whose shape does not fit their flows are dropped; 0 keeps all",
     },
     {
         "name": "min_size",
         "label": "min_size",
         "min": -1,
-        "max": 400,
+        "max": 1000,
         "step": 1,
         "usual": None,
         "needs_pass": False,
@@ -86,7 +86,7 @@ CONTROLS: tuple[Control, ...] = (
         "name": "niter",
         "label": "niter",
         "min": 0,
-        "max": 1000,
+        "max": 2000,
         "step": 10,
         "usual": 0,
         "needs_pass": False,
@@ -96,11 +96,11 @@ CONTROLS: tuple[Control, ...] = (
         "name": "diameter",
         "label": "diameter",
         "min": 0,
-        "max": 150,
+        "max": 200,
         "step": 1,
         "usual": 0,
         "needs_pass": True,
-        "hint": "of a cell in pixels, to which the image is resized; 0: none given (as 30)",
+        "hint": "of a cell in pixels: the image is scaled by 30 / diameter; 0: none given (as 30)",
     },
     {
         "name": "percentile_low",
@@ -110,7 +110,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 0.5,
         "usual": None,
         "needs_pass": True,
-        "hint": "darker values are black for the network",
+        "hint": "this percentile of the intensities is 0 for the network",
     },
     {
         "name": "percentile_high",
@@ -120,7 +120,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 0.1,
         "usual": None,
         "needs_pass": True,
-        "hint": "brighter values are white for the network",
+        "hint": "this percentile of the intensities is 1 for the network",
     },
 )
 """The sliders. The two percentiles are the setting ``normalize.percentile``."""
@@ -139,6 +139,16 @@ class Shown:
     """Planes by name, of this scene."""
     live: Mapping[str, object]
     """Sliders, their values, and what is said beside them; plain values."""
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Masks that are at hand."""
+
+    settings: Settings
+    line: str
+    """How many cells they hold, and whether these are exact."""
+    is_exact: bool
 
 
 class LiveView:
@@ -168,12 +178,12 @@ class LiveView:
         self._shown_number = first.number
         self._wanted = first.settings  # where the sliders stand
         self._held = first.settings  # with which the network ran last
-        self._of_now = first.settings  # of the masks that are shown
-        self._of_reference = first.settings
+        self._now = _Made(first.settings, _exact_line(first), True)  # what is shown
+        self._reference = self._now
         self._pass_seconds = first.pass_seconds
         self._timer: threading.Timer | None = None
         self._state = "exact"
-        self._line = _exact_line(first)
+        self._line = self._now.line
 
     def close(self) -> None:
         """End what segments."""
@@ -185,11 +195,11 @@ class LiveView:
     @property
     def live(self) -> dict[str, object]:
         """Sliders, values, and what is said beside them."""
-        commands = self._commands(self._wanted)
+        commands = self._commands(self._now.settings)
         return {
             "controls": [dict(control) for control in CONTROLS],
             "values": values_of(self._wanted),
-            "reference": values_of(self._of_reference),
+            "reference": values_of(self._reference.settings),
             "state": self._state,
             "line": self._line,
             "commands": commands.texts(),
@@ -202,15 +212,15 @@ class LiveView:
         with self.lock:
             match message.get("do"):
                 case "run":
-                    self._say("waiting", f"the network runs{self._about()}")
+                    self._say("waiting", self._not_yet("the network runs"))
                     self._ask("exact")
                     self._publish()
                 case "reference":
-                    self._of_reference = self._of_now
+                    self._reference = self._now
                     self._put(0, self._scenes.open(0).labels(_SIDE_NOW))
                     self._publish(with_scene=True)
                 case "back":
-                    self._set(values_of(self._of_reference))
+                    self._set(values_of(self._reference.settings))
                 case _ if "set" in message:
                     self._set(message["set"])
 
@@ -218,20 +228,42 @@ class LiveView:
         try:
             self._wanted = settings_at(values, self._base)
         except BadInput as error:
-            self._say("problem", str(error))
+            self._say("problem", f"{error}. The sliders stay where they were")
             self._publish()
             return
         if self._timer is not None:
             self._timer.cancel()
+        if self._is_at_hand():
+            self._publish(with_scene=True)
+            return
         if self._wanted.before_masks() != self._held.before_masks():
-            names = ", ".join(_changed(self._wanted, self._held))
-            self._say("needs-pass", f"{names}: this needs a pass of the network{self._about()}")
+            self._say("needs-pass", self._not_yet("this needs a pass of the network"))
             self._publish()
             return
         self._ask("preview")
         self._timer = threading.Timer(self._still_seconds, self._ask_when_still, (self._wanted,))
         self._timer.daemon = True
         self._timer.start()
+
+    def _is_at_hand(self) -> bool:
+        """Show exact masks with the wanted settings where there are some already."""
+        made = next(
+            (
+                made
+                for made in (self._now, self._reference)
+                if made.is_exact and made.settings == self._wanted
+            ),
+            None,
+        )
+        if made is None:
+            return False
+        if made is not self._now:
+            self._put(_SIDE_NOW, self._scenes.open(0).labels(0))
+            self._now = made
+        self._number += 1
+        self._shown_number = self._number  # what was asked for before comes too late
+        self._say("exact", made.line)
+        return True
 
     def _ask_when_still(self, settings: Settings) -> None:
         with self.lock:
@@ -242,9 +274,15 @@ class LiveView:
         self._number += 1
         self._segmenting.ask(LiveRequest(self._number, kind, self._wanted))
 
-    def _about(self) -> str:
+    def _not_yet(self, what: str) -> str:
+        """Say with which settings the shown masks were made, with which none, and what that takes."""
         seconds = pass_estimate(self._pass_seconds, self._wanted, self._held)
-        return f", about {amount(max(1, round(seconds)), 'second')}"
+        about = f"{what}, about {amount(max(1, round(seconds)), 'second')}"
+        shown = _changed(self._now.settings, self._wanted)
+        wanted = _changed(self._wanted, self._now.settings)
+        if not wanted:
+            return about
+        return f"shown: {', '.join(shown)}; not yet computed: {', '.join(wanted)}; {about}"
 
     # -- what segments answers -------------------------------------------------------------
 
@@ -268,12 +306,11 @@ class LiveView:
             if answer.number < self._shown_number:
                 return
             self._shown_number = answer.number
-            self._of_now = answer.settings
+            is_exact = answer.kind == "exact"
+            line = _exact_line(answer) if is_exact else f"{_n_cells(answer)}: preview"
+            self._now = _Made(answer.settings, line, is_exact)
             self._put(_SIDE_NOW, answer.masks)
-            if answer.kind == "exact":
-                self._say("exact", _exact_line(answer))
-            else:
-                self._say("preview", f"{_n_cells(answer)}: preview")
+            self._say(answer.kind, line)
             self._publish(with_scene=True)
 
     def _put(self, side: int, masks: NDArray[np.uint16 | np.uint32]) -> None:
@@ -329,6 +366,10 @@ def settings_at(values: object, base: Settings) -> Settings:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise BadInput(f"{name} is {value!r}; expected a number")
     before = values_of(base)
+    for name, value in values.items():
+        low, high = known[name]["min"], known[name]["max"]
+        if value != before[name] and not low <= value <= high:
+            raise BadInput(f"{name} is {value:g}; expected {low:g} to {high:g}")
     changes: dict[str, object] = {}
     for name, value in values.items():
         if name.startswith("percentile_") or value == before[name]:
@@ -347,14 +388,24 @@ def settings_at(values: object, base: Settings) -> Settings:
 
 
 def _changed(settings: Settings, before: Settings) -> list[str]:
-    """Settings before the network that differ, with their values."""
-    now = settings.before_masks()
-    then = before.before_masks()
-    words = []
-    for name, value in now.items():
-        if value != then[name]:
-            shown = "none" if value is None else value
-            if isinstance(value, tuple):
-                shown = " to ".join(f"{part:g}" for part in value)
-            words.append(f"{name.removeprefix('normalize.')} {shown}")
-    return words
+    """The sliders' settings that differ, with their values in the first."""
+    now = settings.by_name()
+    then = before.by_name()
+    return [
+        f"{name.removeprefix('normalize.')} {_value_text(name, now[name])}"
+        for name in dict.fromkeys(_setting_of(control) for control in CONTROLS)
+        if now[name] != then[name]
+    ]
+
+
+def _setting_of(control: Control) -> str:
+    return _PERCENTILE if control["name"].startswith("percentile_") else control["name"]
+
+
+def _value_text(name: str, value: float | tuple[float, float] | None) -> str:
+    if name == _PERCENTILE:
+        low, high = value if isinstance(value, tuple) else _USUAL_PERCENTILE
+        return f"{low:g} to {high:g}"
+    if value is None or isinstance(value, tuple):
+        return "none given (as 30)" if name == "diameter" else "none given"
+    return f"{value:g}"

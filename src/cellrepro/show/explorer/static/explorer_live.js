@@ -128,11 +128,14 @@ class LiveSettings {
       const share = (Math.min(high, Math.max(low, reference)) - low) / (high - low);
       mark.style.left = `calc(8px + ${share} * (100% - 16px))`;
       mark.title = `reference: ${reference}`;
-      if (isDragged || document.activeElement === number) continue;
+      const isRefused = live.state === "problem" && this.timer === undefined;
+      if (!isRefused && (isDragged || document.activeElement === number)) continue;
       slide.value = String(value);
       number.value = String(value);
     }
     this.section.dataset.state = live.state;
+    // What is shown is of other settings than those of the sliders.
+    this.parts.root.dataset.stale = ["needs-pass", "waiting"].includes(live.state) ? "1" : "0";
     this.sign.textContent = LIVE_SIGNS[live.state] ?? "";
     this.line.textContent = unbroken(live.line);
     this.run.hidden = live.state !== "needs-pass";
