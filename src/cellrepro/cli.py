@@ -212,7 +212,8 @@ def _meaning_of(command: Sequence[str], name: str) -> str:
     """What help says of an argument that has no name on the command line."""
     _, apps, _ = app.parse_commands(command)
     arguments = apps[-1].assemble_argument_collection(parse_docstring=True)
-    return next((str(one.parameter.help or "") for one in arguments if one.name == name), "")
+    meanings = (str(one.parameter.help or "") for one in arguments if one.name == name)
+    return next(meanings, "").replace("``", "`")
 
 
 def examples(words: Sequence[str]) -> str:

@@ -74,7 +74,7 @@ def field_in_words(name: str) -> str:
     >>> field_in_words("numeric_libraries.num_threads"), field_in_words("normalize.percentile")
     ('numeric libraries (BLAS, OpenMP), number of threads', 'normalize.percentile')
     """
-    first, dot, rest = name.partition(".")
+    first, _, rest = name.partition(".")
     if first not in _FIELDS:
         return name
     return f"{_FIELDS[first]}{', ' if rest else ''}{_FIELDS.get(rest, rest)}"

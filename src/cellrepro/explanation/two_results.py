@@ -158,7 +158,7 @@ class Comparison(Result):
         """Say the verdict, in what the two differ, and by how much their masks and weights do."""
         head = str(self.verdict)
         if self.differs:
-            head += f"; the two differ in {joined([_DIFFERS_IN_WORDS.get(part, part) for part in self.differs])}"
+            head += f"; the two differ in {joined(self._differs_in_words)}"
         parts = [head]
         if self.why is not None:
             parts.append(self.why.sentence)
@@ -177,6 +177,10 @@ class Comparison(Result):
             parts.append(f"masks: {self.totals.sentence().rstrip('.')}")
         return "; ".join(parts)
 
+    @property
+    def _differs_in_words(self) -> list[str]:
+        return [_DIFFERS_IN_WORDS.get(part, part) for part in self.differs]
+
     def rows(self) -> list[Row]:
         """Give each setting, and each field of environment and specification that differs."""
         return [
@@ -190,8 +194,7 @@ class Comparison(Result):
         return list(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        differing = [_DIFFERS_IN_WORDS.get(part, part) for part in self.differs]
-        differs = f": {', '.join(differing)}" if differing else ""
+        differs = f": {', '.join(self._differs_in_words)}" if self.differs else ""
         if differs and self.verdict == Verdict.IDENTICAL:
             differs = f" results; what differs{differs}"
         yield f"{self.verdict}{differs}"
