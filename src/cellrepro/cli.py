@@ -202,8 +202,18 @@ def _usage(error: CycloptsError) -> str:
         is_by_place = error.argument.index is not None
         name = error.argument.field_info.name.upper() if is_by_place else error.argument.name
         missing = f"{command} needs {name}" if is_by_place else f"{name} needs a value"
-        return f"{missing}; see `{command} --help`"
+        meaning = _meaning_of(error.command_chain or (), name) if is_by_place else ""
+        said = f". {name}: {meaning}" if meaning else ""
+        return f"{missing}; see `{command} --help`{said}"
     return str(error)
+
+
+def _meaning_of(command: Sequence[str], name: str) -> str:
+    """What help says of an argument that has no name on the command line."""
+    _, apps, _ = app.parse_commands(command)
+    arguments = apps[-1].assemble_argument_collection(parse_docstring=True)
+    meanings = (str(one.parameter.help or "") for one in arguments if one.name == name)
+    return next(meanings, "").replace("``", "`")
 
 
 def examples(words: Sequence[str]) -> str:

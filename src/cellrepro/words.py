@@ -4,12 +4,18 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
+_FEWEST_GROUPED = 10_000
 _SHA_256 = re.compile(r"[0-9a-f]{64}")
 
 
 def amount(n: int, noun: str) -> str:
-    """A number of things: "1 spec", "0 repeats"."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    """A number of things; from five digits on in threes.
+
+    >>> amount(1, "spec"), amount(0, "repeat"), amount(6800, "time"), amount(9112760, "byte")
+    ('1 spec', '0 repeats', '6800 times', '9 112 760 bytes')
+    """
+    number = grouped(n) if n >= _FEWEST_GROUPED else str(n)
+    return f"{number} {noun}" if n == 1 else f"{number} {noun}s"
 
 
 def any_of(n: int, noun: str) -> str:

@@ -159,7 +159,7 @@ def test_a_fault_is_called_one_where_no_race_is_possible(small_store, tmp_path):
 
 def test_refusals(small_store, invoke):
     for *arguments, message in (
-        ("nowhere", "nowhere", "names 0 runs"),
+        ("nowhere", "nowhere", "names no run"),
         ("KEY/0", "KEY/1", "--repetitions", "0", "repetitions must be a whole number"),
     ):
         named = [text.replace("KEY", small_store.key) for text in arguments]

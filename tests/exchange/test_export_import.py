@@ -370,7 +370,7 @@ def test_a_grid_file_means_all_its_specs(tmp_path, small_data):
     ("references", "where", "message"),
     [
         ([], {}, "no run was named"),
-        (["0000000"], {}, "names 0 runs"),
+        (["0000000"], {}, "names no run"),
         ([], {"seed": 99}, "holds no such run"),
         ([], {"sed": 1}, "expected seed"),
         (["{key}/7"], {}, "repeat 7 of"),

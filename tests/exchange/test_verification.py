@@ -169,7 +169,7 @@ def test_what_was_not_sent_is_said(store, run, tmp_path):
     cellrepro.export_runs([run.key], path, store=store.root, quiet=True)
     found = checked(path, store)
     assert found.verdict == "identical"
-    assert found.repeats[0].not_here == (WEIGHTS, "the folder of images cells")
+    assert found.repeats[0].not_here == (WEIGHTS, "the training and test images, folder cells")
     cellrepro.import_runs(path, store=tmp_path / "ours", quiet=True)
     imported = checked(run.key, Store(tmp_path / "ours"))
     assert imported.verdict == "identical"
@@ -433,7 +433,7 @@ def test_the_command(store, run, file, invoke):
         ("nothing.zip", (), "no such file; expected a file that"),
         ("nothing.intoto.jsonl", (), "no such file; expected a passport"),
         ("", (), "an empty name; expected that of a file, a folder or a run"),
-        ("0123", (), "names 0 runs"),
+        ("0123", (), "names no run"),
         ("folder", (), "is a folder without runs/"),
         ("text.txt", (), "is a file of another kind"),
         ("text.zip", (), "expected a file as `cellrepro export` writes it"),

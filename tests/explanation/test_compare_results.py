@@ -380,7 +380,7 @@ def test_a_difference_beside_what_seeds_do(seeds, n_seeds, masks, verdict, told)
     found = compare(*names, store=store.root)
     assert found.verdict == verdict
     assert {"spec", "weights", "masks"} <= set(found.differs)
-    (note,) = (note for note in found.notes if note.startswith("beside seeds: "))
+    (note,) = (note for note in found.notes if note.startswith("beside other random seeds: "))
     assert told in note
     assert compare_repeats(*map(store.find, names)).verdict == "different"  # without a store
 

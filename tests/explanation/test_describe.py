@@ -196,7 +196,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
     for name, message in (
         ("cpsam", "Weights only load failed|no weights file"),
         ("absent.tif", "no such file"),
-        ("some/where", "names 0 runs"),
+        ("some/where", "names no run"),
         (".", "is a folder"),
     ):
         with pytest.raises(BadInput, match=message):

@@ -383,7 +383,7 @@ def test_five_steps_with_their_answers(tmp_path):
         "No: 1 pair, not bit-identical; 0 %",
         "Yes: 3 pairs, bit-identical.",
         "No: changing the mode changed nothing (1 pair); every pair has the same outlines: "
-        "no seeds are needed to judge that.",
+        "there is no difference to judge by that of seeds.",
         "No: changing the device changed 0 %",
         "Changing the seed leaves 19 %",
     ]

@@ -317,7 +317,7 @@ def test_a_label_shows_what_is_not_at_its_default():
     label = make_spec(**FIELDS | {"data_seed": 3, "batch_size": 2}, loose="index_put").label
     assert "strict, index_put loose" in label
     assert label.endswith("data seed 3, batch size 2")
-    assert make_spec(**FIELDS).label.endswith("seed 0, cpu, strict")
+    assert make_spec(**FIELDS).label.endswith("seed 0, profile cpu, mode strict")
 
 
 def test_a_label_compares_the_settings_with_their_defaults_once(made_up, monkeypatch):

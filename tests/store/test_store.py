@@ -166,7 +166,7 @@ def test_finds_by_key_and_by_its_first_digits(store, keep, made_up):
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        *((text, "names 0 runs .* of one of its 2 runs: {}") for text in ("", "..")),
+        *((text, "names no run .* of one of its 2 runs: {}") for text in ("", "..")),
         ("f", "names 2 runs .*{}"),
         *((f"{{}}/{n}", "expected .*KEY/MACHINE/REPEAT.*/0") for n in ("1", "a/0/0")),
     ],
@@ -454,7 +454,7 @@ def test_a_run_of_a_newer_version_is_passed_over(store, keep, made_up, capsys):
     assert "of_the_future" in note
     with pytest.raises(BadInput, match="of_the_future"):
         store.find(path.parent.name)
-    with pytest.raises(BadInput, match="'ffff' names 0 runs"):
+    with pytest.raises(BadInput, match="'ffff' names no run"):
         store.find("ffff")
 
 

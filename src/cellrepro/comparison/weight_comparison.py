@@ -30,7 +30,7 @@ from cellrepro.comparison.weight_tensors import (
     prefixes_of_wrappers,
 )
 from cellrepro.results import Result, Row, derived
-from cellrepro.words import amount, verb_of, with_verb
+from cellrepro.words import amount, grouped, verb_of, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.weight_files import FileComparison
@@ -123,7 +123,8 @@ class WeightsComparison(Result, Distance):
         if self._types_of_both():
             types = f"; types differ: {self._types_of_both()}"
         differ = verb_of(self.n_differing, "differs", "differ")
-        return f"{self.n_differing} of {self.n_parameters} parameters {differ}, {distance}{types}"
+        n_parameters = amount(self.n_parameters, "parameter")
+        return f"{grouped(self.n_differing)} of {n_parameters} {differ}, {distance}{types}"
 
     def _copy_in_words(self, copy: Copy) -> str:
         if copy == "same numbers":

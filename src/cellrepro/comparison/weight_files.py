@@ -68,7 +68,7 @@ class FileComparison:
         yield f"{_both_sizes(*self.sizes)}, {equal} byte for byte"
         for differing in self.differing:
             sizes = _both_sizes(differing.n_a, differing.n_b)
-            yield f"{differing.part} ({sizes}): {differing.why}"
+            yield f"{differing.part}: {sizes} differ ({differing.why})"
 
 
 def _both_sizes(a: int, b: int) -> str:

@@ -27,7 +27,7 @@ from cellrepro.words import amount, share_text
 FEWEST_SEEDS = 3
 FEWEST_IMAGES = 3
 CONFIDENCE = 0.95
-SAME_OUTLINES = "every pair has the same outlines: no seeds are needed to judge that"
+SAME_OUTLINES = "every pair has the same outlines: there is no difference to judge by that of seeds"
 _N_RESAMPLES = 2000
 _RANDOM_SEED = 20261101
 _FURTHEST = 700.0  # exp of more overflows
@@ -100,7 +100,7 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     )
     refusal = _refusal(known, seeds)
     if refusal:
-        return replace(known, reason=f"{refusal}: not enough to say whether this is less")
+        return replace(known, reason=f"{refusal}: not enough to say whether seeds change more")
     cells = _largest_ratio(pairs, seeds, "changed", images)
     pixels = _largest_ratio(pairs, seeds, "ppm", images)
     within = cells < 1 and pixels < 1

@@ -21,7 +21,7 @@ from cellrepro.exchange.passport_check import contradictions
 from cellrepro.exchange.problem import Problem
 from cellrepro.exchange.run_check import wrong_masks
 from cellrepro.exchange.signed.signature_check import check_signature
-from cellrepro.exchange.stored_check import check_runs, what_is_missing
+from cellrepro.exchange.stored_check import check_runs, images_in_words, what_is_missing
 from cellrepro.exchange.target_findings import Checking, TargetFindings, verified_passports
 from cellrepro.exchange.verified import VerifiedModel, VerifiedRepeat, bad_signature
 from cellrepro.progress import progress
@@ -106,7 +106,7 @@ def _check_one(
     not_here = [*what_is_missing(sent.missing)]
     has_images = sent.spec.data_digest[:KEY_LENGTH] in contents.image_folders
     if not has_images:
-        not_here.append(f"the folder of images {sent.spec.data}")
+        not_here.append(images_in_words(sent.spec))
     for verified in verified_passports(
         sent.name, bundle, checking, not_here=not_here, has_images=has_images
     ):

@@ -135,11 +135,20 @@ class _RunsCheck:
             self.findings.add_verified(verified, where=where)
 
 
+def images_in_words(spec: Spec) -> str:
+    """The folder of images that a run took, for a reader who may have a copy of its masks.
+
+    Of a training it is that of its training and test images, of which a store may hold the latter.
+    """
+    used = "training and test images" if spec.task == "train" else "images"
+    return f"the {used}, folder {spec.data}"
+
+
 def _images_not_here(spec: Spec, checking: Checking) -> Iterator[str]:
     if checking.data is not None:
         return
     if not folder_of_inputs(checking.store, spec.data_digest).is_dir():
-        yield f"the folder of images {spec.data} (--data FOLDER checks it)"
+        yield f"{images_in_words(spec)} (--data FOLDER checks it)"
 
 
 # -- a whole store --------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from cellrepro.comparison.seed_spread import decide_between
 from cellrepro.comparison.spread_axes import RANKS_DIFFER
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
+from cellrepro.comparison.within_spread import SAME_OUTLINES
 from cellrepro.explanation.compare_weights import not_finite_notes
 from cellrepro.explanation.recorded_cause import why_of_runs
 from cellrepro.explanation.two_results import (
@@ -76,7 +77,8 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         )
         if spread.within:
             verdict = Verdict.WITHIN_SPREAD
-        spread_notes.append(f"beside seeds: {spread.sentence()}")
+        if spread.reason != SAME_OUTLINES:  # which is said of the masks
+            spread_notes.append(f"beside other random seeds: {spread.sentence()}")
     comparison = Comparison(
         verdict=verdict,
         differs=(),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cellrepro.comparison.judgement import judge
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.number_remarks import number_remarks
 from cellrepro.digests.digests import array_digest, file_digest
@@ -38,7 +39,7 @@ from cellrepro.model.pretrained import known_to_cellpose
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Store
-from cellrepro.store.stored_run import Repeat
+from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.words import amount
 
 if TYPE_CHECKING:
@@ -214,17 +215,28 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
             "default; only its log says so"
         )
         return Description("name", loads_as=generation_of().default_network, note=note)
-    return _of_run(repeat)
+    return _of_run(repeat, store.run(repeat.spec.key))
 
 
-def _of_run(repeat: Repeat) -> Description:
+def _of_run(repeat: Repeat, run: Run | None) -> Description:
     manifest = repeat.manifest
+    repeats = {} if run is None else run.machines.get(repeat.folder.parent.name, {})
+    judgement = judge([each.outcome for each in repeats.values() if not each.why_unreadable])
+    spec = repeat.spec
+    of_training = {
+        "epochs": spec.epochs,
+        "learning_rate": spec.learning_rate,
+    }
     details = {
         "name": repeat.name,
         "label": repeat.spec.label,
         "task": repeat.spec.task,
         "n_images": len(manifest.masks),
         "n_objects": manifest.n_objects,
+        "verdict": f"{judgement.detail() or 'none'}, over {amount(len(repeats), 'repeat')}",
+        **(of_training if spec.task == "train" else {}),
+        "started": manifest.started,
+        "computed_on": f"{repeat.machine} ({amount(manifest.threads, 'thread')})",
     }
     record = run_record(repeat)
     of_weights = Description("run", note="it only segmented and holds no weights")

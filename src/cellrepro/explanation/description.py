@@ -36,6 +36,8 @@ _IN_FIRST_LINE = frozenset(
     | {"name", "label", "task", "n_images"}
 )
 """Details of an image, masks, outlines or a run that their first line says."""
+_OF_RUN = ("verdict", "epochs", "learning_rate", "started", "computed_on")
+"""Details of a run that come before those of its weights."""
 _MOST_USUAL = 20
 _MOST_PLANES = 12
 _OF_EDITS = {DRAWN: "drawn", REMOVED: "removed"}
@@ -153,11 +155,13 @@ class Description(Result):
         numbers = f"up to {largest}" if largest else None
         if numbers and self.dtype:
             numbers += f", {self.dtype}"
+        of_run = {name.replace("_", " "): details.pop(name) for name in _OF_RUN if name in details}
         return {
+            **(of_run if self.kind == "run" else {}),
             "Cellpose": self.generation or ("none" if n_parameters else None),
-            "type of its numbers": self.dtype if n_parameters is not None else None,
+            "type of its parameters": self.dtype if n_parameters is not None else None,
             "parameters": grouped(n_parameters) if n_parameters else n_parameters,
-            "loads as": loads_as if of_network else None,
+            "Cellpose loads it as": loads_as if of_network else None,
             "cells in each plane": by_plane and some(list(map(str, by_plane)), _MOST_PLANES),
             **details,
             "numbers of the cells": numbers,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeGuard
 
+from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.explanation.settings_of_both import setting_text
 from cellrepro.words import cut, some
 
@@ -24,7 +25,7 @@ def field_lines(title: str, fields: Mapping[str, tuple[object, object]]) -> Iter
 
     >>> fields = {"variables.A": ("1", "2"), "variables.B": ("1", "2"), "seed": (0, 1)}
     >>> print(*field_lines("spec", fields), sep="\\n")
-    spec variables.A, B: 1 and 2
+    spec environment variables, A, B: 1 and 2
     spec seed: 0 and 1
     """
     names_by_values: dict[tuple[str, ...], list[str]] = {}
@@ -39,15 +40,12 @@ def field_lines(title: str, fields: Mapping[str, tuple[object, object]]) -> Iter
             if said_in == group:
                 names_by_values.setdefault((f"{group}{dot}", *texts), []).append(last)
     for (group, a_text, b_text), names in names_by_values.items():
-        yield f"{title} {group}{_counted(names)}: {a_text} and {b_text}"
+        yield f"{title} {field_in_words(f'{group}{_counted(names)}')}: {a_text} and {b_text}"
 
 
 def _counted(names: Sequence[str]) -> str:
-    """Several names, or one with how often it stands there."""
-    once = list(dict.fromkeys(names))
-    if len(once) == 1 and len(names) > 1:
-        return f"{once[0]} ({len(names)} times)"
-    return some(once, _MOST_NAMES)
+    """Several names, each once."""
+    return some(list(dict.fromkeys(names)), _MOST_NAMES)
 
 
 def _differing_parts(name: str, a: object, b: object) -> Iterator[tuple[str, object, object]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.label_notes import no_cell_note
-from cellrepro.explanation.recorded_lines import recorded_lines
+from cellrepro.explanation.recorded_lines import next_command_lines, recorded_lines
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.words import amount, share_text, some, that_differ, verb_of
@@ -31,6 +31,8 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield explanation.why.sentence
     elif not explanation.differs:
         yield explanation.sentence()
+    if explanation.from_files:
+        yield from next_command_lines(explanation)
     for letter, side in explanation.sides:
         written_by = f", written by {side.record.written_by}" if side.record.written_by else ""
         yield f"{letter}: {side.name} ({side.kind}{written_by})"

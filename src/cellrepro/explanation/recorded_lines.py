@@ -103,6 +103,20 @@ def _interest(setting: SettingOfBoth) -> int:
     return names.index(setting.name) if setting.name in names else len(names)
 
 
+def next_command_lines(explanation: Explanation) -> Iterator[str]:
+    """Give the command that tells which setting changes cells, where the files alone do not."""
+    is_found = explanation.why is not None and explanation.why.is_found
+    is_plane = explanation.result is not None and explanation.a.masks.ndim == 2
+    if not explanation.differs or is_found or not is_plane:
+        return
+    a, b = quoted(explanation.a.name), quoted(explanation.b.name)
+    records = (explanation.a.record, explanation.b.record)
+    is_known = all("model" in record.values for record in records)
+    model = "" if is_known else " --model MODEL"
+    yield f"  to find out: cellrepro explain {a} {b} --image IMAGE{model}"
+    yield "    (segments the image again, and says which setting changes how many cells)"
+
+
 def _ways_on(explanation: Explanation) -> Iterator[str]:
     """Say what the files cannot tell, and how to find it out."""
     silent = [letter for letter, side in explanation.sides if not side.record.tells_settings]
@@ -110,13 +124,6 @@ def _ways_on(explanation: Explanation) -> Iterator[str]:
         yield "neither file records its settings, so the files cannot say why the two differ"
     elif silent:
         yield f"{silent[0]} records no settings, so the files cannot say which of them differ"
-    if explanation.result is not None and explanation.a.masks.ndim == 2:
-        a, b = quoted(explanation.a.name), quoted(explanation.b.name)
-        records = (explanation.a.record, explanation.b.record)
-        is_known = all("model" in record.values for record in records)
-        model = "" if is_known else " --model MODEL"
-        yield "which setting changes cells, and how many (Cellpose segments the image again):"
-        yield f"    cellrepro explain {a} {b} --image IMAGE{model}"
     if silent:
         yield "to have the settings of a script recorded next time (cellrepro.record is one file):"
         yield "    from cellrepro.record import recorded"

@@ -56,6 +56,30 @@ _DIGESTS: Mapping[str, str] = {
 """What two different digests mean."""
 
 
+_FIELDS: Mapping[str, str] = {
+    "switches": "switches of PyTorch",
+    "variables": "environment variables",
+    "numeric_libraries": "numeric libraries (BLAS, OpenMP)",
+    "num_threads": "number of threads",
+    "numeric_class": "numeric class (checksum of small computations)",
+    "cpu_capability": "instruction set of the processor",
+    "profile_settings": "settings of the profile",
+}
+"""Fields of a run's record whose names say little, in words."""
+
+
+def field_in_words(name: str) -> str:
+    """Name a field of a run's record; a setting of Cellpose keeps its own name.
+
+    >>> field_in_words("numeric_libraries.num_threads"), field_in_words("normalize.percentile")
+    ('numeric libraries (BLAS, OpenMP), number of threads', 'normalize.percentile')
+    """
+    first, _, rest = name.partition(".")
+    if first not in _FIELDS:
+        return name
+    return f"{_FIELDS[first]}{', ' if rest else ''}{_FIELDS.get(rest, rest)}"
+
+
 def setting_meaning(name: str) -> str:
     """Say what a setting does; empty for one whose name says it."""
     return _MEANINGS.get(name, "")

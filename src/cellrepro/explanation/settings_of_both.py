@@ -167,4 +167,6 @@ def setting_text(value: object) -> str:
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
         return ", ".join(setting_text(each) for each in value) or "none"
+    if isinstance(value, Mapping):
+        return " ".join(setting_text(each) for each in value.values() if each is not None)
     return short_digest(str(value))

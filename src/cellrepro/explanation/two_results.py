@@ -64,6 +64,14 @@ class TwoValues(NamedTuple):
     b: Any
 
 
+_DIFFERS_IN_WORDS: Mapping[str, str] = {
+    "spec": "what was asked for",
+    "weights-init": "initial weights",
+    "truth": "score against the ground truth",
+}
+"""Words of `Comparison.differs` that say little by themselves, as a terminal shows them."""
+
+
 @dataclass(frozen=True, repr=False)
 class Comparison(Result):
     """Two results compared: in what they differ, and how far."""
@@ -150,7 +158,7 @@ class Comparison(Result):
         """Say the verdict, in what the two differ, and by how much their masks and weights do."""
         head = str(self.verdict)
         if self.differs:
-            head += f"; the two differ in {joined(self.differs)}"
+            head += f"; the two differ in {joined(self._differs_in_words)}"
         parts = [head]
         if self.why is not None:
             parts.append(self.why.sentence)
@@ -169,6 +177,10 @@ class Comparison(Result):
             parts.append(f"masks: {self.totals.sentence().rstrip('.')}")
         return "; ".join(parts)
 
+    @property
+    def _differs_in_words(self) -> list[str]:
+        return [_DIFFERS_IN_WORDS.get(part, part) for part in self.differs]
+
     def rows(self) -> list[Row]:
         """Give each setting, and each field of environment and specification that differs."""
         return [
@@ -182,7 +194,7 @@ class Comparison(Result):
         return list(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        differs = f": {', '.join(self.differs)}" if self.differs else ""
+        differs = f": {', '.join(self._differs_in_words)}" if self.differs else ""
         if differs and self.verdict == Verdict.IDENTICAL:
             differs = f" results; what differs{differs}"
         yield f"{self.verdict}{differs}"
@@ -219,7 +231,7 @@ class Comparison(Result):
             yield "  ground truth: AP@0.5 {:.3f} and {:.3f}".format(*self.ap50)
         if self.ap50_train is not None and None not in self.ap50_train:
             yield "  on training images: AP@0.5 {:.3f} and {:.3f}".format(*self.ap50_train)
-        for title, pairs in (("spec", self.spec), ("environment", self.environment)):
+        for title, pairs in (("asked for:", self.spec), ("computed with:", self.environment)):
             yield from (f"  {line}" for line in field_lines(title, pairs))
         if self.explanation is not None:
             from cellrepro.explanation.explanation_lines import replay_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cellrepro.explanation.setting_meanings import digests_in_words
+from cellrepro.explanation.setting_meanings import digests_in_words, field_in_words
 from cellrepro.explanation.settings_of_both import is_missing, setting_text
 from cellrepro.words import cut, joined
 
@@ -56,7 +56,7 @@ class Cause:
         return f"A records {a}, B {'nothing' if is_missing(self.b) else b}"
 
     def __str__(self) -> str:
-        return f"{self.name}; {self.values_text}"
+        return f"{field_in_words(self.name)}; {self.values_text}"
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,9 @@ class Why:
         """Name what else may be the cause, in brackets; empty where nothing else may."""
         if self.is_found or not self.others:
             return ""
-        return f" (what else may be: {joined([other.name for other in self.others])})"
+        return (
+            f" (what else may be: {joined([field_in_words(other.name) for other in self.others])})"
+        )
 
     def lines(self) -> Iterator[str]:
         """Say the cause, and the command that finds it out."""

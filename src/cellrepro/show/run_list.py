@@ -11,10 +11,11 @@ from typing import Literal
 from cellrepro.comparison.judgement import EqualRepeats, judge
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput, Damaged
+from cellrepro.explanation.settings_of_both import setting_text
 from cellrepro.results import Result, Row, table_lines
 from cellrepro.spec import defaults
 from cellrepro.store.manifest import ResultSummary
-from cellrepro.store.references import has_values
+from cellrepro.store.references import has_values, values_of
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.store.unchanged import ReadingBudget
@@ -75,8 +76,10 @@ class StoredRuns(Result):
     """Why folders of the store are no runs."""
     _store: str
     """The folder of the store."""
-    _of_values: bool
-    """Whether only runs of certain values were asked for."""
+    _values_there: Mapping[str, tuple[str, ...]]
+    """Where no run has the wanted values: those that runs of the store have in these fields."""
+    _one_computer: tuple[str, ...]
+    """Of each computer that counts as several machines, why it does."""
     _keys: tuple[str, ...]
     """Of all runs of the store."""
 
@@ -88,8 +91,14 @@ class StoredRuns(Result):
     def sentence(self) -> str:
         """Say how many runs there are, what is damaged, and what was not read."""
         if not self.runs:
-            what = "no such runs" if self._of_values else "no runs yet"
-            n_runs = f"{what} in the store {self._store}; --store names another folder"
+            there = [
+                f"{name} is {' or '.join(values)}"
+                for name, values in self._values_there.items()
+                if values
+            ]
+            n_runs = f"no runs yet in the store {self._store}; --store names another folder"
+            if there:
+                n_runs = f"no such runs; in the store {self._store} {joined(there)}"
         else:
             n_runs = amount(len(self.runs), "run")
             if self._machine_of_all:
@@ -109,7 +118,7 @@ class StoredRuns(Result):
                 "verdict": run.verdict_in_words,
                 "repeats": len(run.repeats),
                 "machine": "" if self._machine_of_all else run.machine,
-                "asked for": with_short_keys(run.label),
+                "what was computed": with_short_keys(run.label),
             }
             for run in self.runs
         ]
@@ -133,6 +142,7 @@ class StoredRuns(Result):
         return machines.pop() if len(machines) == 1 and len(self.runs) > 1 else ""
 
     def _remarks(self) -> Iterator[str]:
+        yield from self._one_computer
         for run in self.runs:
             yield from run.damage
         if self.unread:
@@ -198,9 +208,39 @@ def stored_runs(store: Store, wanted: Mapping[str, object] | None = None) -> Sto
         unread=reading.n_files_unread,
         passed_over=tuple(store.passed_over.values()),
         _store=str(store.root),
-        _of_values=bool(wanted),
+        _values_there=_values_there(store, wanted) if wanted and not runs else {},
+        _one_computer=tuple(_one_computer(store, {run.machine: run.key for run in runs})),
         _keys=tuple(keys),
     )
+
+
+def _values_there(store: Store, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The values that runs of a store have in some fields, each once."""
+    there: dict[str, set[str]] = {name: set() for name in names}
+    for run in store.runs():
+        for machine in run.machines:
+            for name, value in values_of(run, machine, there).items():
+                there[name].add(setting_text(value))
+    return {name: tuple(sorted(values)) for name, values in there.items()}
+
+
+def _one_computer(store: Store, keys: Mapping[str, str]) -> Iterator[str]:
+    """Say which machines, each with the key of one of its runs, are the same computer."""
+    by_computer: dict[str, dict[str, int]] = {}
+    for machine, key in keys.items():
+        run = store.run(key)
+        repeat = next(iter(run.machines[machine].values())) if run is not None else None
+        if repeat is None or repeat.why_unreadable is not None:
+            continue
+        manifest = repeat.manifest
+        by_computer.setdefault(manifest.machine.identity, {})[machine] = manifest.threads
+    for machines in by_computer.values():
+        if len(machines) > 1:
+            named = [f"{name} ({amount(n, 'thread')})" for name, n in machines.items()]
+            yield (
+                f"one computer: {joined(named)}; a different number of threads, device or library "
+                "has a name of its own, as it can change the last digits"
+            )
 
 
 def _by_machine(run: Run, wanted: Mapping[str, object], reading: ReadingBudget) -> list[StoredRun]:

@@ -136,15 +136,16 @@ class Spec(TrainingFields):
 
     @property
     def label(self) -> str:
-        """A name for people: ``train nuclei, tiny, seed 0, cpu, strict``."""
+        """A name for people: ``train nuclei from tiny, seed 0, profile cpu, mode strict``."""
         values = self.parameters()
         unsaid = self._not_in_label()
+        goes_on = "from" if self.task == "train" else "with"
         return ", ".join(
             [
-                f"{self.task} {short(self.data)}, {short(self.model)}",
+                f"{self.task} {short(self.data)} {goes_on} {short(self.model)}",
                 setting_in_words("seed", self.seed),
-                short(self.profile),
-                self.mode_in_words,
+                f"profile {short(self.profile)}",
+                f"mode {self.mode_in_words}",
                 *(
                     setting_in_words(name, values[name])
                     for name in self.shown_parameters()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,6 +15,8 @@ from cellrepro.store import machine_identity
 from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.yaml_values import read_yaml
 
+_MOST_ASKED = ("task", "data", "model", "seed", "profile", "mode", "epochs", "machine", "key")
+"""Fields that are proposed where no name is near."""
 _MACHINE_AND_INDEX = re.compile(r"(?P<machine>[^/]*[^/\d][^/]*)?/?(?P<index>\d+)?")
 
 
@@ -55,9 +57,13 @@ def repeats_of_one_machine(run: Run, machine: str, indices: Sequence[int]) -> li
     if len(candidates) == 1:
         return candidates[0]
     numbers = " and ".join(map(str, indices))
+    which = f"repeat {numbers} of {run.key}"
+    if candidates:
+        found = f"{which} was computed on {len(candidates)} machines; name one of them"
+    else:
+        found = f"there is no {which}{f' on {machine}' if machine else ''}"
     raise BadInput(
-        f"repeat {numbers} of {run.key} on {machine or 'a machine'} was found {len(candidates)} "
-        f"times; expected KEY/MACHINE/REPEAT, one of {run.listed()} (--repeats 2 trains two)"
+        f"{found}; expected KEY/MACHINE/REPEAT, one of {run.listed()} (--repeats 2 computes two)"
     )
 
 
@@ -72,6 +78,12 @@ def has_values(run: Run, machine: str, wanted: Mapping[str, object]) -> bool:
     """Whether the repeats of a run on one machine have certain values."""
     if not wanted:
         return True
+    values = values_of(run, machine, wanted)
+    return all(_is_equal(values[name], value) for name, value in wanted.items())
+
+
+def values_of(run: Run, machine: str, names: Iterable[str]) -> dict[str, object]:
+    """The values that the repeats of a run on one machine have in these fields."""
     fields = {
         "key": run.key,
         "label": run.spec.label,
@@ -79,10 +91,7 @@ def has_values(run: Run, machine: str, wanted: Mapping[str, object]) -> bool:
         **run.spec.parameters(),
         "machine": machine,
     }
-    for name, wanted_value in wanted.items():
-        if not _is_equal(_field(fields, name), wanted_value):
-            return False
-    return True
+    return {name: _field(fields, name) for name in names}
 
 
 def _is_equal(value: object, wanted: object) -> bool:
@@ -98,7 +107,12 @@ def _field(fields: Mapping[str, object], name: str) -> object:
     path = [name] if name in fields else name.split(".")
     for part in path:
         if not isinstance(value, Mapping) or part not in value:
-            known = ", ".join(get_close_matches(part, fields, 3, 0.3) or sorted(fields))
-            raise BadInput(f"--where names {name!r}, which no run has; expected {known}")
+            names = list(value) if isinstance(value, Mapping) else []
+            known = get_close_matches(part, names, 3) or [n for n in _MOST_ASKED if n in names]
+            raise BadInput(
+                f"--where names {name!r}, which no run has; expected "
+                f"{', '.join(known or names) or 'a name without a dot'}, or another name under "
+                "`spec` of `cellrepro list --json`"
+            )
         value = value[part]
     return value

@@ -191,8 +191,9 @@ class Store:
         if len(matches) != 1:
             keys = [run.key for run in self.runs()]
             raise BadInput(
-                f"{key!r} names {len(matches)} runs of the store {self.root}; expected KEY, "
-                f"KEY/REPEAT or KEY/MACHINE/REPEAT of one of its {amount(len(keys), 'run')}: "
+                f"{key!r} names {amount(len(matches), 'run') if matches else 'no run'} of the "
+                f"store in {self.root}; expected KEY, KEY/REPEAT or KEY/MACHINE/REPEAT of one of "
+                f"its {amount(len(keys), 'run')}: "
                 f"{some(keys, 8) or 'train one first with `cellrepro train`'}"
             )
         return matches[0]
