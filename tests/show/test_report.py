@@ -273,7 +273,9 @@ def test_data_sets_and_tasks_are_not_compared_with_each_other(tmp_path):
     parsed = Page(written.html.read_text(encoding="utf-8"))
     text = parsed.text
     # One letter and number a result, in all chapters.
-    listed = re.findall(r'class="result ([^"]*)">([^<]*)</b></td><td class="number">(\d+)', parsed.html)
+    listed = re.findall(
+        r'class="result ([^"]*)">([^<]*)</b></td><td class="number">(\d+)', parsed.html
+    )
     assert {(result, cells) for _, result, cells in listed} == {
         ("A 1", "6"), ("A 2", "6"), ("B 3", "5"), ("A", "6"),
     }  # fmt: skip

@@ -146,7 +146,7 @@ def _of_outlines(path: Path) -> Description:
     return Description("outlines", digest=digest, details=details, note="; ".join(notes))
 
 
-def _of_masks(path: Path, masks: NDArray[np.integer], seg: SegFile | None) -> Description:
+def _of_masks(path: Path, masks: NDArray[np.int64], seg: SegFile | None) -> Description:
     renumbered = canonical(masks)
     details: dict[str, Any] = {
         "shape": masks.shape,
