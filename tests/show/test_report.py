@@ -273,9 +273,8 @@ def test_data_sets_and_tasks_are_not_compared_with_each_other(tmp_path):
     parsed = Page(written.html.read_text(encoding="utf-8"))
     text = parsed.text
     # One letter and number a result, in all chapters.
-    listed = re.findall(
-        r'class="result ([^"]*)">([^<]*)</b></td><td class="number">(\d+)', parsed.html
-    )
+    cell = r'class="result ([^"]*)">([^<]*)</b></td><td class="number">(\d+)'
+    listed = re.findall(cell, parsed.html)
     assert {(result, cells) for _, result, cells in listed} == {
         ("A 1", "6"), ("A 2", "6"), ("B 3", "5"), ("A", "6"),
     }  # fmt: skip
@@ -391,8 +390,8 @@ def test_five_steps_with_their_answers(tmp_path):
     ]
     assert "without a match, 289 ppm of the pixels (1 pair); less than" in steps[3].answer
     assert (
-        "without a match (16 % to 22 %, 95 % interval over images and seeds); no pixel changes between modes; "
-        in steps[4].answer
+        "without a match (16 % to 22 %, 95 % interval over images and seeds); "
+        "no pixel changes between modes; " in steps[4].answer
     )
     assert "between modes; less changes between " in steps[4].answer
     again = "different but reproducible in mode strict (3 of 3 runs bit-identical when repeated)"

@@ -181,9 +181,10 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
             effect += f" on average ({n} of {pairs} {verb_of(n, 'differs', 'differ')})"
         else:
             effect += f" ({pairs})"
-    if axis.equal:
-        beside_seeds = spread.decide(axis.name).reason
-    elif spread.decide(axis.name).within:
+    decision = spread.decide(axis.name)
+    if axis.equal or not decision.is_judged:
+        beside_seeds = decision.reason
+    elif decision.within:
         beside_seeds = "less than seeds do"
     else:
         beside_seeds = "not shown to be less than seeds do"
@@ -231,11 +232,15 @@ def _other_axes(spread: Spread) -> Iterator[str]:
         yield f"no pixel changes between {' or between '.join(equal)}"
     axes = [axis for axis in compared if not axis.equal]
     within = [axis.title for axis in axes if spread.decide(axis.name).within]
-    not_within = [axis.title for axis in axes if not spread.decide(axis.name).within]
+    judged = [axis for axis in axes if spread.decide(axis.name).is_judged]
+    not_within = [axis.title for axis in judged if not spread.decide(axis.name).within]
+    not_judged = [axis.title for axis in axes if axis not in judged]
     if within:
         yield f"less changes between {joined(within)}"
     if not_within:
         yield f"not shown to be less: between {joined(not_within)}"
+    if not_judged:
+        yield f"not judged beside seeds: between {joined(not_judged)}"
 
 
 def _repeatability_of_seeds(spread: Spread, seeds: Axis) -> Iterator[str]:

@@ -222,8 +222,8 @@ class Spread(Result):
         if seeds is None or not seeds.evidence:
             return "what seeds do is not known, as no two of them were compared or found cells"
         text = (
-            f"{seeds.doing} left {share_text(seeds.distribution().mean)} of the cells without a match "
-            f"({amount(len(seeds.evidence), 'pair')} of {seeds.n_values} seeds, "
+            f"{seeds.doing} left {share_text(seeds.distribution().mean)} of the cells without "
+            f"a match ({amount(len(seeds.evidence), 'pair')} of {seeds.n_values} seeds, "
             f"{amount(seeds.n_images, 'image')})"
         )
         if self.n_seeds < FEWEST_SEEDS:

@@ -266,7 +266,7 @@ class Equality:
 
     @property
     def data(self) -> TableFile | None:
-        """The CSV file: every run with its letter, number and settings."""
+        """The CSV file: every repeat with its letter, number and settings."""
         values = self.chapter.names.values
         fields = ("machine", "version", *PARAMETERS)
         rows = [

@@ -151,27 +151,26 @@ def _of_repeats(spread: Spread, axis: Axis) -> str:
     changed = axis.distribution().mean
     if not changed:
         return "not for the cells: the repeats of one spec differ in pixels, not in cells"
-    does = f"the repeats of one spec leave {share_text(changed)} of the cells without a match on average"
+    share = share_text(changed)
+    does = f"the repeats of one spec leave {share} of the cells without a match on average"
     if spread.decide(axis.name).within:
         return f"less than the seed: {does}"
     return f"that is not ruled out: {does}"
 
 
 def _unmatched(axes: Sequence[Axis]) -> str:
+    shares = [(share_text(axis.distribution().mean), axis.title) for axis in axes]
     return joined(
-        [
-            f"{share_text(axis.distribution().mean)} of the cells have no match between {axis.title}"
-            for axis in axes
-        ]
+        [f"{share} of the cells have no match between {title}" for share, title in shares]
     )
 
 
 def _of_seeds(spread: Spread, seeds: Axis) -> str:
     share = share_text(seeds.distribution().mean)
-    few = f" ({amount(spread.n_seeds, 'seed')}: too few to judge by)"
-    return f"a different seed leaves {share} of the cells without a match" + few * (
-        spread.n_seeds < FEWEST_SEEDS
-    )
+    few = ""
+    if spread.n_seeds < FEWEST_SEEDS:
+        few = f" ({amount(spread.n_seeds, 'seed')}: too few to judge by)"
+    return f"a different seed leaves {share} of the cells without a match{few}"
 
 
 def _what_to_do(told: Sequence[_Told]) -> str:
