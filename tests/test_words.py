@@ -59,7 +59,7 @@ def test_sentences_of_masks():
     same, other = squares(), squares(grown=1)
     sentence = compare_masks(same, other).sentence()
     assert sentence.endswith(": 2 kept, none changed. 0.043 % of the pixels (434 ppm) differ.")
-    assert map_heading(agree([NOTHING] * 3)) == "3 runs: none holds an object"
+    assert map_heading(agree([NOTHING] * 3)) == "3 runs: none holds a cell"
     line = explore(same, same, same).scene["line"]
     assert line == "no pixel differs, of 2 304"
 
@@ -68,7 +68,7 @@ def test_one_of_several_is_said_as_one():
     assert (
         agree([squares(), squares(second=False)])
         .sentence()
-        .endswith("1 of 2 objects is in all of them")
+        .endswith("1 of 2 cells is in all of them")
     )
     rows = [{"a": number} for number in range(3)]
     assert "and 1 more row<" in html_table(rows, most=2)

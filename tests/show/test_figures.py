@@ -62,7 +62,7 @@ def test_data_at_a_glance_shows_both_parts():
     titles = [axes.get_title() for axes in picture.axes if axes.get_title()]
     names = [title.split("\n")[0].split(": ")[1] for title in titles]
     assert names == ["train_0", "test_0", "test_1", "test_2"]
-    assert "2 objects" in texts(picture)
+    assert "2 cells" in texts(picture)
     with pytest.raises(BadInput, match="no images to show"):
         masks.data_at_a_glance(folder(0, 0))
 
@@ -71,7 +71,7 @@ def test_masks_beside_truth(store):
     run = add_run(store, [(1.0, three(squares(second=False)))])
     picture = masks.masks_beside_truth(store, run.repeats[0], n=2)
     assert len(picture.axes) == 2 * 3
-    assert "found: 1 object, AP@0.5 0.500" in texts(picture)
+    assert "found: 1 cell, AP@0.5 0.500" in texts(picture)
     with pytest.raises(BadInput, match="holds no masks of any image"):
         masks.masks_beside_truth(store, run.repeats[0], n=0)
 
@@ -101,7 +101,7 @@ def test_difference_with_truth_and_votes():
     picture = masks.difference(None, squares(), squares(), truth=TRUTH, votes=(votes, 3))
     *_, dark = pixels(picture)
     assert n_painted(dark, AGREEMENT[-1], 0.85 * AGREED) == 116 * 100
-    assert "The two outline the same objects" in texts(picture)
+    assert "The two outline the same cells" in texts(picture)
 
 
 def test_an_image_with_values_that_are_not_finite_is_shown():
@@ -250,7 +250,7 @@ def test_least_stable_says_in_how_many_runs():
     runs = [ALL_THREE] * 7 + [TWO] * 13
     figure = least_stable(IMAGE, agree(runs), runs)
     written = texts(figure)
-    assert "The least stable of 3 objects (2 are in all 20 runs)" in written
+    assert "The least stable of 3 cells (2 are in all 20 runs)" in written
     assert "in 7 of 20 runs\nat y 30, x 10; mean IoU 1.00" in written
     (crop,) = pixels(figure)
     apart = {side: np.abs(crop.astype(int) - rgb(COLOURS[side])).max(-1) for side in "ab"}

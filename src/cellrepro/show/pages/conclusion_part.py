@@ -98,8 +98,8 @@ def _margin_text(conclusions: Sequence[Conclusion]) -> str:
         if each.a.control:
             share = each.margin / abs(each.a.control)
             return (
-                f"The margin is {100 * share:.3g} % of the mean of {each.control} under A: effects "
-                "of A and B that differ by less count as the same"
+                f"The margin is {100 * share:.3g} % of the mean of {each.group_names[1]} under A: "
+                "effects of A and B that differ by less count as the same"
             )
     return ""
 
