@@ -101,8 +101,10 @@ class MaskTotals:
         return f"{n_cells}: {fates_text(self.kinds)}"
 
 
-def fates_text(kinds: Mapping[str, int]) -> str:
+def fates_text(kinds: Mapping[str, int], *, words: Mapping[ObjectKind, str] = {}) -> str:
     """Say how many cells are kept, and how many changed, and how.
+
+    ``words`` replace those of some kinds, as "missed" beside a ground truth.
 
     >>> fates_text({"kept": 3, "lost": 1}), fates_text({"kept": 3, "lost": 1, "split": 2})
     ('3 kept, 1 lost', '3 kept, 3 changed (1 lost, 2 split)')
@@ -111,7 +113,7 @@ def fates_text(kinds: Mapping[str, int]) -> str:
     """
     n_kept = kinds.get(ObjectKind.KEPT, 0)
     changed = [
-        f"{kinds[kind]} {kind.in_words}"
+        f"{kinds[kind]} {words.get(kind, kind.in_words)}"
         for kind in ObjectKind
         if kinds.get(kind) and kind != ObjectKind.KEPT
     ]
