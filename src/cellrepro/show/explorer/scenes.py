@@ -131,6 +131,7 @@ class Scenes:
         names_are_short = max(len(name_a), len(name_b)) <= _LONGEST_NAME
         short_a = name_a if names_are_short else "A"
         short_b = name_b if names_are_short else "B"
+        kinds = {str(kind): counts.changes.get(kind, 0) for kind in ObjectKind}
         truth_is = ""
         if open_view.is_truth(a):
             truth_is = "a"
@@ -152,7 +153,7 @@ class Scenes:
             "planes": self._plane_names(view, a, b, z),
             "counts": dict(counts.pixels),
             "line": (
-                f"{fates_text(counts.changes, words=_BESIDE_TRUTH.get(truth_is, {}))}; "
+                f"{fates_text(kinds, words=_BESIDE_TRUTH.get(truth_is, {}))}; "
                 f"{_pixels_text(counts.pixels, short_a, short_b)}"
             ),
             "differs_by_plane": open_view.differs_by_plane(a, b),
@@ -160,7 +161,7 @@ class Scenes:
                 "a": sum(len(change.labels_a) for change in changes),
                 "b": sum(len(change.labels_b) for change in changes),
             },
-            "kinds": {str(kind): counts.changes.get(kind, 0) for kind in ObjectKind},
+            "kinds": kinds,
         }
 
     def _plane_names(self, view: int, a: int, b: int, z: int) -> dict[str, str]:
