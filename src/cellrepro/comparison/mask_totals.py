@@ -104,8 +104,12 @@ class MaskTotals:
         return f"{n_cells}: {fates_text(self.kinds, self.n_resized)}"
 
 
-def fates_text(kinds: Mapping[str, int], n_resized: int) -> str:
+def fates_text(
+    kinds: Mapping[str, int], n_resized: int, *, words: Mapping[ObjectKind, str] | None = None
+) -> str:
     """Say how many cells are kept, how many of these are resized, and how many changed, and how.
+
+    ``words`` replace those of some kinds, as "missed" beside a ground truth.
 
     >>> fates_text({"kept": 3, "lost": 1}, 0), fates_text({"kept": 3, "lost": 1, "split": 2}, 0)
     ('3 kept, 1 lost', '3 kept, 3 changed (1 lost, 2 split)')
@@ -119,7 +123,7 @@ def fates_text(kinds: Mapping[str, int], n_resized: int) -> str:
     if n_resized:
         kept += f" ({n_resized} of them more than a quarter larger or smaller)"
     changed = [
-        f"{kinds[kind]} {kind.in_words}"
+        f"{kinds[kind]} {(words or {}).get(kind, kind.in_words)}"
         for kind in ObjectKind
         if kinds.get(kind) and kind != ObjectKind.KEPT
     ]

@@ -62,7 +62,9 @@ def measure_spread(
     Parameters
     ----------
     runs : iterable of Run
-        Of one task over the same images, from one store or several.
+        Of one task over the same images, from one store or several. Those with a loosened
+        operation, which are made to show its effect, count only where all have one or ``axes``
+        names ``loose``.
     axes : sequence of str
         Some of `AXES`, or other fields of a spec.
     names : Names, optional
@@ -78,7 +80,7 @@ def measure_spread(
     BadInput
         If the runs have several tasks or data sets, or an axis is none.
     """
-    samples = [Sample(repeat) for run in runs for repeat in run.repeats]
+    samples = [Sample(repeat) for run in _to_compare(runs, axes) for repeat in run.repeats]
     specs = [sample.repeat.spec for sample in samples]
     kinds = {(spec.task, spec.data_digest) for spec in specs}
     if len(kinds) > 1:
@@ -99,6 +101,14 @@ def measure_spread(
         if pairs:
             measured.append(Axis(name, pairs, n_pairs - len(pairs)))
     return Spread(measured)
+
+
+def _to_compare(runs: Iterable[Run], axes: Sequence[str]) -> list[Run]:
+    """Leave out runs with a loosened operation beside others."""
+    given = list(runs)
+    if "loose" in axes:
+        return given
+    return [run for run in given if run.spec.loose is None] or given
 
 
 def compared(masks: MaskPairs, chosen: Sequence[Pair]) -> list[Pair]:
@@ -231,16 +241,28 @@ class Spread(Result):
             text += f"; only {few}: not enough to say what is less than that"
         return text
 
-    def beside_two(self, share: float) -> str:
+    def beside_two(self, share: float, *, pair: tuple[Repeat, Repeat] | None = None) -> str:
         """Say what seeds do, and whether A and B with this share of changed cells differ more.
 
-        The most that any two seeds changed decides; `decide` asks whether less is *shown*.
+        The most that any two seeds changed decides; `decide` asks whether less is *shown*. Of a
+        ``pair`` that differs in the seed alone this cannot be asked.
         """
+        if pair is not None and _differ_in_seed_alone(*pair):
+            baseline = self.of_seeds()
+            if self.seeds is not None and self.seeds.evidence:
+                shares = self.seeds.distribution().values
+                baseline = span(share_text(min(shares)), share_text(max(shares)))
+            return f"A and B are two seeds: this is the baseline itself, {baseline}"
         if self.seeds is None or self.n_seeds < FEWEST_SEEDS:
             return self.of_seeds()
         most = float(self.seeds.distribution().values.max())
         more = "more than any two seeds do" if share > most else "no more than two seeds do"
         return f"{self.of_seeds()}, at most {share_text(most)}: A and B differ {more}"
+
+
+def _differ_in_seed_alone(a: Repeat, b: Repeat) -> bool:
+    alike = Sample(a).facts_without("seed") == Sample(b).facts_without("seed")
+    return alike and a.spec.seed != b.spec.seed
 
 
 def _with_enough_seeds(groups: Sequence[list[Pair]]) -> list[list[Pair]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cellrepro.comparison.ledger_diff import LedgerComparison
+from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.operation_alignment import Alignment
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.evidence import Evidence, evidence_lines
@@ -113,12 +114,13 @@ class Divergence(Result):
         if not comparison.masks:
             return "no masks to compare"
         totals = comparison.totals
-        n_kept = totals.kinds["kept"]
-        n_lost = totals.kinds["lost"]
-        n_gained = totals.kinds["gained"]
-        n_outlines = totals.n_matched - n_kept
-        n_changed = n_lost + n_gained + n_outlines
-        n_cells = n_kept + n_changed
+        n_cells = sum(totals.kinds.values())
+        n_changed = n_cells - totals.kinds["kept"]
+        changed = [
+            f"{totals.kinds[kind]} {kind.in_words}"
+            for kind in ObjectKind
+            if totals.kinds[kind] and kind != ObjectKind.KEPT
+        ]
         if not n_cells:
             text = "neither run found a cell"
         elif not n_changed:
@@ -126,8 +128,7 @@ class Divergence(Result):
         else:
             text = (
                 f"{n_changed} of {amount(n_cells, 'cell')} changed in the end "
-                f"({n_lost} lost, {n_gained} gained, {n_outlines} with a different outline; "
-                f"{share_text(comparison.ppm / 1e6)} of the pixels)"
+                f"({', '.join(changed)}; {share_text(comparison.ppm / 1e6)} of the pixels)"
             )
         if comparison.weights is not None and not comparison.weights.equal:
             text += f"; the weights by {comparison.weights.relative_l2:.2g} of their norm"

@@ -34,7 +34,8 @@ def telling_pair(store: Store, data: str | Path) -> TellingPair:
     Pairs whose masks differ come first; then by the kind of difference, in the order of `Differs`.
     """
     digest = folder_digest(data, to_train=False)
-    repeats = with_objects(store.readable_runs(data_digest=digest))
+    runs = store.readable_runs(data_digest=digest)
+    repeats = with_objects(run for run in runs if run.spec.loose is None)
     if len(repeats) < 2:
         raise BadInput(
             f"the store {store.root} holds fewer than two runs over {data} that found objects; "

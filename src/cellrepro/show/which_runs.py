@@ -21,16 +21,29 @@ from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
 
-_QUESTION = ("task", "data_digest", "epochs", "batch_size", "learning_rate", "images_per_epoch")
+_QUESTION = (
+    "task",
+    "data_digest",
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "images_per_epoch",
+    "loose",
+)
 """With the model, the fields of a spec that are equal where only seeds, profile and mode differ."""
 _CHANGES = ("mode", "profile", "seed", "data_seed", "machine", "version")
 """The facts that may differ between two networks of one question."""
 
 
-def trained_on(store: Store, data: str | Path) -> list[Run]:
-    """Get the stored trainings over a folder of images."""
-    digest = folder_digest(data)
-    return [run for run in store.readable_runs(data_digest=digest) if run.spec.task == "train"]
+def trained_on(store: Store, data: str | Path, *, with_loose: bool = False) -> list[Run]:
+    """Get the stored trainings over a folder of images.
+
+    Those with a loosened operation, which are made to show its effect, only if asked for.
+    """
+    runs = store.readable_runs(data_digest=folder_digest(data))
+    return [
+        run for run in runs if run.spec.task == "train" and (with_loose or run.spec.loose is None)
+    ]
 
 
 def with_objects(runs: Iterable[Run]) -> list[Repeat]:
@@ -54,7 +67,7 @@ def largest_question(runs: Iterable[Run]) -> list[Run]:
     """Get the largest group of runs that differ only in seeds, profile and mode, sorted by seed."""
     groups: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
-        groups[_question(run.spec)].append(run)
+        groups[question_of(run.spec)].append(run)
     most: list[Run] = max(groups.values(), key=len, default=[])
 
     def order(run: Run) -> tuple[object, ...]:
@@ -66,13 +79,14 @@ def largest_question(runs: Iterable[Run]) -> list[Run]:
 
 def same_question(store: Store, first: Repeat) -> list[Repeat]:
     """Get the repeats with objects of all runs like one, but for seeds, profile and mode."""
-    question = _question(first.spec)
+    question = question_of(first.spec)
     stored = with_objects(store.readable_runs())
-    repeats = [repeat for repeat in stored if _question(repeat.spec) == question]
+    repeats = [repeat for repeat in stored if question_of(repeat.spec) == question]
     return sorted(repeats, key=lambda repeat: repeat.manifest.key != first.manifest.key)
 
 
-def _question(spec: Spec) -> tuple[object, ...]:
+def question_of(spec: Spec) -> tuple[object, ...]:
+    """What is equal where only seeds, profile and mode differ."""
     parameters = {**dict(spec), **spec.parameters()}
     return (spec.model_digest or spec.model, *(parameters[name] for name in _QUESTION))
 
@@ -128,7 +142,7 @@ def diverging_pair(store: Store, data: str | Path) -> tuple[str, str] | None:
     steps. None where all are equal.
     """
     pairs = []
-    for run in trained_on(store, data):
+    for run in trained_on(store, data, with_loose=True):
         if run.spec.ledger == "off":
             continue
         for repeats in run.machines.values():

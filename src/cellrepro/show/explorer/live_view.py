@@ -275,7 +275,7 @@ class LiveView:
         self._segmenting.ask(LiveRequest(self._number, kind, self._wanted))
 
     def _not_yet(self, what: str) -> str:
-        """Say with which settings the shown masks were made, with which none, and what that takes."""
+        """Say what is shown, what is not yet computed, and what that takes."""
         seconds = pass_estimate(self._pass_seconds, self._wanted, self._held)
         about = f"{what}, about {amount(max(1, round(seconds)), 'second')}"
         shown = _changed(self._now.settings, self._wanted)

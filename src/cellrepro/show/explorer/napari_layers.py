@@ -56,7 +56,7 @@ def add_layers(viewer: napari.Viewer, scenes: Scenes, scene: Scene) -> None:
         for channel, colour in enumerate(colours.values()):
             viewer.add_image(
                 pixels[..., channel],
-                name=f"channel {channel + 1}" if n_channels > 1 else scene["names"]["image"],
+                name=f"channel {channel}" if n_channels > 1 else scene["names"]["image"],
                 colormap=colour,  # from black to it, since napari 0.5
                 blending="additive",
                 contrast_limits=_contrast(view.image, channel),

@@ -32,7 +32,7 @@ class ExplorerPart:
     style: str
     """CSS, for ``<style>``."""
     line: str
-    """How many pixels differ, as a sentence."""
+    """What became of the cells, and how many pixels differ, as a sentence."""
 
 
 def explorer_part(view: View, name_a: str, name_b: str, *, height: int = 620) -> ExplorerPart:

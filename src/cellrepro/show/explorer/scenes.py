@@ -14,6 +14,8 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from cellrepro.comparison.changed_cells import resized_cells
+from cellrepro.comparison.mask_totals import fates_text
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.errors import BadInput
 from cellrepro.show.explorer.open_view import OpenView
@@ -23,6 +25,11 @@ from cellrepro.show.figures.colours import OTHER_OBJECT
 from cellrepro.words import amount, grouped, ppm_text, verb_of
 
 _LONGEST_NAME = 14  # of a run in a sentence; longer ones would hide the numbers
+_BESIDE_TRUTH: Mapping[str, Mapping[ObjectKind, str]] = {
+    "a": {ObjectKind.LOST: "missed", ObjectKind.GAINED: "extra"},
+    "b": {ObjectKind.LOST: "extra", ObjectKind.GAINED: "missed"},
+}
+"""By the side that is the truth."""
 
 
 class Scene(TypedDict):
@@ -57,7 +64,7 @@ class Scene(TypedDict):
     counts: dict[str, int]
     """Pixels by category."""
     line: str
-    """The counts as a sentence."""
+    """What became of the cells, and the counts, as a sentence."""
     differs_by_plane: list[int]
     """How many pixels differ in each plane."""
     n_objects: dict[str, int]
@@ -126,6 +133,8 @@ class Scenes:
         names_are_short = max(len(name_a), len(name_b)) <= _LONGEST_NAME
         short_a = name_a if names_are_short else "A"
         short_b = name_b if names_are_short else "B"
+        kinds = {str(kind): counts.changes.get(kind, 0) for kind in ObjectKind}
+        n_resized = len(resized_cells(changes))
         truth_is = ""
         if open_view.is_truth(a):
             truth_is = "a"
@@ -146,13 +155,16 @@ class Scenes:
             "truth_is": truth_is,
             "planes": self._plane_names(view, a, b, z),
             "counts": dict(counts.pixels),
-            "line": _sentence(counts.pixels, short_a, short_b),
+            "line": (
+                f"{fates_text(kinds, n_resized, words=_BESIDE_TRUTH.get(truth_is, {}))}; "
+                f"{_pixels_text(counts.pixels, short_a, short_b)}"
+            ),
             "differs_by_plane": open_view.differs_by_plane(a, b),
             "n_objects": {
                 "a": sum(len(change.labels_a) for change in changes),
                 "b": sum(len(change.labels_b) for change in changes),
             },
-            "kinds": {str(kind): counts.changes.get(kind, 0) for kind in ObjectKind},
+            "kinds": kinds,
         }
 
     def _plane_names(self, view: int, a: int, b: int, z: int) -> dict[str, str]:
@@ -192,7 +204,7 @@ class Scenes:
         return self.open(plane.view).packed(plane.content, plane.a, plane.b, int(z))
 
 
-def _sentence(counts: Mapping[str, int], name_a: str, name_b: str) -> str:
+def _pixels_text(counts: Mapping[str, int], name_a: str, name_b: str) -> str:
     """Say how many pixels differ, and how."""
     only_a = counts["only_a"]
     only_b = counts["only_b"]
@@ -202,8 +214,8 @@ def _sentence(counts: Mapping[str, int], name_a: str, name_b: str) -> str:
     if not n_differing:
         return f"no pixel differs, of {grouped(n_pixels)}"
     return (
-        f"{grouped(n_differing)} {'pixel differs' if n_differing == 1 else 'pixels differ'} "
-        f"= {ppm_text(n_differing / n_pixels * 1e6)} (only {name_a}: {grouped(only_a)}, "
-        f"only {name_b}: {grouped(only_b)}, {OTHER_OBJECT}: {grouped(other_object)}) "
-        f"of {grouped(n_pixels)}"
+        f"{grouped(n_differing)} of {grouped(n_pixels)} pixels "
+        f"{verb_of(n_differing, 'differs', 'differ')} ({ppm_text(n_differing / n_pixels * 1e6)}; "
+        f"only {name_a}: {grouped(only_a)}, only {name_b}: {grouped(only_b)}, "
+        f"{OTHER_OBJECT}: {grouped(other_object)})"
     )

@@ -15,6 +15,7 @@ from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.show.explorer.view import View
 from cellrepro.show.explorer.widget import Explorer
+from cellrepro.show.which_runs import question_of
 from cellrepro.store.manifest import MaskRecord
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
@@ -205,6 +206,8 @@ class _Result:
     """Against the ground truth."""
     place: str
     """Its spec and machine."""
+    question: tuple[object, ...] | None
+    """Of a training, as `question_of` gives it; None of other runs."""
     n_objects: int
     digest: str
     """Canonical: it does not depend on the numbers of objects."""
@@ -225,16 +228,25 @@ def _first_shown(
     """Choose image and repeats by the manifests.
 
     Those come first whose numbers of objects differ: repeats of one spec on one machine before
-    others, as they should be equal, then those that differ by most. Then those that differ in
+    others, as they should be equal, then trainings that answer one question, as two seeds of one
+    starting network, then those that differ by most. Then those that differ in
     pixels alone. Where there is a ground truth, masks that agree with it far less than
     the best are no example.
     """
     places = [place_of(repeat) for repeat in repeats]
+    questions = [_question_of_training(repeat) for repeat in repeats]
     best = None
     first = _FirstShown(images[0].view.name, 0, 1)
     for number, shared in enumerate(images):
         results = [
-            _Result(run, record.ap50, places[run], record.n_objects, record.canonical_digest)
+            _Result(
+                run,
+                record.ap50,
+                places[run],
+                questions[run],
+                record.n_objects,
+                record.canonical_digest,
+            )
             for run, record in enumerate(shared.records)
             if record is not None and (run < 2 or not only_first_two)
         ]
@@ -243,12 +255,17 @@ def _first_shown(
             differs = a.digest != b.digest
             n_more = abs(a.n_objects - b.n_objects)
             is_repeated = a.place == b.place
-            rank = (n_more > 0, differs and is_repeated, differs, n_more)
+            is_one_question = a.question is not None and a.question == b.question
+            rank = (n_more > 0, differs and is_repeated, is_one_question, differs, n_more)
             earliest = (-a.run, -b.run, -number)
             if best is None or (rank, earliest) > best:
                 best = (rank, earliest)
                 first = _FirstShown(shared.view.name, a.run, b.run)
     return first
+
+
+def _question_of_training(repeat: Repeat) -> tuple[object, ...] | None:
+    return question_of(repeat.spec) if repeat.spec.task == "train" else None
 
 
 def _good(results: Sequence[_Result]) -> Sequence[_Result]:
@@ -259,14 +276,17 @@ def _good(results: Sequence[_Result]) -> Sequence[_Result]:
 
 
 def _pairs_farthest_apart(results: Sequence[_Result]) -> Iterator[tuple[_Result, _Result]]:
-    """Pair the two results that differ most, of all and of each spec on one machine.
+    """Pair the two results that differ most, of all, of each spec and of each question.
 
     That is a handful of pairs; pairing each with each would be quadratic.
     """
     by_place: dict[str, list[_Result]] = defaultdict(list)
+    by_question: dict[tuple[object, ...], list[_Result]] = defaultdict(list)
     for result in results:
         by_place[result.place].append(result)
-    for group in (results, *by_place.values()):
+        if result.question is not None:
+            by_question[result.question].append(result)
+    for group in (results, *by_place.values(), *by_question.values()):
         if len(group) > 1:
             yield _farthest_apart(group)
 

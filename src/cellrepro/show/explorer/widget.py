@@ -17,7 +17,6 @@ import anywidget
 import numpy as np
 import traitlets
 
-from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.errors import BadInput, CellreproError
 from cellrepro.show.explorer import browser_code
 from cellrepro.show.explorer.napari_layers import can_open_napari, opened_in_napari
@@ -148,10 +147,7 @@ class Explorer(anywidget.AnyWidget):
         )
         if self.title:
             heading(picture, self.title)
-        kinds = ", ".join(
-            f"{n} {ObjectKind(kind).in_words}" for kind, n in scene["kinds"].items() if n
-        )
-        picture.caption = f"cells: {kinds or 'none'}. {scene['line']}"
+        picture.caption = f"cells: {scene['line']}"
         if view.n_planes > 1:
             picture.caption += f". Shown: {plane_name(scene['z'], view.n_planes)}"
         channels = channels_text(view.image.stored, view.shape)

@@ -27,7 +27,7 @@ MAP = "plasma"
 cividis is in its middle, so no share can be taken for the image below it."""
 
 _LOWEST = 0.25
-"""The map begins here: darker colours are lost on a dimmed image."""
+"""The map ends here, where all runs agree: darker colours are lost on a dimmed image."""
 _SMALLEST_CROP = 24
 """Pixels of the image."""
 _REACH = 3.0
@@ -79,7 +79,7 @@ def agreement_map(image: np.ndarray | None, agreement: Agreement, *, side: int =
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap
 
-    colours = ListedColormap(colormaps[MAP](np.linspace(_LOWEST, 1, 256)))
+    colours = ListedColormap(colormaps[MAP](np.linspace(1, _LOWEST, 256)))
     background = pixels.background_of(image, agreement.consensus.shape)
     shape = panel_shape(background.shape, side)
     lines = outlined(enlarged(agreement.consensus, shape), thickness=1)

@@ -143,7 +143,7 @@ def _draw_cells(axes: Axes, masked: Sequence[Moment], bar_width: float) -> None:
     axes.margins(y=0.3)
     axes.legend(loc="upper left", fontsize=8, frameon=False, ncols=2)
     style.label_axes(axes, y="cells")
-    style.title(axes, "masks: cells without a match, in B (gained) and in A (lost)", size=9)
+    style.title(axes, "masks: cells only in B (gained) and only in A (lost)", size=9)
 
 
 def _draw_scores(axes: Axes, scored: Sequence[Moment]) -> None:

@@ -88,17 +88,17 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 def channels_text(image: np.ndarray | None, shape: tuple[int, ...]) -> str:
-    """Say which channel has which colour in a picture; nothing of an image with one channel.
+    """Say which channel, counted from 0, has which colour; nothing of an image with one channel.
 
     >>> channels_text(np.zeros((8, 8, 2)), (8, 8)), channels_text(np.zeros((8, 8)), (8, 8))
-    ('channel 1 green, channel 2 magenta', '')
+    ('channel 0 green, channel 1 magenta', '')
     >>> channels_text(np.zeros((8, 8, 4)), (8, 8))
-    'channel 1 sky, channel 2 orange, channel 3 teal, channel 4 pink'
+    'channel 0 sky, channel 1 orange, channel 2 teal, channel 3 pink'
     """
     if image is None or image.ndim == len(shape) or image.shape[-1] == 1:
         return ""
     colours = _channel_colours(image.shape[-1])
-    named = ", ".join(f"channel {n} {name}" for n, name in enumerate(colours, start=1))
+    named = ", ".join(f"channel {n} {name}" for n, name in enumerate(colours))
     n_more = image.shape[-1] - len(colours)
     return f"{named}; the other {n_more} are not shown" if n_more else named
 
@@ -137,7 +137,7 @@ def category_picture(
     picture = dimmed(background, shape)
     spots = all_seen(np.where(categories >= 2, categories, 0), shape)
     drawn = np.where(spots, spots, enlarged(categories, shape))
-    for value, name in enumerate(CATEGORIES[1:], start=1):
+    for value, name in enumerate(CATEGORIES[1:], start=0):
         region = drawn == value
         opacity = _OPACITY * (AGREE_SHARE if name == "agree" else 1)
         painted(picture, region, COLOURS[name], opacity)

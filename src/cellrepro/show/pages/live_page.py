@@ -56,7 +56,7 @@ class LivePage:
 
     @property
     def line(self) -> str:
-        """How many pixels differ between the reference and now, as a sentence."""
+        """What became of the cells between the reference and now, as a sentence."""
         return self._scene["line"]
 
     def routes(self) -> Routes:

@@ -79,7 +79,7 @@ class Channels {
 
   row(c) {
     const channel = this.all[c];
-    const name = this.all.length > 1 ? `channel ${c + 1}` : "image";
+    const name = this.all.length > 1 ? `channel ${c}` : "image";
     const shown = make("input", "", { ...KEEP_KEYS, type: "checkbox", "data-channel": String(c), "aria-label": `show ${name}` });
     const names = Object.keys(this.explorer.style.channel_colours);
     const colour = select("cre-colour", `colour of ${name}`, names);
@@ -103,7 +103,8 @@ class Channels {
       this.all[c].colour = names[Number(colour.value)];
       this.changed();
     });
-    const which = make("label", "cre-which", {}, shown, this.all.length > 1 ? String(c + 1) : "");
+    const title = `${name}, counted from 0`; // as `--readout mean_intensity:0` counts them
+    const which = make("label", "cre-which", { title }, shown, this.all.length > 1 ? String(c) : "");
     which.hidden = this.all.length === 1; // the image itself can be switched off
     const stretch = make("div", "cre-stretch", {}, histogram, low, high);
     const root = make("div", "cre-channel", { role: "group", "aria-label": name }, which, swatch, colour, stretch, values);

@@ -254,8 +254,11 @@ const HELP = [
   ["Wheel or pinch", "zoom"],
   ["Drag", "move"],
   ["Click", "a cell\u2019s story"],
-  ["1 \u2013 5", "view", (scene) => !hasVotes(scene)],
-  ["1 \u2013 6", "view", hasVotes],
+  ...Object.entries(MODES).map(([mode, { label }], i) => [
+    String(i + 1),
+    label.toLowerCase(),
+    (scene) => mode !== "agreement" || hasVotes(scene),
+  ]),
   ["Arrows + \u2212 0", "move, zoom, fit"],
   ["Shift arrows", "read pixel by pixel"],
   ["Enter", "story of that cell"],
