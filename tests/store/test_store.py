@@ -181,7 +181,7 @@ def test_two_references_are_two_repeats(store, keep, made_up):
     spec, other = made_up.spec(), made_up.spec(seed=1)
     keep(store, spec)
     keep(store, other)
-    with pytest.raises(BadInput, match=r"repeat 0 and 1 .* found 0 times.*--repeats 2"):
+    with pytest.raises(BadInput, match=r"no machine has repeat 0 and 1 .*--repeats 2"):
         store.find_two(spec.key, spec.key[:8])
     keep(store, spec, repeat=1)
     for a, b, expected in (
@@ -206,7 +206,7 @@ def test_without_a_machine_the_only_one_is_meant_else_this_one(store, keep, made
     assert store.find(f"{spec.key}/there").machine == there.name
     assert store.find(spec.key).machine == here.name
     monkeypatch.setenv(machine_identity.MACHINE_VARIABLE, "another")
-    with pytest.raises(BadInput, match=rf"found 2 times.*{there.name}/0, 1"):
+    with pytest.raises(BadInput, match=rf"on 2 machines.*{there.name}/0, 1"):
         store.find(spec.key)
 
 

@@ -61,7 +61,7 @@ def repeats_of_one_machine(run: Run, machine: str, indices: Sequence[int]) -> li
     if candidates:
         found = f"{which} was computed on {len(candidates)} machines; name one of them"
     else:
-        found = f"there is no {which}{f' on {machine}' if machine else ''}"
+        found = f"no machine{f' named {machine}' if machine else ''} has {which}"
     raise BadInput(
         f"{found}; expected KEY/MACHINE/REPEAT, one of {run.listed()} (--repeats 2 computes two)"
     )
