@@ -137,7 +137,7 @@ def category_picture(
     picture = dimmed(background, shape)
     spots = all_seen(np.where(categories >= 2, categories, 0), shape)
     drawn = np.where(spots, spots, enlarged(categories, shape))
-    for value, name in enumerate(CATEGORIES[1:], start=0):
+    for value, name in enumerate(CATEGORIES[1:], start=1):
         region = drawn == value
         opacity = _OPACITY * (AGREE_SHARE if name == "agree" else 1)
         painted(picture, region, COLOURS[name], opacity)
