@@ -158,7 +158,7 @@ def test_compare_and_list_runs(invoke, tmp_path):
     assert {"spec", "weights", "masks", "truth"} == set(answer.json["differs"])
     assert answer.json["objects"]["lost"] == 2
     words = invoke("compare", key, f"{second.key}/1", "--store", tmp_path)
-    assert words.out.startswith("different: spec")
+    assert words.out.startswith("different: what was asked for")
     rows = {row["key"]: row for row in invoke("list", *place).json["runs"]}
     assert {"key", "label", "machine", "repeats"} <= rows[key].keys()
     assert [row["verdict"] for row in rows.values()] == ["identical", "different"]

@@ -61,7 +61,7 @@ def test_sentences_of_masks():
     assert sentence.endswith(": 2 kept, none changed. 0.043 % of the pixels (434 ppm) differ.")
     assert map_heading(agree([NOTHING] * 3)) == "3 runs: none holds a cell"
     line = explore(same, same, same).scene["line"]
-    assert line == "no pixel differs, of 2 304"
+    assert line == "2 kept, none changed; no pixel differs, of 2 304"
 
 
 def test_one_of_several_is_said_as_one():
