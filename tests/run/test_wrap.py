@@ -195,7 +195,7 @@ def test_a_watershed_as_program_and_as_function(
     same = invoke("compare", program.json["key"], function.json["key"], *asked[2:3], "--json").json
     assert same["verdict"] == "identical"
     listed = invoke("list", *asked[2:3])
-    assert "wrap nuclei, python script.py, seed 5, cpu, fast" in listed.out
+    assert "wrap nuclei with python script.py, seed 5, profile cpu, mode fast" in listed.out
 
 
 @pytest.mark.slow
