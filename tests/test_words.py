@@ -86,8 +86,8 @@ def test_sentences_of_repeats_and_operations():
         weights_differing=1e-7, n_masks=1, ppm=0.0, n_objects=0,
     )  # fmt: skip
     assert effect.sentence() == (
-        "aten.x: 2 different networks over 2 repeats with it alone left as it is, at most in less "
-        "than 0.01 % of their weights; no pixel differs"
+        "aten.x: 2 different networks over 2 repeats with it alone left as it is, which differ in "
+        "at most less than 0.01 % of their weights; no pixel differs"
     )
 
 

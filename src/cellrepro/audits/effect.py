@@ -51,7 +51,7 @@ class Effect(Result):
             answer = "cannot be told, because repeats with every operation fixed differ too"
         elif self.n_weights > 1:
             answer = (
-                f"{self.n_weights} different networks {over}, at most in "
+                f"{self.n_weights} different networks {over}, which differ in at most "
                 f"{share_text(self.weights_differing)} of their weights; {self._masks_in_words()}"
             )
         else:
@@ -61,7 +61,7 @@ class Effect(Result):
     def _masks_in_words(self) -> str:
         if not self.ppm:
             return "no pixel differs"
-        unmatched = amount(self.n_objects, "object") if self.n_objects else "no object"
+        unmatched = amount(self.n_objects, "cell") if self.n_objects else "no cell"
         return (
             f"over all images at most {ppm_text(self.ppm)} of the pixels differ between two, "
             f"{unmatched} without a match"

@@ -122,17 +122,24 @@ def fates_text(
     kept = f"{n_kept} kept"
     if n_resized:
         kept += f" ({n_resized} of them more than a quarter larger or smaller)"
-    changed = [
-        f"{kinds[kind]} {(words or {}).get(kind, kind.in_words)}"
-        for kind in ObjectKind
-        if kinds.get(kind) and kind != ObjectKind.KEPT
-    ]
+    changed = changes_in_words(kinds, words)
     if not changed:
         return f"{kept}, none changed" if n_kept else "no cell on either side"
     if len(changed) == 1:
         return f"{kept}, {changed[0]}"
     n_changed = sum(kinds.values()) - n_kept
     return f"{kept}, {n_changed} changed ({', '.join(changed)})"
+
+
+def changes_in_words(
+    kinds: Mapping[str, int], words: Mapping[ObjectKind, str] | None = None
+) -> list[str]:
+    """Say how many cells changed in each way that there is: "2 lost", "1 split"."""
+    return [
+        f"{kinds[kind]} {(words or {}).get(kind, kind.in_words)}"
+        for kind in ObjectKind
+        if kinds.get(kind) and kind != ObjectKind.KEPT
+    ]
 
 
 def image_weight(comparison: MaskComparison) -> float:

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 _FEWEST_CELLS = 5  # on either side; fewer may lie anywhere
 _LARGEST_F1 = 0.1  # of 139 pairs of real images of one kind the largest is 0.098
 _LARGEST_CHANCE = 2.5  # standard deviations; bad segmentations have 3.1 and more
-_LEAST_PEAK = (
-    6.0  # standard deviations; of two images up to 4.5, of one that is shifted 7.9 and more
-)
+_LEAST_PEAK = 6.0  # likewise; two images have up to 4.5, one that is shifted 7.9 and more
 _LARGEST_SIDE = 1024  # pixels; of larger images every n-th row and column is looked at
 
 _Shares = NDArray[np.float64]

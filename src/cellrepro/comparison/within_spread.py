@@ -58,16 +58,13 @@ class Decision(Result):
     """The same of the two ppm."""
     contrast: str = ""
     """The least favourable of several contrasts, as in "between cpu and cuda"."""
+    refusal: str = ""
+    """Why the rule was not applied, in a few words; empty where it was."""
 
     @property
     def is_judged(self) -> bool:
         """Whether the rule was applied: enough seeds and images were there."""
         return not math.isnan(self.changed_ratio)
-
-    @property
-    def refusal(self) -> str:
-        """Why nothing was decided, in a few words, where the rule was not applied."""
-        return self.reason.partition(":")[0]
 
     def sentence(self) -> str:
         """Say what was decided, with its numbers, or why nothing was."""
@@ -100,7 +97,8 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     )
     refusal = _refusal(known, seeds)
     if refusal:
-        return replace(known, reason=f"{refusal}: not enough to say whether seeds change more")
+        reason = f"{refusal}: not enough to say whether seeds change more"
+        return replace(known, reason=reason, refusal=refusal)
     cells = _largest_ratio(pairs, seeds, "changed", images)
     pixels = _largest_ratio(pairs, seeds, "ppm", images)
     within = cells < 1 and pixels < 1

@@ -30,7 +30,7 @@ FREE = ("off", "fast")
 """Modes in which no operation is asked to be deterministic."""
 
 SUBSTITUTING = ("strict", "portable")
-"""Modes that put the substitutes in place."""
+"""Modes that put the substitutes in place, by which they promise equal runs on one machine."""
 
 _WORKSPACES = (":4096:8", ":16:8")  # with which cuBLAS gives equal bits; the first is faster
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cellrepro.comparison.ledger_diff import LedgerComparison
+from cellrepro.comparison.mask_totals import changes_in_words
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.operation_alignment import Alignment
 from cellrepro.comparison.verdicts import Verdict
@@ -115,20 +116,16 @@ class Divergence(Result):
             return "no masks to compare"
         totals = comparison.totals
         n_cells = sum(totals.kinds.values())
-        n_changed = n_cells - totals.kinds["kept"]
-        changed = [
-            f"{totals.kinds[kind]} {kind.in_words}"
-            for kind in ObjectKind
-            if totals.kinds[kind] and kind != ObjectKind.KEPT
-        ]
+        n_changed = n_cells - totals.kinds[ObjectKind.KEPT]
         if not n_cells:
             text = "neither run found a cell"
         elif not n_changed:
             text = f"none of {amount(n_cells, 'cell')} changed in the end"
         else:
+            changes = ", ".join(changes_in_words(totals.kinds))
             text = (
                 f"{n_changed} of {amount(n_cells, 'cell')} changed in the end "
-                f"({', '.join(changed)}; {share_text(comparison.ppm / 1e6)} of the pixels)"
+                f"({changes}; {share_text(comparison.ppm / 1e6)} of the pixels)"
             )
         if comparison.weights is not None and not comparison.weights.equal:
             text += f"; the weights by {comparison.weights.relative_l2:.2g} of their norm"

@@ -36,7 +36,7 @@ _IN_FIRST_LINE = frozenset(
     | {"name", "label", "task", "n_images"}
 )
 """Details of an image, masks, outlines or a run that their first line says."""
-_OF_RUN = ("verdict", "epochs", "learning_rate", "started", "computed_on")
+_OF_RUN = ("verdict", "repeats", "epochs", "learning_rate", "started", "computed_on")
 """Details of a run that come before those of its weights."""
 _MOST_USUAL = 20
 _MOST_PLANES = 12

@@ -21,13 +21,14 @@ from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.store.unchanged import ReadingBudget
 from cellrepro.terminal import FileName
 from cellrepro.terminal_values import Conditions
-from cellrepro.words import amount, joined
+from cellrepro.words import amount, joined, some
 
 MOST_BYTES = 10**9
 """Of weights and masks that are read in search of damage, which takes about a second."""
 MOST_FILES = 2000
 """Files that are opened for it."""
 _FEWEST_DIGITS = 4
+_MOST_VALUES = 8
 _STORED = re.compile(r"\b([0-9a-f]{16})/[\w.-]+/(\d+)\b")
 """``KEY/MACHINE/REPEAT``, as a spec names a network."""
 
@@ -92,7 +93,7 @@ class StoredRuns(Result):
         """Say how many runs there are, what is damaged, and what was not read."""
         if not self.runs:
             there = [
-                f"{name} is {' or '.join(values)}"
+                f"{name} is {some(values, _MOST_VALUES)}"
                 for name, values in self._values_there.items()
                 if values
             ]

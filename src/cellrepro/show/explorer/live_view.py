@@ -367,7 +367,8 @@ def settings_at(values: object, base: Settings) -> Settings:
             raise BadInput(f"{name} is {value!r}; expected a number")
     before = values_of(base)
     for name, value in values.items():
-        low, high = known[name]["min"], known[name]["max"]
+        low = known[name]["min"]
+        high = known[name]["max"]
         if value != before[name] and not low <= value <= high:
             raise BadInput(f"{name} is {value:g}; expected {low:g} to {high:g}")
     changes: dict[str, object] = {}

@@ -20,7 +20,7 @@ def beside_seeds(spread: Spread, share: float) -> Picture:
     spread : Spread
         From `cellrepro.measure_spread`.
     share : float
-        Of the cells of A and B, those without a counterpart in the other, from 0 to 1.
+        Of the cells of A and B, those without a match in the other, from 0 to 1.
 
     Returns
     -------

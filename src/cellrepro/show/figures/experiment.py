@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cellrepro.comparison.category_map import categories
+from cellrepro.comparison.number_remarks import n_numbers
 from cellrepro.conclusions.conclusions import Conclusions
 from cellrepro.conclusions.measuring import MeasuredImage
 from cellrepro.explanation.conclude_files import ImagesByName, MasksByImage, readers_of_both
@@ -85,8 +86,8 @@ def groups_at_a_glance(
         )
         titles = (
             f"{one.group}: {style.clipped(one.image, _NAME_LETTERS)}",
-            f"{short_a}: {_cells(label_a)}",
-            f"{short_b}: {_cells(label_b)}",
+            f"{short_a}: {amount(n_numbers(label_a), 'cell')}",
+            f"{short_b}: {amount(n_numbers(label_b), 'cell')}",
         )
         for axes, title, picture in zip(row, titles, pictures, strict=True):
             style.image_panel(axes, picture)
@@ -127,7 +128,3 @@ def _with_lost_cells(background: np.ndarray, a: np.ndarray, b: np.ndarray) -> np
     labels = enlarged(b, picture.shape[:2])
     painted(picture, outlined(labels, thickness=2), COLOURS["b"])
     return picture
-
-
-def _cells(labels: np.ndarray) -> str:
-    return amount(len(np.unique(labels[labels > 0])), "cell")

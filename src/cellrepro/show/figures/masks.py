@@ -9,6 +9,7 @@ import numpy as np
 
 from cellrepro.comparison.category_map import categories
 from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.comparison.number_remarks import n_numbers
 from cellrepro.comparison.scores import average_precision
 from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
@@ -87,7 +88,7 @@ def data_at_a_glance(folder: ImageFolder, *, n: int = 6) -> Picture:
     for i, (split, item) in enumerate(chosen, start=1):
         height, width = item.image.shape[:2]
         outlines = {} if item.masks is None else {"truth": item.masks}
-        objects = "no masks" if item.masks is None else _objects(item.masks)
+        objects = "no masks" if item.masks is None else _cells(item.masks)
         name = style.clipped(item.name, _NAME_LETTERS)
         panel = _Panel(
             f"{split}: {name}\n{width} × {height} pixels, {objects}",
@@ -151,10 +152,10 @@ def _beside_truth(store: Store, repeat: Repeat, name: str) -> list[_Panel]:
     if plane.image is None:
         image_title += "\n(the image was not kept)"
     truth_title = "no ground truth"
-    found_title = f"found: {_objects(masks)}"
+    found_title = f"found: {_cells(masks)}"
     truth_outlines = {}
     if truth is not None:
-        truth_title = f"ground truth: {_objects(truth)}"
+        truth_title = f"ground truth: {_cells(truth)}"
         truth_outlines = {"truth": truth}
         found_title += f", AP@0.5 {average_precision(truth, masks)[0]:.3f}"
     return [
@@ -223,7 +224,7 @@ def _outlines_panel(
     """The outlines of one side, ``a`` or ``b``, over those of the truth."""
     outlines = {} if truth is None else {"truth": truth}
     outlines[key] = labels
-    return _Panel(f"{name}: {_objects(labels)}", with_outlines(background, outlines, side=side))
+    return _Panel(f"{name}: {_cells(labels)}", with_outlines(background, outlines, side=side))
 
 
 def _explained(name_a: str, name_b: str, *, with_truth: bool) -> list[Artist]:
@@ -254,8 +255,8 @@ def _difference_heading(plane: str, comparison: MaskComparison, n_pixels: int) -
     )
 
 
-def _objects(labels: np.ndarray) -> str:
-    return amount(len(np.unique(labels[labels > 0])), "cell")
+def _cells(labels: np.ndarray) -> str:
+    return amount(n_numbers(labels), "cell")
 
 
 def _ring(axes: Axes, differs: np.ndarray) -> None:

@@ -94,8 +94,7 @@ def _lines(speeds: Sequence[SegmentationSpeed], own: str) -> dict[str, list[Segm
 
 
 def _reach(numbers: Sequence[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return span(str(low), str(high))
+    return span(str(min(numbers)), str(max(numbers)))
 
 
 def _draw_rates(

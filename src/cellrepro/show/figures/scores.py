@@ -119,7 +119,9 @@ def _draw_scores(
     axes: Axes, scores: Sequence[_Score], rows: Sequence[str], profiles: Sequence[str]
 ) -> None:
     """Draw each score with the marker of its profile, and write all of a row beside it."""
-    low, high = (-0.1, 0.4) if style.picture_of(axes).is_narrow else (-0.35, 0.35)
+    is_narrow = style.picture_of(axes).is_narrow
+    low = -0.1 if is_narrow else -0.35
+    high = 0.4 if is_narrow else 0.35
     for i, profile in enumerate(profiles):
         aside = low + (i + 0.5) * (high - low) / len(profiles)
         of_profile = [score for score in scores if score.profile == profile]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,24 @@ _NARROW_ROW = 1.05
 """The same where its words stand above it."""
 _MOST_STACKED = 6
 """Dots of one value that are drawn above each other; more are counted."""
+
+
+class _Heights(NamedTuple):
+    """Where things stand in a row, whose height is 1, from its middle down."""
+
+    step: float
+    """Between dots of one value."""
+    lowest: float
+    """Of these dots."""
+    mean: float
+
+    def of_dot(self, n_below: float) -> float:
+        """The height of a dot on so many others."""
+        return self.lowest - self.step * n_below
+
+
+_HEIGHTS = _Heights(step=0.1, lowest=0.06, mean=0.3)
+_NARROW_HEIGHTS = _Heights(step=0.055, lowest=0.22, mean=0.36)
 
 
 def spread_axis(spread: Spread, *, width: float = WIDTH) -> Picture:
@@ -73,9 +91,10 @@ def spread_axis(spread: Spread, *, width: float = WIDTH) -> Picture:
         _draw_row(axes, y, distribution, is_narrow=figure.is_narrow)
         mean = _mean_text(distribution)
         words = [_counts(axis, distribution), answer(spread, axis)]
-        beside, above = ([mean], words) if figure.is_narrow else ([mean, *words], [])
+        beside = [mean] if figure.is_narrow else [mean, *words]
+        above = [axis.title, *words] if figure.is_narrow else [axis.title]
         style.beside_row(axes, y, "\n".join(beside), x=1.01, size=8.5)
-        names.append("\n".join([axis.title, *above]))
+        names.append("\n".join(above))
         axes.axhline(y + 0.49, color="#CCCCCC", lw=0.7, zorder=1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
     style.rows(axes, names, size=8.5 if figure.is_narrow else 10)
@@ -193,27 +212,27 @@ def _draw_seed_band(axes: Axes, spread: Spread) -> None:
 
 def _draw_row(axes: Axes, y: int, distribution: Distribution, *, is_narrow: bool) -> None:
     """Draw a dot for each pair, and below them the mean with its interval."""
-    step, lowest, below = (0.055, 0.22, 0.36) if is_narrow else (0.1, 0.06, 0.3)
+    at = _NARROW_HEIGHTS if is_narrow else _HEIGHTS
     mean = distribution.mean
     if distribution.interval is not None:
         reach = [[mean - distribution.interval.low], [distribution.interval.high - mean]]
-        axes.errorbar(mean, y + below, xerr=np.maximum(reach, 0), color="black", capsize=3, lw=2)
-    axes.plot(mean, y + below, "D", ms=6.5, mfc="white", mec="black", mew=1.5, zorder=4)
+        axes.errorbar(mean, y + at.mean, xerr=np.maximum(reach, 0), color="black", capsize=3, lw=2)
+    axes.plot(mean, y + at.mean, "D", ms=6.5, mfc="white", mec="black", mew=1.5, zorder=4)
     heights = []
     n_at: Counter[float | None] = Counter()
     value_at: dict[float | None, float] = {}
     for value in distribution.values:
         # Dots of about one value are stacked; those beyond the stack hide each other.
         position = round(math.log10(value), 1) if value > 0 else None
-        heights.append(y + lowest - step * min(n_at[position], _MOST_STACKED - 1))
+        heights.append(y + at.of_dot(min(n_at[position], _MOST_STACKED - 1)))
         n_at[position] += 1
         value_at[position] = max(value, value_at.get(position, 0.0))
     axes.plot(distribution.values, heights, "o", color=SERIES[0], ms=4.3, gid="pairs")
     for position, n in n_at.items():
         if n > _MOST_STACKED:
-            at = (value_at[position], y + lowest - step * (_MOST_STACKED - 1) / 2)
+            beside = (value_at[position], y + at.of_dot((_MOST_STACKED - 1) / 2))
             text = f"{n} pairs"
-            axes.annotate(text, at, (6, 0), textcoords="offset points", va="center", fontsize=8)
+            axes.annotate(text, beside, (6, 0), textcoords="offset points", va="center", fontsize=8)
 
 
 def _mean_text(distribution: Distribution) -> str:

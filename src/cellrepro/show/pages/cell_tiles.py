@@ -61,11 +61,11 @@ def cell_tiles(
     tiles = []
     for change in changes:
         z = 0
-        plane_a, plane_b = a, b
         centre = change.position[-2:]
         if is_stack:
             z = round(change.position[0]) if by_plane else _telling_plane(change, a, b, differs)
-            plane_a, plane_b = a[z], b[z]
+        plane_a = a[z] if is_stack else a
+        plane_b = b[z] if is_stack else b
         near = _window(centre, max(change.area_a, change.area_b), plane_a.shape)
         own = _own(change, plane_a[near], plane_b[near])
         if is_stack and own.any():

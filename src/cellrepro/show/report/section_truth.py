@@ -89,7 +89,8 @@ def truth_section(chapter: Chapter) -> TruthSection | None:
 def _said(repeats: Sequence[Repeat]) -> str:
     """The scores of the runs in a sentence."""
     values = [one.manifest.ap50 for one in repeats if one.manifest.ap50 is not None]
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     runs = amount(len(values), "repeat")
     if f"{low:.3f}" == f"{high:.3f}":
         of_all = {1: "the one repeat", 2: "both repeats"}.get(len(values), f"all {runs}")

@@ -10,11 +10,10 @@ from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_SEEDS
+from cellrepro.determinism.modes import SUBSTITUTING
 from cellrepro.show.report.summary import Chapter, JudgedSpec, Summary
 from cellrepro.words import amount, as_sentence, joined, share_text
 
-_HELD = ("strict", "portable")
-"""Modes that promise equal runs on one machine."""
 _NOT_EQUAL = (Verdict.DIFFERENT, Verdict.WITHIN_SPREAD)
 _MOST_NAMED = 3
 
@@ -42,7 +41,7 @@ class _Told:
     @property
     def is_held(self) -> bool:
         """Whether its mode promises equal runs."""
-        return self.result.spec.mode in _HELD and self.result.spec.loose is None
+        return self.result.spec.mode in SUBSTITUTING and self.result.spec.loose is None
 
     @property
     def name(self) -> str:
@@ -150,7 +149,7 @@ def _of_repeats(spread: Spread, axis: Axis) -> str:
     """Say what the repeats of one spec change, which is what the verdict is about."""
     changed = axis.distribution().mean
     if not changed:
-        return "not for the cells: the repeats of one spec differ in pixels, not in cells"
+        return "hardly: the repeats of one spec differ in pixels, and every cell has its match"
     share = share_text(changed)
     does = f"the repeats of one spec leave {share} of the cells without a match on average"
     if spread.decide(axis.name).within:
