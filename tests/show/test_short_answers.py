@@ -1,0 +1,84 @@
+"""The first screen of a report answers what the runs of a store show, and no more."""
+
+import re
+
+import pytest
+
+from cellrepro.cli import run
+from cellrepro.show.report.short_answers import headline, short_answers
+from cellrepro.show.report.summary import summarise
+from cellrepro.store.store import Store
+from stores import NOTHING, add_run, squares, three
+
+LESS = three(squares(second=False))
+NONE = dict.fromkeys(three(), NOTHING)
+EQUAL = [(1.0, three())] * 2
+OTHER_WEIGHTS = [(1.0, three()), (2.0, three())]
+OTHER_CELLS = [(1.0, three()), (1.0, three()), (2.0, LESS)]
+
+
+@pytest.fixture
+def answers_of(tmp_path):
+    """The headline and the answers by question, over some runs."""
+
+    def answers(*runs):
+        store = Store(tmp_path)
+        for outcomes, fields in runs:
+            add_run(store, outcomes, **fields)
+        summary = summarise(store, {})
+        return headline(summary), {one.question: one.text for one in short_answers(summary)}
+
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("runs", "starts", "advice"),
+    [
+        ([(EQUAL, {})], "Yes: the repeats of the one spec are bit-identical", "Nothing."),
+        ([(EQUAL, {"mode": "fast"})], "Yes", "Nothing for these specs"),
+        ([(EQUAL[:1], {})], "Not known: no spec was run twice", "Run each spec twice"),
+        ([([(1.0, NONE)] * 2, {})], "Not known: the repeats of the one spec found", "Train for"),
+        ([(OTHER_WEIGHTS, {"mode": "fast"})], "No: the repeats", "For equal repeats"),
+        ([(OTHER_WEIGHTS, {})], "No: the repeats", "Report it: mode strict"),
+        (
+            [(EQUAL, {}), (OTHER_WEIGHTS, {"mode": "fast"})],
+            "Not everywhere: the repeats of 1 of 2 specs differ",
+            "For equal repeats use `--mode strict`; the repeats of 1 spec",
+        ),
+        ([(EQUAL, {}), ([(1.0, NONE)] * 2, {"seed": 5})], "Yes, as far as known", "Train for"),
+    ],
+)
+def test_the_same_or_not(answers_of, runs, starts, advice):
+    said, answers = answers_of(*runs)
+    assert said.startswith(starts)
+    assert answers["What to do?"].startswith(advice)
+    assert ("Where not?" in answers) == said.startswith(("No:", "Not everywhere"))
+
+
+def test_where_not_names_the_spec_and_the_cells(answers_of):
+    _, answers = answers_of((EQUAL, {"seed": 1}), (OTHER_CELLS, {"mode": "fast"}))
+    assert answers["Where not?"] == (
+        "fast, seed 0: weights and masks differ, 9.1 % of the cells without a match."
+    )
+    _, answers = answers_of((OTHER_WEIGHTS, {"mode": "fast", "seed": 2}))
+    assert "fast, seed 2: weights differ, masks do not" in answers["Where not?"]
+
+
+def test_the_command_takes_two_repeats_that_differ(answers_of, tmp_path, capsys):
+    """Of three repeats the first two are equal."""
+    _, answers = answers_of((OTHER_CELLS, {"mode": "fast"}))
+    (command,) = re.findall(r"`cellrepro (diverge .*)`", answers["What to do?"])
+    assert command.endswith("/2")
+    assert run(["compare", *command.split()[1:], "--store", str(tmp_path)]) == 1
+    assert capsys.readouterr().out.startswith("different")
+
+
+def test_it_matters_beside_seeds(answers_of):
+    _, answers = answers_of(([(1.0, three()), (2.0, three(squares(grown=4)))], {}))
+    assert "what a different seed does was not measured" in answers["Does it matter?"].lower()
+    seeds = [(1.5, three(squares(grown=4))), (2.5, LESS), (3.5, three(squares(second=False)))]
+    runs = [([outcome], {"seed": n}) for n, outcome in enumerate(seeds, start=1)]
+    _, answers = answers_of(*runs)
+    seed_sentence = re.search(r"A different seed leaves (\S+) %", answers["Does it matter?"])
+    assert 0 < float(seed_sentence[1]) < 20
+    assert "every cell has its match" in answers["Does it matter?"]
