@@ -131,9 +131,9 @@ def test_no_cell_of_a_csv_file_is_a_formula():
 def test_the_headline_and_what_is_returned(page):
     runs, written, parsed = page
     assert written.sentence() == (
-        "cells: 5 specs trained in 10 runs: the runs of 2 are bit-identical, the runs of 1 outline "
-        "the same objects under different numbers, the runs of 1 differ (also in the masks), the "
-        "runs of 1 found or trained nothing, which proves nothing; "
+        "cells: 5 specs trained in 10 repeats: the repeats of 2 are bit-identical, the repeats of "
+        "1 outline the same cells under different numbers, the repeats of 1 differ (also in the "
+        "masks), the repeats of 1 found or trained nothing, which proves nothing; "
         "between threads and instruction sets the masks differ in 1 of 2 comparisons, by 2 315 "
         "ppm; AP@0.5 against the ground truth is 0.767 on average (0.000 to 1.000). 1 run "
         "failed."
@@ -268,8 +268,8 @@ def test_data_sets_and_tasks_are_not_compared_with_each_other(tmp_path):
     add_run(store, [(1.5, three(squares(second=False)))] * 2, data="nuclei", data_digest="a" * 64)
     add_run(store, [(None, three())] * 3, task="segment", truth=False)
     written = write_report(tmp_path)
-    assert "1 spec trained in 2 runs: its runs differ (not in the masks)" in written.headline
-    assert "1 spec segmented in 3 runs: its runs are bit-identical" in written.headline
+    assert "1 spec trained in 2 repeats: its repeats differ (not in the masks)" in written.headline
+    assert "1 spec segmented in 3 repeats: its repeats are bit-identical" in written.headline
     parsed = Page(written.html.read_text(encoding="utf-8"))
     text = parsed.text
     # One letter and number a result, in all chapters.

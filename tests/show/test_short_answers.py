@@ -64,6 +64,11 @@ def test_where_not_names_the_spec_and_the_cells(answers_of):
     assert "fast, seed 2: weights differ, masks do not" in answers["Where not?"]
 
 
+def test_equal_masks_of_different_weights_do_not_matter(answers_of):
+    _, answers = answers_of((OTHER_WEIGHTS, {"mode": "fast"}))
+    assert answers["Does it matter?"].startswith("Not for the masks")
+
+
 def test_the_command_takes_two_repeats_that_differ(answers_of, tmp_path, capsys):
     """Of three repeats the first two are equal."""
     _, answers = answers_of((OTHER_CELLS, {"mode": "fast"}))

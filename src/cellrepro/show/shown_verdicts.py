@@ -14,8 +14,8 @@ class ShownVerdict:
 
     meaning: str
     """Its entry in the glossary."""
-    of_runs: str
-    """What a sentence says of the runs of such specs; ``{of_these}`` of them in the masks, too."""
+    of_repeats: str
+    """What a sentence says of their repeats; ``{of_these}`` of them differ in the masks, too."""
     sign: str
     """A mark for those who see no colours."""
     colour: str
@@ -25,31 +25,31 @@ class ShownVerdict:
 SHOWN: dict[Verdict, ShownVerdict] = {
     Verdict.IDENTICAL: ShownVerdict(
         meaning="equal to the last binary digit, also called bit-identical",
-        of_runs="are bit-identical",
+        of_repeats="are bit-identical",
         sign="=",
         colour="#56B4E9",
     ),
     Verdict.SAME_OBJECTS: ShownVerdict(
         meaning="the same outlines with different object numbers",
-        of_runs="outline the same objects under different numbers",
+        of_repeats="outline the same cells under different numbers",
         sign="≅",
         colour="#B3DDF5",
     ),
     Verdict.WITHIN_SPREAD: ShownVerdict(
-        meaning="different, by less than seeds make runs differ",
-        of_runs="differ, by less than seeds make runs differ",
+        meaning="different, by less than seeds make repeats differ",
+        of_repeats="differ, by less than seeds make repeats differ",
         sign="≈",
         colour="#F6D896",
     ),
     Verdict.DIFFERENT: ShownVerdict(
         meaning="at least one pixel or one parameter differs",
-        of_runs="differ ({of_these} in the masks)",
+        of_repeats="differ ({of_these} in the masks)",
         sign="≠",
         colour="#E69F00",
     ),
     Verdict.VACUOUS: ShownVerdict(
         meaning="nothing was trained or found, so equality would prove nothing",
-        of_runs="found or trained nothing, which proves nothing",
+        of_repeats="found or trained nothing, which proves nothing",
         sign="∅",
         colour="#D9D9D9",
     ),

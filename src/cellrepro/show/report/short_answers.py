@@ -116,7 +116,7 @@ def _in_what(one: _Told) -> str:
 def whether_it_matters(spread: Spread) -> str:
     """Say how many cells each thing changes, beside what a different seed changes."""
     compared = [axis for axis in spread.axes if axis.name != "seed" and axis.evidence]
-    repeats = [axis for axis in compared if axis.name == "repeats" and not axis.equal]
+    repeats = [axis for axis in compared if axis.name == "repeats"]
     others = [axis for axis in compared if axis.name != "repeats"]
     unchanged = [axis for axis in others if not axis.distribution().mean]
     less = [axis for axis in others if axis not in unchanged and spread.decide(axis.name).within]
@@ -147,6 +147,8 @@ def whether_it_matters(spread: Spread) -> str:
 
 def _of_repeats(spread: Spread, axis: Axis) -> str:
     """Say what the repeats of one spec change, which is what the verdict is about."""
+    if axis.equal:
+        return "not for the masks: the repeats of one spec have the same outlines"
     changed = axis.distribution().mean
     if not changed:
         return "hardly: the repeats of one spec differ in pixels, and every cell has its match"

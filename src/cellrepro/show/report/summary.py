@@ -34,7 +34,7 @@ OF_MACHINE = ("machine", "version", "place")
 """The facts in a run's name that are about its machine."""
 
 _OUTCOMES: dict[Verdict | None, str] = {
-    **{verdict: shown.of_runs for verdict, shown in SHOWN.items()},
+    **{verdict: shown.of_repeats for verdict, shown in SHOWN.items()},
     None: "have nothing to be compared with",
 }
 
@@ -338,16 +338,16 @@ def _failure(kept_failure: KeptFailure) -> Failure:
 
 
 def _outcomes(chapter: Chapter) -> str:
-    """Count how the runs came out."""
+    """Count how the repeats came out."""
     verb = "trained" if chapter.task == "train" else "segmented"
     n_results = len(chapter.results)
     specs = amount(chapter.n_specs, "spec")
-    head = f"{specs} {verb} in {amount(len(chapter.repeats), 'run')}"
+    head = f"{specs} {verb} in {amount(len(chapter.repeats), 'repeat')}"
     if n_results > chapter.n_specs:
         head += f", judged machine by machine ({n_results} in all)"
     counts = Counter(result.judgement.overall for result in chapter.results)
     parts = [
-        f"{_whose_runs(counts[verdict], n_results)} {words}"
+        f"{_whose_repeats(counts[verdict], n_results)} {words}"
         for verdict, words in _OUTCOMES.items()
         if counts[verdict]
     ]
@@ -356,11 +356,11 @@ def _outcomes(chapter: Chapter) -> str:
     return f"{head}: {', '.join(parts)}".format(of_these=of_these)
 
 
-def _whose_runs(n: int, n_all: int) -> str:
-    """The runs of some specs among all."""
+def _whose_repeats(n: int, n_all: int) -> str:
+    """The repeats of some specs among all."""
     if n_all == 1:
-        return "its runs"
-    return f"the runs of {'all' if n == n_all else n}"
+        return "its repeats"
+    return f"the repeats of {'all' if n == n_all else n}"
 
 
 def _how_many(n: int, n_all: int) -> str:
