@@ -6,9 +6,9 @@ import pytest
 
 from cellrepro.audits import cost
 from cellrepro.audits.cost import measure_cost, summarise
-from cellrepro.errors import BadInput
 from cellrepro.images.synthetic_sets import labelled_nuclei
 from cellrepro.model.step_timing import SideBySide
+from samebits.errors import BadInput
 
 ROUNDS = [
     {"strict": [1.0, 1.2, 9.0], "plain": [1.0, 1.0, 1.0]},
@@ -55,8 +55,8 @@ ALL = ("plain", "fast", "warn", "strict", "others", "algorithms", "cudnn")
 def test_every_variant_takes_the_same_steps_under_its_own_switches(monkeypatch):
     import torch
 
-    from cellrepro.determinism.modes import switches
     from cellrepro.model.network import import_cellpose, seeded_network
+    from samebits.modes import switches
 
     import_cellpose()
     from cellpose import train

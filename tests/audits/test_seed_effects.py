@@ -5,7 +5,7 @@ import pytest
 
 from cellrepro.audits import seed_effects
 from cellrepro.audits.seed_effects import SEEDS, which_seed_changes
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 
 @pytest.fixture(scope="module")

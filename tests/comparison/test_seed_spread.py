@@ -10,8 +10,8 @@ import pytest
 from cellrepro.comparison import seed_spread
 from cellrepro.comparison.image_differences import MaskPairs
 from cellrepro.comparison.seed_spread import decide_between, measure_spread
-from cellrepro.errors import BadInput
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import NOTHING, SIZE, add_run, squares, three
 
 BFLOAT16 = {"profile": "cpu-bfloat16", "profile_settings": {"threads": 2, "dtype": "bfloat16"}}

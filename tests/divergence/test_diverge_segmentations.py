@@ -7,10 +7,10 @@ import pytest
 import tifffile
 
 import cellrepro
-from cellrepro.determinism.profiles import cpu_capability
 from cellrepro.divergence.diverge import diverge
 from cellrepro.images.folder import read_folder
 from cellrepro.model.stages import PASSED
+from cellrepro.profiles.profiles import cpu_capability
 from cellrepro.store.ledger import LEDGER, LedgerRow
 from cellrepro.store.row_tables import read_rows, write_rows
 from cellrepro.store.store import Store

@@ -11,7 +11,6 @@ from safetensors.numpy import load_file, save_file
 
 import cellrepro
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.exchange.passport_comparison import DigestComparison
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import EnvironmentDifference
@@ -22,6 +21,7 @@ from cellrepro.exchange.target_replay import choose_repeat
 from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.store.store import Store
 from conftest import SMALL
+from samebits.errors import BadInput
 from stores import add_run, squares, three
 
 

@@ -10,11 +10,11 @@ import pytest
 import tifffile
 import yaml
 
-from cellrepro.errors import BadInput
 from cellrepro.explanation.baseline_check import check_baseline
 from cellrepro.explanation.baseline_saving import save_baseline
 from cellrepro.explanation.describe import describe
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import NOTHING, add_run, squares, three
 
 MASKS = np.zeros((40, 50), np.uint16)  # 2000 pixels

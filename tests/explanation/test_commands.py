@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cellrepro.command_lines import words_of
-from cellrepro.errors import BadInput
 from cellrepro.explanation.cellpose_call import CellposeCall
 from cellrepro.explanation.condition_commands import LabSetup, commands_for
 from cellrepro.explanation.recorded_commands import recorded_commands
@@ -20,6 +19,7 @@ from cellrepro.explanation.recorded_settings import RecordedSettings, generation
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.spec.segmentation_settings import NAMES, Settings
 from command_line import command_named
+from samebits.errors import BadInput
 
 VERSIONS = ("2.3.2", "3.1.1.2", "4.0.9", "4.2.1.1")
 NUMBERS = (0, 1, -1, 30, 100.0, 0.4, -1.5, -1e-05, 1e-05, math.nan)

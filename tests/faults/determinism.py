@@ -4,7 +4,7 @@ from faults.by_name import breaks
 
 
 @breaks(
-    "cellrepro.determinism.generator_states:GeneratorStates.write",
+    "samebits.generator_states:GeneratorStates.write",
     "Evaluation, saving and plotting inside a training leave NumPy's generator where it was.",
     tests=["tests/determinism/test_seeds.py::test_the_block_leaves_no_trace"],
 )
@@ -20,7 +20,7 @@ def numpy_is_not_put_back(write):
 
 
 @breaks(
-    "cellrepro.determinism.checkpoint_seeds:other_seeds",
+    "samebits.checkpoint_seeds:other_seeds",
     "A checkpoint of another seed is refused, not gone on from.",
     tests=[
         "tests/determinism/test_seeds.py"
@@ -32,7 +32,7 @@ def any_checkpoint_is_gone_on_from(other_seeds):
 
 
 @breaks(
-    "cellrepro.determinism.seeds:rank_seed",
+    "samebits.seeds:rank_seed",
     "Trainings of several ranks whose seeds are neighbours share no seed of any rank.",
     tests=["tests/determinism/test_seeds.py::test_ranks_draw_differently"],
 )
@@ -41,7 +41,7 @@ def ranks_draw_what_other_seeds_do(rank_seed):
 
 
 @breaks(
-    "cellrepro.determinism.data_order:seed_worker",
+    "samebits.data_order:seed_worker",
     "Workers of several processes that train together draw different augmentations.",
     tests=[
         "tests/determinism/test_seeds.py"
@@ -53,7 +53,7 @@ def ranks_augment_alike(seed_worker):
 
 
 @breaks(
-    "cellrepro.determinism.modes:_of_mode",
+    "samebits.modes:_of_mode",
     "Mode strict keeps cuDNN from choosing its algorithms by their time.",
     tests=["tests/determinism/test_modes.py::test_what_is_in_force_whatever_was_before"],
 )
@@ -62,7 +62,7 @@ def benchmark_stays_on(of_mode):
 
 
 @breaks(
-    "cellrepro.determinism.numeric_variables:NUMERIC_VARIABLES",
+    "cellrepro.profiles.numeric_variables:NUMERIC_VARIABLES",
     "What the user's shell sets, such as OMP_DYNAMIC, changes no number of a run.",
     tests=[
         "tests/determinism/test_profiles.py::test_a_child_gets_the_profile_and_not_the_callers_numbers"
@@ -73,7 +73,7 @@ def the_shell_reaches_the_training(numeric_variables):
 
 
 @breaks(
-    "cellrepro.determinism.process_start:variables_at_start",
+    "cellrepro.profiles.process_start:variables_at_start",
     "A variable that is set after the process has started is refused, not believed.",
     tests=[
         "tests/determinism/test_profiles.py::test_refuses_what_was_set_too_late_or_changed_since"
@@ -86,7 +86,7 @@ def what_is_set_too_late_counts(variables_at_start):
 
 
 @breaks(
-    "cellrepro.determinism.substitutes:_original",
+    "samebits.substitutes:_original",
     "A substitute takes the place only of the very code that it was tested against.",
     tests=["tests/determinism/test_substitutes.py::test_refused_where_the_code_is_another"],
 )
@@ -97,7 +97,7 @@ def any_code_is_replaced(original):
 
 
 @breaks(
-    "cellrepro.determinism.loose_operation:base_name",
+    "samebits.loose_operation:base_name",
     "With one operation left loose all others stay deterministic.",
     tests=["tests/determinism/test_modes.py::test_only_the_calls_of_the_operation_are_loose"],
 )
@@ -106,7 +106,7 @@ def every_operation_is_loose(base_name):
 
 
 @breaks(
-    "cellrepro.determinism.automatic_profile:UsableDevices.profile",
+    "cellrepro.profiles.automatic_profile:UsableDevices.profile",
     "Profile `auto` takes the device that Cellpose would take.",
     tests=["tests/determinism/test_profiles.py::test_auto_is_what_cellpose_would_take"],
 )

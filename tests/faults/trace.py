@@ -4,7 +4,7 @@ from faults.by_name import breaks
 
 
 @breaks(
-    "cellrepro.trace.operation_audit:same_bits",
+    "samebits.trace.operation_audit:same_bits",
     "The audit names an operation whose replays give different bits.",
     tests=["tests/trace/test_operation_audit.py::test_a_planted_culprit_is_found"],
 )
@@ -13,7 +13,7 @@ def replays_are_believed(same_bits):
 
 
 @breaks(
-    "cellrepro.trace.kept_inputs:Before.finish",
+    "samebits.trace.kept_inputs:Before.finish",
     "A training goes on with the random numbers that it would have drawn without the audit.",
     tests=[
         "tests/trace/test_operation_audit.py"
@@ -25,7 +25,7 @@ def replays_move_the_generators(finish):
 
 
 @breaks(
-    "cellrepro.trace.unwritten_memory:_fill",
+    "samebits.trace.unwritten_memory:_fill",
     "A result that is computed from memory which nobody has written is found.",
     tests=["tests/trace/test_unwritten_memory.py::test_every_way_to_read_it_is_found"],
 )
@@ -34,7 +34,7 @@ def unwritten_memory_keeps_its_content(fill):
 
 
 @breaks(
-    "cellrepro.trace.observer:Observer._made_at",
+    "samebits.trace.observer:Observer._made_at",
     "An operation of the backward pass has the module and line of its forward operation.",
     tests=["tests/trace/test_observer.py::test_every_phase_has_module_and_line"],
 )
@@ -45,7 +45,7 @@ def the_backward_belongs_to_the_first_operation(made_at):
 
 
 @breaks(
-    "cellrepro.trace.operation_digests:memory_digest",
+    "samebits.trace.operation_digests:memory_digest",
     "A batch that NumPy refills in place is another input, and no operation is accused for it.",
     tests=[
         "tests/trace/test_operation_ledger.py"
@@ -59,7 +59,7 @@ def a_digest_is_remembered_by_its_address(memory_digest):
 
 
 @breaks(
-    "cellrepro.trace.draw_difference:first_draw_difference",
+    "samebits.trace.draw_difference:first_draw_difference",
     "A draw that only one of two runs made is said of the run that made it.",
     tests=["tests/trace/test_random_draws.py::test_a_planted_draw_is_named_by_its_line"],
 )
@@ -68,7 +68,7 @@ def the_other_run_drew(first_draw_difference):
 
 
 @breaks(
-    "cellrepro.trace.float64_reference:_error",
+    "samebits.trace.float64_reference:_error",
     "An operation that computes something else than it should is further off than its limit.",
     tests=["tests/trace/test_float64_reference.py::test_another_computation_is_found_and_only_it"],
 )
@@ -77,7 +77,7 @@ def errors_are_thousandths(error):
 
 
 @breaks(
-    "cellrepro.trace.step_state:restore",
+    "samebits.trace.step_state:restore",
     "check_repeatable runs a step every time from one state, generators included.",
     tests=["tests/trace/test_check_repeatable.py::test_identical_and_everything_put_back"],
 )
@@ -86,7 +86,7 @@ def generators_go_on_between_runs(restore):
 
 
 @breaks(
-    "cellrepro.trace.step_state:StepState.has_changed",
+    "samebits.trace.step_state:StepState.has_changed",
     "A step that changes nothing is called vacuous, not identical.",
     tests=["tests/trace/test_check_repeatable.py::test_a_step_that_changes_nothing_is_vacuous"],
 )
@@ -95,7 +95,7 @@ def nothing_counts_as_a_step(has_changed):
 
 
 @breaks(
-    "cellrepro.trace.check_dataset:_through_workers",
+    "samebits.trace.check_dataset:_through_workers",
     "check_dataset finds items that depend on the worker that reads them.",
     tests=["tests/trace/test_check_dataset.py::test_what_is_wrong_is_named_and_nothing_else"],
 )
@@ -104,7 +104,7 @@ def workers_are_not_compared(through_workers):
 
 
 @breaks(
-    "cellrepro.trace.batch_invariance:same_bits",
+    "samebits.trace.batch_invariance:same_bits",
     "An operation that gives a tile different bits in a batch than alone is named.",
     tests=["tests/trace/test_batch_invariance.py"],
 )
@@ -113,7 +113,7 @@ def a_batch_is_compared_with_itself(same_bits):
 
 
 @breaks(
-    "cellrepro.trace.watches:StepWatch.updated",
+    "cellrepro.model.watches:StepWatch.updated",
     "A changed setting of the optimizer, such as weight decay, is the first difference.",
     tests=["tests/trace/test_watches.py::test_what_changes_is_the_first_difference"],
 )

@@ -1,8 +1,8 @@
 """Children start without PyTorch's compiler, and have all of it as soon as they compile."""
 
-from cellrepro.determinism.profiles import load
 from cellrepro.process.calling import in_child
 from cellrepro.process.setup import Setup
+from cellrepro.profiles.profiles import load
 
 TASK = """
 import sys

@@ -15,12 +15,12 @@ from PIL import Image
 from cellrepro import compare
 from cellrepro.comparison.changed_cells import changed_cells
 from cellrepro.comparison.mask_comparison import compare_masks
-from cellrepro.errors import BadInput
 from cellrepro.show.figures.colours import COLOURS, rgb
 from cellrepro.show.pages.cell_tiles import cell_tiles
 from cellrepro.show.pages.mask_pictures import compared_masks
 from cellrepro.store.store import Store
 from lab_server import browsing
+from samebits.errors import BadInput
 from stores import SIZE as SIDE
 from stores import add_run
 

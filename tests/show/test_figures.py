@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from cellrepro.comparison.consensus import agree
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.show.explorer.planes import NarrowImage
 from cellrepro.show.figures import masks, style, training
@@ -21,6 +20,7 @@ from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.figures.style import WIDTH, Picture
 from cellrepro.store.store import Store
 from drawn import is_coloured, pixels, texts
+from samebits.errors import BadInput
 from stores import SIZE, TRUTH, add_run, squares, three
 
 

@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.serialization import (
 from cellrepro.comparison.five_steps import protocol
 from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.exchange.kept_passports import keep_attestations
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import (
@@ -40,6 +39,7 @@ from cellrepro.show.report import run_pairs, section_agreement
 from cellrepro.show.report.build import write_report
 from cellrepro.store.store import Store
 from lab_server import browsing
+from samebits.errors import BadInput
 from stores import NOTHING, SIZE, add_run, planted, some_machine, squares, three
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from cellrepro.model.evaluator import EvalOutput, Evaluator
-    from cellrepro.trace.batch_invariance import BatchInvariance
+    from samebits import BatchInvariance
 
 BATCH_SIZES = (1, 3, 8, 16)
 """Batch sizes at which an image is segmented; the others are compared with the first."""
@@ -66,7 +66,7 @@ def batches_compared(
     arguments: Mapping[str, Any],
 ) -> ComparedBatches:
     """Segment an image at each batch size, and compare the operations on its tiles."""
-    from cellrepro.trace.batch_invariance import batch_invariance
+    from samebits import batch_invariance
 
     segmented = {}
     for batch_size in BATCH_SIZES:

@@ -9,15 +9,16 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from cellrepro.determinism import profiles
-from cellrepro.errors import BadInput, whole
 from cellrepro.model.step_timing import CUDA_ONLY, VARIANTS, check_variants
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
-from cellrepro.results import Result, Row
+from cellrepro.profiles import profiles
 from cellrepro.spec import defaults
-from cellrepro.words import amount, span
+from cellrepro.words import span
+from samebits.errors import BadInput, whole
+from samebits.results import Result, Row
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.images.folder import LabelledImage

@@ -15,7 +15,8 @@ from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_SEEDS
-from cellrepro.words import amount, joined, ppm_text, share_text, span, verb_of
+from cellrepro.words import ppm_text, share_text, span
+from samebits.words import amount, joined, verb_of
 
 GRID = "grids/protocol.yaml"
 """The grid file that carries out the steps, as far as one device can answer them."""

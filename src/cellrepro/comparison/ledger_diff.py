@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cellrepro.digests.tensor_digests import comparable
 from cellrepro.store.ledger import BEFORE, STAGES, LedgerRow
+from samebits.tensor_digests import comparable
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.systematic_change import TURNS
-from cellrepro.words import share_text, verb_of
+from cellrepro.words import share_text
+from samebits.words import verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison

@@ -21,8 +21,9 @@ import numpy as np
 
 from cellrepro.comparison.repeat_pairs import Pair, Values, mean_of, parts_of, units_of
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.results import Result
-from cellrepro.words import amount, share_text
+from cellrepro.words import share_text
+from samebits.results import Result
+from samebits.words import amount
 
 FEWEST_SEEDS = 3
 FEWEST_IMAGES = 3

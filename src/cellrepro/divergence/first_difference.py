@@ -10,8 +10,7 @@ from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
 from cellrepro.divergence.judgements import COMPUTED_IN_STEP
 
 if TYPE_CHECKING:
-    from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
-    from cellrepro.trace.operation_ledger import OperationRow
+    from samebits import NondeterministicOperation, OperationRow
 
 _WHAT_IT_DID = {
     "agree": "got equal inputs and gave different outputs",

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from cellrepro.comparison.ledger_diff import LedgerComparison
 from cellrepro.comparison.mask_totals import changes_in_words
 from cellrepro.comparison.object_changes import ObjectKind
-from cellrepro.comparison.operation_alignment import Alignment
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.evidence import Evidence, evidence_lines
 from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.divergence.judgements import JUDGEMENTS, DivergenceJudgement
 from cellrepro.explanation.two_results import Comparison
-from cellrepro.results import Result, Row, derived, in_json
 from cellrepro.store.ledger import STAGES
-from cellrepro.words import amount, share_text, some
+from cellrepro.words import share_text
+from samebits import Alignment
+from samebits.results import Result, Row, derived, in_json
+from samebits.words import amount, some
 
 _MOST_NAMES = 4
 """Listed of what differs in a stage."""

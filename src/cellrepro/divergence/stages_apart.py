@@ -13,7 +13,8 @@ from cellrepro.divergence.evidence import Cause
 from cellrepro.divergence.first_difference import Size
 from cellrepro.divergence.segmented_again import IMAGE_STAGES, SegmentedAgain
 from cellrepro.model.stages import MADE_BY
-from cellrepro.words import amount, grouped, that_differ
+from cellrepro.words import that_differ
+from samebits.words import amount, grouped
 
 _OF_OLDER_LEDGERS = ("flows", "filtered")  # their only stages of an image
 _WITH_CHANNELS_LAST = ("channels", "normalised")

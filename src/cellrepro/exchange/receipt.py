@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.entry_names import REPEAT_NAME
 from cellrepro.exchange.json_records import (
     CamelCaseRecord,
@@ -24,6 +23,7 @@ from cellrepro.exchange.json_records import (
 )
 from cellrepro.exchange.passport import MACHINE, Passport
 from cellrepro.exchange.statement import TIME, TIME_EXAMPLE, ResourceDescriptor, Sha256, Statement
+from samebits.errors import BadInput
 
 VERIFICATION_RESULT = "https://in-toto.io/attestation/svr/v0.2"
 PROPERTIES = {

@@ -14,9 +14,10 @@ from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import EnvironmentDifference, FirstDivergence, Receipt
 from cellrepro.exchange.statement import utc_time
 from cellrepro.explanation.two_results import Comparison
-from cellrepro.results import Result, Row, derived
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount, cut
+from cellrepro.words import cut
+from samebits.results import Result, Row, derived
+from samebits.words import amount
 
 _MOST_DIFFERENCES = 12
 """Limit of the differences of environments in a terminal; JSON has all."""

@@ -14,7 +14,6 @@ from cellrepro.comparison.changed_cells import ChangedCell, cell_rows, cells_of
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.object_changes import ObjectKind
-from cellrepro.errors import BadInput
 from cellrepro.explanation.baseline_comparison import (
     BaselineComparison,
     Hidden,
@@ -29,12 +28,14 @@ from cellrepro.explanation.baseline_limits import (
 )
 from cellrepro.explanation.mask_files import MaskReaders
 from cellrepro.explanation.references import masks_of
-from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, MasksOfImages, Share
-from cellrepro.words import ppm_text, share_text, some
+from cellrepro.words import ppm_text, share_text
+from samebits.errors import BadInput
+from samebits.results import Result, Row, derived, table_lines
+from samebits.words import some
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 Limits = Mapping[str, float]
 """Limits by name; masks are not held to one that is left out.

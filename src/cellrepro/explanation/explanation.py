@@ -20,8 +20,9 @@ from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.sides import Side
 from cellrepro.explanation.why import Cause, Why
 from cellrepro.model.window import Window
-from cellrepro.results import Result, Row, derived
-from cellrepro.words import amount, joined, share_text, verb_of
+from cellrepro.words import share_text
+from samebits.results import Result, Row, derived
+from samebits.words import amount, joined, verb_of
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,7 +11,8 @@ from cellrepro.explanation.label_notes import no_cell_note
 from cellrepro.explanation.recorded_lines import next_command_lines, recorded_lines
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.settings_of_both import value_text
-from cellrepro.words import amount, share_text, some, that_differ, verb_of
+from cellrepro.words import share_text, that_differ
+from samebits.words import amount, some, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison

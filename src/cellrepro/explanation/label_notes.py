@@ -20,7 +20,7 @@ from cellrepro.comparison.systematic_change import SystematicChange, systematic_
 from cellrepro.comparison.unrelated_masks import chance_overlap
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.images.pictures import doubt
-from cellrepro.words import amount, joined, some, with_verb
+from samebits.words import amount, joined, some, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison

@@ -13,7 +13,6 @@ import numpy as np
 from cellrepro.comparison.image_differences import difference_of
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.scores import average_precision
-from cellrepro.errors import BadInput
 from cellrepro.explanation.variations import (
     Example,
     Variant,
@@ -27,7 +26,6 @@ from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import print_note
-from cellrepro.results import Result, Row
 from cellrepro.run.inputs import read_images
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
@@ -35,7 +33,10 @@ from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK, NAMES, Settings
 from cellrepro.store.store import Store
-from cellrepro.words import amount, share_text, some, verb_of
+from cellrepro.words import share_text
+from samebits.errors import BadInput
+from samebits.results import Result, Row
+from samebits.words import amount, some, verb_of
 
 VALUES: Mapping[str, tuple[Any, ...]] = {
     "flow_threshold": (0.0, 0.2, 0.8),
@@ -207,8 +208,8 @@ def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -
     images_by_variation: list[list[VariedImage]] = [[] for _ in variations]
     worst: dict[str, Example] = {}
     with child.opened(request.model) as (network, _):
-        from cellrepro.determinism.generator_states import generators_kept
         from cellrepro.model.evaluator import evaluator
+        from samebits.generator_states import generators_kept
 
         evaluate = evaluator(network, sharing=True)
 

@@ -12,7 +12,6 @@ import numpy as np
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.crops import Part, in_common, part_shown, with_crop
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
@@ -26,6 +25,7 @@ from cellrepro.explanation.two_results import size_limit_text, stitching_text
 from cellrepro.explanation.why import Why
 from cellrepro.images.size_factor import factor_text, size_factor
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 
 
 class MasksInCommon(NamedTuple):

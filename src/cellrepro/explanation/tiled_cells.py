@@ -12,9 +12,9 @@ from cellrepro.comparison.object_matching import labels_in, unmatched_cells
 from cellrepro.comparison.straight_borders import Seam, StraightBorder, seam, straight_borders
 from cellrepro.explanation.tile_lines import tile_lines
 from cellrepro.model.tile_layout import TileLayout
-from cellrepro.results import derived
 from cellrepro.spec.segmentation_settings import Settings
-from cellrepro.words import amount, verb_of
+from samebits.results import derived
+from samebits.words import amount, verb_of
 
 CROPS = ((37, 53), (91, 22))
 """Rows and columns, in pixels, that are cut off at the beginning, so that tiles lie elsewhere."""

@@ -13,14 +13,15 @@ from cellrepro.comparison.mask_totals import MaskTotals, totals_over
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.explanation.differing_fields import field_lines
 from cellrepro.explanation.label_notes import counts_by_plane, label_notes, no_cell_note
 from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.images.size_factor import factor_text
-from cellrepro.results import MOST_LINES, Result, Row, derived, table_lines
-from cellrepro.words import amount, joined, short_digest, some, verb_of, with_verb
+from cellrepro.words import short_digest
+from samebits.errors import BadInput
+from samebits.results import MOST_LINES, Result, Row, derived, table_lines
+from samebits.words import amount, joined, some, verb_of, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.state_comparison import StateComparison

@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike
 from cellrepro.comparison.image_differences import ImageDifference
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.within_spread import FEWEST_IMAGES, draws
-from cellrepro.results import derived
 from cellrepro.spec.field_words import setting_in_words
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.words import share_text
+from samebits.results import derived
 
 IntervalOver = Literal["images", "cells"]
 """Images (bootstrap), or cells (binomial) where there are fewer than three images."""

@@ -10,10 +10,10 @@ from scipy.ndimage import find_objects
 
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.object_matching import Integers, unmatched_cells
-from cellrepro.errors import BadInput
 from cellrepro.explanation.tile_lines import tiles_along
 from cellrepro.model.window import Window
 from cellrepro.spec.segmentation_settings import Settings
+from samebits.errors import BadInput
 
 AUTO = "auto"
 """Stands for the window with most changed cells."""

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from cellrepro.comparison.judgement import EqualRepeats, Judgement
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount, span
+from cellrepro.words import span
+from samebits.results import Result, Row, derived
+from samebits.words import amount
 
 
 @dataclass(frozen=True)

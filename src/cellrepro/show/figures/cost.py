@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import EDGE, GREY, SERIES, Picture
-from cellrepro.words import amount
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.audits.cost import Cost

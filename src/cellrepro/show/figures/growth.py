@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import EDGE, SERIES, Picture
-from cellrepro.words import amount, pixels_text, share_text, span
+from cellrepro.words import pixels_text, share_text, span
+from samebits.errors import BadInput
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.first_difference import DIFFERENT, FIRST, operation
 from cellrepro.show.figures.style import SERIES, Picture
-from cellrepro.words import amount, grouped
+from samebits.errors import BadInput
+from samebits.words import amount, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-    from cellrepro.comparison.operation_alignment import Alignment
     from cellrepro.divergence.first_difference import FirstDifference
     from cellrepro.divergence.result import Divergence
-    from cellrepro.trace.operation_ledger import OperationRow
+    from samebits import Alignment, OperationRow
 
 _PHASES = {"forward": "#F4F4F4", "backward": "#E4E4E4", "update": "#FBF3D9"}
 """Backgrounds by pass."""

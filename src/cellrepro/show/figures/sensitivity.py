@@ -10,7 +10,8 @@ from cellrepro.explanation.sensitivity import Sensitivity
 from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
-from cellrepro.words import amount, share_text, some
+from cellrepro.words import share_text
+from samebits.words import amount, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

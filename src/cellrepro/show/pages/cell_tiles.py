@@ -13,7 +13,8 @@ from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.colours import DIMMED
 from cellrepro.show.figures.pixels import background_of, enlarged, with_outlines
 from cellrepro.show.pages.parts import Panel, panel
-from cellrepro.words import grouped, joined, place_text
+from cellrepro.words import place_text
+from samebits.words import grouped, joined
 
 _SIDE = 264  # of a tile, pixels
 _FRAME = 8  # from a cell to the corners around it, pixels of the tile

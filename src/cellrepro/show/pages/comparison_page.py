@@ -30,7 +30,8 @@ from cellrepro.show.pages.mask_pictures import beside_made_again, compared_masks
 from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
 from cellrepro.show.pages.parts import MOST_ROWS, Figure, Table, table
 from cellrepro.show.tables.masks import SHOWN, score_of
-from cellrepro.words import amount, as_sentence, joined
+from cellrepro.words import as_sentence
+from samebits.words import amount, joined
 
 if TYPE_CHECKING:
     from cellrepro.explanation.explanation import Explanation

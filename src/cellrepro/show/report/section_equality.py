@@ -12,12 +12,12 @@ from string import ascii_uppercase
 from cellrepro.comparison.place_fields import sort_key, value_in_words
 from cellrepro.comparison.portable_promise import promised_alike
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.digests.digests import value_digest
 from cellrepro.show.pages.parts import TableFile, table_file, which
 from cellrepro.show.report.summary import OF_MACHINE, Chapter, JudgedSpec
 from cellrepro.spec.spec import PARAMETERS
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount
+from samebits.digests import value_digest
+from samebits.words import amount
 
 _N_COLOURS = 14  # classes g-0 to g-13 of the style sheet
 

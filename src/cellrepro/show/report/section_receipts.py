@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import Bundle, BundledReceipt
 from cellrepro.exchange.kept_passports import kept_bundle, names_of_kept
 from cellrepro.exchange.receipt import FirstDivergence, Receipt
@@ -15,7 +14,8 @@ from cellrepro.exchange.signed.signature_check import check_signature
 from cellrepro.exchange.statement import Attestation
 from cellrepro.show.pages.parts import Cell, Table, table
 from cellrepro.store.store import Store
-from cellrepro.words import some
+from samebits.errors import BadInput
+from samebits.words import some
 
 _MOST_DIFFERENCES = 4
 _KINDS = {

@@ -10,9 +10,10 @@ from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_SEEDS
-from cellrepro.determinism.modes import SUBSTITUTING
 from cellrepro.show.report.summary import Chapter, JudgedSpec, Summary
-from cellrepro.words import amount, as_sentence, joined, share_text
+from cellrepro.words import as_sentence, share_text
+from samebits.modes import SUBSTITUTING
+from samebits.words import amount, joined
 
 _NOT_EQUAL = (Verdict.DIFFERENT, Verdict.WITHIN_SPREAD)
 _MOST_NAMED = 3
