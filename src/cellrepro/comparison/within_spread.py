@@ -48,7 +48,7 @@ class Decision(Result):
     n_images: int = 0
     """Images that every pair has, and that show an object."""
     changed: tuple[float, float] = (math.nan, math.nan)
-    """Share of cells without a counterpart: of the pairs in question, and of those of seeds."""
+    """Share of cells without a match: of the pairs in question, and of those of seeds."""
     ppm: tuple[float, float] = (math.nan, math.nan)
     """Differing pixels per million, likewise."""
     changed_ratio: float = math.nan

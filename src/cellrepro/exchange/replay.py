@@ -74,7 +74,7 @@ class Replay(Result):
 
     @derived
     def changed_objects(self) -> int | None:
-        """Cells without a counterpart; null where the masks of the original are not here."""
+        """Cells that are lost or gained; null where the masks of the original are not here."""
         if self._comparison is None:
             return None
         kinds = self._comparison.totals.kinds

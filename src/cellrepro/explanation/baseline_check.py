@@ -48,7 +48,7 @@ class BaselineCheck(Result):
     changed: float
     """Share of the cells of both sides without a match at IoU 0.5."""
     lost: int
-    """Cells of the baseline without a counterpart."""
+    """Cells that are lost: only the baseline has them."""
     broken: tuple[str, ...]
     """What is beyond its limit or could not be compared, a sentence each."""
     limits: Limits
@@ -117,7 +117,7 @@ def check_baseline(
     max_changed : float or str, optional
         Share of the cells of both sides without a match at IoU 0.5, 0 to 1 or as ``"5 %"``.
     max_lost : int, optional
-        Cells of the baseline without a counterpart. Without any of the three limits those of the
+        Lost cells, which only the baseline has. Without any of the three limits those of the
         baseline count; if one is given, the others are not held to.
     store : str or Path
         Folder of finished runs.

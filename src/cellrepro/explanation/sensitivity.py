@@ -116,7 +116,7 @@ class Sensitivity(Result):
         base = ", ".join(Variation(*item).setting for item in self.base.items())
         lines = [
             f"{cells} in {amount(self.images, 'image')} with {base or 'the usual settings'}. "
-            "Below, each setting by itself: the cells that have no counterpart (IoU 0.5), of the "
+            "Below, each setting by itself: the cells without a match (IoU of 0.5), of the "
             "cells of both results, with the usual value and with this one; "
             f"their 95 % interval {self.interval_kind}; and what became of the cells, in the words "
             "of `compare`:"

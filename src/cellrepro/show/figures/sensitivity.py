@@ -74,7 +74,7 @@ def _caption(sensitivity: Sensitivity, cells: str) -> str:
     caption = (
         f"The usual settings find {cells}. Beside each bar: cells without a match, of all "
         "cells of the two results together, the usual one and the one with this value. A "
-        "counterpart overlaps the cell by at least half (IoU 0.5). Black lines: 95 % intervals "
+        "match overlaps the cell by half or more (IoU of 0.5). Black lines: 95 % intervals "
         f"{sensitivity.interval_kind}."
     )
     if sensitivity.ap50 is not None:
