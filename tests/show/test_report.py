@@ -498,7 +498,7 @@ def test_receipts_of_others_are_shown_with_who_signed_them(tmp_path, monkeypatch
     assert not second["signature"].startswith("good")
     assert "unsigned" in page.text
     assert second["where they part"] == "forward, step 7, aten::mm, <b>encoder</b>"
-    assert second["not the same there"] == "versions.torch"
+    assert second["not the same there"] == "versions, torch"
     assert "2 receipts from 2 machines" in page.text
     assert "<b>encoder" not in page.html
 
