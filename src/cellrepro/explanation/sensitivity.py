@@ -88,11 +88,11 @@ class Sensitivity(Result):
         strongest = self.settings[0]
         n_without_effect = sum(not variant.n_changed for variant in self.settings)
         if not strongest.n_changed:
-            return f"none of {over} changes a cell"
+            return f"none of {over} leaves a cell without a match"
         return (
-            f"of {over}, {strongest.name} {strongest.value} changes most: "
-            f"{share_text(strongest.changed)} of the cells; {n_without_effect} "
-            f"{verb_of(n_without_effect, 'changes', 'change')} none"
+            f"of {over}, {strongest.name} {strongest.value} leaves most cells without a match: "
+            f"{share_text(strongest.changed)}; {n_without_effect} "
+            f"{verb_of(n_without_effect, 'leaves', 'leave')} none"
         )
 
     def rows(self) -> list[Row]:

@@ -41,11 +41,15 @@ def setting_bars(sensitivity: Sensitivity) -> Picture:
     caption = _caption(sensitivity, cells)
     shown = [variant for variant in sensitivity.settings if variant.changed][:_MOST_BARS]
     if not shown:
-        return style.note(f"no setting changes any of {cells}").described("", caption)
+        return style.note(f"no setting leaves one of {cells} without a match").described(
+            "", caption
+        )
     figure = Picture(WIDTH, 1.2 + 0.34 * len(shown))
     _draw_bars(figure.subplots(), shown, sensitivity.ap50)
     first = shown[0]
-    heading = f"{first.setting} changes most: {first.n_changed} of {first.n_cells} cells"
+    heading = (
+        f"{first.setting} leaves most cells without a match: {first.n_changed} of {first.n_cells}"
+    )
     bars = "; ".join(f"{variant.setting}: {share_text(variant.changed)}" for variant in shown)
     return figure.described(heading, caption, f"Bar chart of cells: {bars}.")
 
@@ -88,7 +92,7 @@ def _caption(sensitivity: Sensitivity, cells: str) -> str:
 
 
 def _beside(variant: Variant, usual_ap50: float | None) -> str:
-    """The text beside a bar: cells changed, of how many, and the score if there is a truth."""
+    """The text beside a bar: cells without a match, of how many, and a score if it is known."""
     parts = [f"{variant.n_changed} of {amount(variant.n_cells, 'cell')}"]
     if usual_ap50 is not None and variant.ap50 is not None:
         parts.append(f"AP@0.5 {variant.ap50:.2f}")
