@@ -143,7 +143,7 @@ def beside_others(one: Segmentation, alike: list[Segmentation]) -> Row:
 
 
 def share_changed(comparison: Comparison) -> float:
-    """The share of the cells of both sides that have no counterpart."""
+    """The share of the cells of both sides without a match."""
     totals = comparison.totals
     return totals.n_unmatched / max(1, totals.n_objects)
 

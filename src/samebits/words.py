@@ -73,12 +73,12 @@ def joined(parts: Sequence[str]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def some(names: Sequence[str], n_shown: int = 5) -> str:
+def some(names: Sequence[str], n_shown: int = 5, *, between: str = ", ") -> str:
     """The first names, and how many more there are.
 
     >>> some(["a", "b", "c"], 2)
     'a, b and 1 more'
     """
-    listed = ", ".join(names[:n_shown])
+    listed = between.join(names[:n_shown])
     n_more = len(names) - n_shown
     return f"{listed} and {n_more} more" if n_more > 0 else listed

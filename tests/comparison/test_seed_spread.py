@@ -283,7 +283,7 @@ def test_seeds_of_other_surroundings_are_no_baseline(store, tmp_path):
         seeded(Store(tmp_path / "other"), seed, manifest={"versions": {"torch": "2.7"}})
     runs = [run for run in store.runs() if run.key in (a.spec.key, b.spec.key)]
     runs += Store(tmp_path / "other").runs()
-    assert decide_between(a, b, runs).sentence().startswith("no other seed")
+    assert decide_between(a, b, runs).sentence().startswith("no run with another seed")
 
 
 def test_two_seeds_are_told_where_they_stand_among_seeds(store):

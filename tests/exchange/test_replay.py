@@ -53,7 +53,7 @@ def test_a_replay_says_what_it_is_over_and_what_is_not_the_same(store):
     assert first.startswith(f"different: {original.name} computed again as {again.name}; weights")
     assert others == [
         "  not the same there and here:",
-        "    threads: 16 there, nothing here",
+        "    number of threads: 16 there, nothing here",
         "  the run itself is not in the store",
     ]
 

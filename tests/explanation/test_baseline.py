@@ -59,13 +59,13 @@ CASES = {
     "one lost, share": (
         lost(7),
         {"max_changed": 0.19},
-        ("20 % of the cells changed, at most 19",),
+        ("20 % of the cells without a match, at most 19",),
     ),
     "one lost, share allowed": (lost(7), {"max_changed": 0.2}, ()),
     "one lost, in percent": (
         lost(7),
         {"max_changed": "19.5 %"},
-        ("20 % of the cells changed, at most 19.5",),
+        ("20 % of the cells without a match, at most 19.5",),
     ),
     "one lost, percent allowed": (lost(7), {"max_changed": "20%"}, ()),
     "less than a figure beyond": (

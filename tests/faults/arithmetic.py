@@ -71,7 +71,9 @@ def unknown_operations_pass(without_form):
 @breaks(
     "samebits.arithmetic.operation_forms:_is_single",
     "A factor and a sum in one operation are rounded twice, on every machine.",
-    tests=["tests/samebits/arithmetic/test_portable_mode.py::test_a_factor_and_a_sum_are_two_roundings"],
+    tests=[
+        "tests/samebits/arithmetic/test_portable_mode.py::test_a_factor_and_a_sum_are_two_roundings"
+    ],
 )
 def factors_stay_fused(is_single):
     return lambda name, call, tensors: True

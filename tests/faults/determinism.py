@@ -75,9 +75,7 @@ def the_shell_reaches_the_training(numeric_variables):
 @breaks(
     "cellrepro.profiles.process_start:variables_at_start",
     "A variable that is set after the process has started is refused, not believed.",
-    tests=[
-        "tests/profiles/test_profiles.py::test_refuses_what_was_set_too_late_or_changed_since"
-    ],
+    tests=["tests/profiles/test_profiles.py::test_refuses_what_was_set_too_late_or_changed_since"],
 )
 def what_is_set_too_late_counts(variables_at_start):
     import os
@@ -88,7 +86,9 @@ def what_is_set_too_late_counts(variables_at_start):
 @breaks(
     "samebits.substitutes:_original",
     "A substitute takes the place only of the very code that it was tested against.",
-    tests=["tests/samebits/determinism/test_substitutes.py::test_refused_where_the_code_is_another"],
+    tests=[
+        "tests/samebits/determinism/test_substitutes.py::test_refused_where_the_code_is_another"
+    ],
 )
 def any_code_is_replaced(original):
     import importlib
@@ -99,7 +99,9 @@ def any_code_is_replaced(original):
 @breaks(
     "samebits.loose_operation:base_name",
     "With one operation left loose all others stay deterministic.",
-    tests=["tests/samebits/determinism/test_modes.py::test_only_the_calls_of_the_operation_are_loose"],
+    tests=[
+        "tests/samebits/determinism/test_modes.py::test_only_the_calls_of_the_operation_are_loose"
+    ],
 )
 def every_operation_is_loose(base_name):
     return lambda op: "any"

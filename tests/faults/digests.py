@@ -15,7 +15,9 @@ def the_shape_is_forgotten(header):
 @breaks(
     "samebits.tensor_digests:_STEPS",
     "On a GPU, too, a digest sees two values swapped.",
-    tests=["tests/samebits/digests/test_digests.py::test_any_bit_counts_and_the_order_and_no_layout"],
+    tests=[
+        "tests/samebits/digests/test_digests.py::test_any_bit_counts_and_the_order_and_no_layout"
+    ],
 )
 def lanes_forget_the_order(steps):
     return (0, 0, 0)

@@ -70,7 +70,9 @@ def the_other_run_drew(first_draw_difference):
 @breaks(
     "samebits.trace.float64_reference:_error",
     "An operation that computes something else than it should is further off than its limit.",
-    tests=["tests/samebits/trace/test_float64_reference.py::test_another_computation_is_found_and_only_it"],
+    tests=[
+        "tests/samebits/trace/test_float64_reference.py::test_another_computation_is_found_and_only_it"
+    ],
 )
 def errors_are_thousandths(error):
     return lambda actual, exact, scale: min(error(actual, exact, scale), 1e30) / 1000
@@ -88,7 +90,9 @@ def generators_go_on_between_runs(restore):
 @breaks(
     "samebits.trace.step_state:StepState.has_changed",
     "A step that changes nothing is called vacuous, not identical.",
-    tests=["tests/samebits/trace/test_check_repeatable.py::test_a_step_that_changes_nothing_is_vacuous"],
+    tests=[
+        "tests/samebits/trace/test_check_repeatable.py::test_a_step_that_changes_nothing_is_vacuous"
+    ],
 )
 def nothing_counts_as_a_step(has_changed):
     return lambda self: True
@@ -97,7 +101,9 @@ def nothing_counts_as_a_step(has_changed):
 @breaks(
     "samebits.trace.check_dataset:_through_workers",
     "check_dataset finds items that depend on the worker that reads them.",
-    tests=["tests/samebits/trace/test_check_dataset.py::test_what_is_wrong_is_named_and_nothing_else"],
+    tests=[
+        "tests/samebits/trace/test_check_dataset.py::test_what_is_wrong_is_named_and_nothing_else"
+    ],
 )
 def workers_are_not_compared(through_workers):
     return lambda items, n_workers: through_workers(items, 0)

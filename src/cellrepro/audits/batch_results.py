@@ -42,7 +42,7 @@ class BatchResult:
     n_pixels: int
     """Pixels of the masks that differ."""
     n_changed: int
-    """Cells of both sides without a counterpart at IoU 0.5."""
+    """Cells of both sides without a match."""
     n_cells: int
     """Cells of both sides."""
 

@@ -74,7 +74,7 @@ def _size_of_masks(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Size:
     n_pixels = sum(result.n_differing for result in results)
     n_cells = sum(result.n_unmatched for result in results)
     cells = amount(n_cells, "cell") if n_cells else "no cell"
-    words = f"{that_differ(n_pixels, 'pixel')}, {cells} without a counterpart"
+    words = f"{that_differ(n_pixels, 'pixel')}, {cells} without a match"
     return Size(n_elements=n_pixels, words=words)
 
 

@@ -91,7 +91,7 @@ class Receipt(JsonRecord):
     n_objects: int | None = None
     """Cells of the original; None if the masks themselves were not compared."""
     n_changed_objects: int | None = None
-    """Cells of either side without a counterpart; None if the masks were not compared."""
+    """Cells that only one of the two has; None if the masks were not compared."""
     first_divergence: FirstDivergence | None = None
     """Where they part; None if they do not, or it could not be found."""
     environment_differences: dict[str, EnvironmentDifference] = field(default_factory=dict)

@@ -200,5 +200,5 @@ def _check_outlines(path: Path, record: MaskRecord) -> None:
     n_objects = int(outlines.max(initial=0))
     if n_objects != record.n_objects:
         raise BadInput(
-            f"{path}: {amount(n_objects, 'object')}, and {record.n_objects} in the manifest"
+            f"{path}: {amount(n_objects, 'cell')}, and {record.n_objects} in the manifest"
         )

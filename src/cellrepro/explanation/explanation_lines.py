@@ -211,7 +211,7 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
     return (
         f"{result}: the nearest of {tried} is {nearest}; it makes {fit.exact} of {letter}'s "
         f"{amount(fit.n_target, 'cell')} pixel for pixel, and leaves {fit.cells_left} of "
-        f"{amount(fit.of_cells, 'cell')}, {letter}'s and its own, without a counterpart "
+        f"{amount(fit.of_cells, 'cell')}, {letter}'s and its own, without a match "
         f"({that_differ(fit.pixels_left, 'pixel')})"
     )
 

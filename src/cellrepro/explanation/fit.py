@@ -82,7 +82,7 @@ class Fit:
 
     @derived
     def cells_left(self) -> int:
-        """Cells without a counterpart, of both the side and what was made."""
+        """Cells without a match, of both the side and what was made."""
         return self.gap.n_unmatched
 
     @derived

@@ -89,11 +89,11 @@ class Sensitivity(Result):
         strongest = self.settings[0]
         n_without_effect = sum(not variant.n_changed for variant in self.settings)
         if not strongest.n_changed:
-            return f"none of {over} changes a cell"
+            return f"none of {over} leaves a cell without a match"
         return (
-            f"of {over}, {strongest.name} {strongest.value} changes most: "
-            f"{share_text(strongest.changed)} of the cells; {n_without_effect} "
-            f"{verb_of(n_without_effect, 'changes', 'change')} none"
+            f"of {over}, {strongest.name} {strongest.value} leaves most cells without a match: "
+            f"{share_text(strongest.changed)}; {n_without_effect} "
+            f"{verb_of(n_without_effect, 'leaves', 'leave')} none"
         )
 
     def rows(self) -> list[Row]:
@@ -117,7 +117,7 @@ class Sensitivity(Result):
         base = ", ".join(Variation(*item).setting for item in self.base.items())
         lines = [
             f"{cells} in {amount(self.images, 'image')} with {base or 'the usual settings'}. "
-            "Below, each setting by itself: the cells that have no counterpart (IoU 0.5), of the "
+            "Below, each setting by itself: the cells without a match (IoU of 0.5), of the "
             "cells of both results, with the usual value and with this one; "
             f"their 95 % interval {self.interval_kind}; and what became of the cells, in the words "
             "of `compare`:"

@@ -57,6 +57,15 @@ _DIGESTS: Mapping[str, str] = {
 
 
 _FIELDS: Mapping[str, str] = {
+    "profile": "profile",
+    "threads": "number of threads",
+    "versions": "versions",
+    "host": "computer",
+    "machine": "machine",
+    "dtype": "precision",
+    "data_digest": "images",
+    "model_digest": "weights",
+    "probes": "probe",
     "switches": "switches of PyTorch",
     "variables": "environment variables",
     "numeric_libraries": "numeric libraries (BLAS, OpenMP)",
@@ -77,7 +86,7 @@ def field_in_words(name: str) -> str:
     first, _, rest = name.partition(".")
     if first not in _FIELDS:
         return name
-    return f"{_FIELDS[first]}{', ' if rest else ''}{_FIELDS.get(rest, rest)}"
+    return f"{_FIELDS[first]}, {field_in_words(rest)}" if rest else _FIELDS[first]
 
 
 def setting_meaning(name: str) -> str:

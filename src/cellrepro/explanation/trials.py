@@ -28,7 +28,7 @@ class Gap(NamedTuple):
     """How far two results of one image are apart."""
 
     n_unmatched: int
-    """Cells of both sides without a counterpart at IoU 0.5."""
+    """Cells of both sides without a match."""
     n_differing: int
     """Pixels."""
 

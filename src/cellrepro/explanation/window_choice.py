@@ -117,7 +117,7 @@ def _window_of_most(a: Integers, b: Integers) -> Window:
 
 
 def _boxes(a: Integers, b: Integers, *, least_iou: float) -> list[tuple[int, int, int, int]]:
-    """Top, bottom, left and right of the cells without a counterpart in the other result."""
+    """Top, bottom, left and right of the cells without a match in the other result."""
     numbered = (canonical(a).astype(np.int64), canonical(b).astype(np.int64))
     boxes = []
     unmatched = unmatched_cells(*numbered, least_iou=least_iou)

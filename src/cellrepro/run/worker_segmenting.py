@@ -48,7 +48,7 @@ def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
         records[image.name] = record
         if with_ledger:
             _write_down(work.recorder.ledger, result, record, stages.digests)
-        work.child.tell("done", f"{image.name}: {amount(record.n_objects, 'object')}")
+        work.child.tell("done", f"{image.name}: {amount(record.n_objects, 'cell')}")
     return records
 
 

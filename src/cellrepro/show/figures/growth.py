@@ -68,7 +68,7 @@ def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None
     if masked and not with_pixels:
         caption += " No pixel of the masks differs at any of these epochs."
     elif masked and not with_cells:
-        caption += " Every cell has its counterpart at every epoch."
+        caption += " Every cell has a match at every epoch."
     return figure.described(text, caption, alt)
 
 

@@ -139,7 +139,9 @@ def whether_it_matters(spread: Spread) -> str:
         if not decision.is_judged:
             # Few seeds are said with what they do.
             is_said = 0 < spread.n_seeds < FEWEST_SEEDS
-            why = "" if is_said or not seeds else f", not judged beside seeds: {decision.refusal}"
+            why = ""
+            if seeds and not is_said:
+                why = f", not judged beside seeds: {decision.refusal}{decision.remedy}"
             clauses.append(f"{_unmatched([axis])}{why}")
     if compared and not seeds:
         clauses.append("what a different seed does was not measured")
