@@ -79,6 +79,35 @@ def words_of(html):
 # -- what stands first -----------------------------------------------------------------------
 
 
+def many_cells(seed, n_cells=24):
+    """Cells of 7 pixels, each somewhere in a field of its own."""
+    random = np.random.default_rng(seed)
+    masks = np.zeros((96, 144), np.uint16)
+    for number in range(n_cells):
+        row, column = 24 * np.array(divmod(number, 6)) + random.integers(0, 17, 2)
+        masks[row : row + 7, column : column + 7] = number + 1
+    return masks
+
+
+@pytest.mark.parametrize(
+    "other",
+    [many_cells(1), 25 * (many_cells(0) > 0) - many_cells(0), many_cells(0) + 7],
+    ids=["of another image", "renumbered", "7 added"],
+)
+def test_the_cause_says_more_than_the_headline_as_one_sentence(tmp_path, other):
+    tifffile.imwrite(tmp_path / "a.tif", many_cells(0))
+    tifffile.imwrite(tmp_path / "b.tif", other.astype(np.uint16))
+    html = tmp_path / "page.html"
+    compare(tmp_path / "a.tif", tmp_path / "b.tif", html=html)
+    page = unescape(html.read_text(encoding="utf-8"))
+    headline = re.findall("[a-z]+", re.search(r"<h1[^>]*>(.*?)</h1>", page)[1].lower())
+    for cause in re.findall('<p class="why-cause">(.*?)</p>', page):
+        assert cause.count(": ") < 2
+        said = " ".join(re.findall("[a-z]+", cause.lower()))
+        runs = (" ".join(headline[i : i + 3]) for i in range(len(headline) - 2))
+        assert not [run for run in runs if run in said]
+
+
 def test_settings_that_differ_are_said_first(files, invoke):
     """In the terminal, in JSON, and at the top of the page."""
     html = files / "page.html"
@@ -93,7 +122,7 @@ def test_settings_that_differ_are_said_first(files, invoke):
     text = words_of(html)
     top = text[: text.index("Where the two differ")]
     assert "The two hold different cells." in top
-    assert "Likely cause diameter: A records 42.4, B 30 The image is scaled by 30 / diameter" in top
+    assert "Likely cause diameter; A records 42.4, B 30 The image is scaled by 30 / diameter" in top
     assert "nothing was segmented" in top
     assert "--model MODEL" in top
     assert (
@@ -118,7 +147,7 @@ def test_checksums_are_said_in_words(files, invoke):
         "compare", files / "monday_masks.tif", files / "friday_masks.tif", "--html", html
     )
     assert "  likely: image.digest; A and B record different pixels\n" in answer.out
-    assert "Likely cause image.digest: A and B record different pixels" in words_of(html)
+    assert "Likely cause image.digest; A and B record different pixels" in words_of(html)
     assert 64 * "a" not in words_of(html)
 
 

@@ -39,7 +39,7 @@ class LabelNotes(NamedTuple):
     systematic: SystematicChange | None
     """The one change of all cells, which is one of the sentences, too."""
     unrelated: str
-    """That they may be of two images, and why, which is one of the sentences, too; else empty."""
+    """What speaks for two images, with which one of the sentences ends; else empty."""
 
 
 def label_notes(
@@ -57,8 +57,12 @@ def label_notes(
     change = systematic_change(labels_a, labels_b, result)
     by_chance = chance_overlap(labels_a, labels_b, result) if change is None else None
     unrelated = "" if by_chance is None else by_chance.text(a, b)
-    first = [unrelated] if change is None else [change.text(a, b)]
-    sentences = (*filter(None, first), *_sentences(side_a, side_b, result, rule))
+    first = []
+    if change is not None:
+        first = [change.text(a, b)]
+    elif unrelated:
+        first = [f"these may be masks of two different images, as {unrelated}"]
+    sentences = (*first, *_sentences(side_a, side_b, result, rule))
     return LabelNotes(sentences, rule, change, unrelated)
 
 

@@ -16,7 +16,7 @@ from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
 from cellrepro.explanation.cellpose_call import NETWORK
-from cellrepro.explanation.recorded_cause import IMAGE
+from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
 from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_text
@@ -153,7 +153,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         cells_text=totals_over([pair.comparison]).cells_text(),
         is_chosen=pair.is_chosen,
         totals_verdict=verdict_over(pair.by_image.values()),
-        why=None if pair.why is None else _why_box(pair.why, pair.explanation),
+        why=_why_box(pair.why, pair.explanation),
         made_again=_made_again(pair),
         differing=[row for row in rows if row.differs],
         rows=rows,
@@ -195,7 +195,7 @@ _HEADLINES = {
 
 def _headline(pair: ShownPair) -> str:
     if pair.are_unrelated:
-        return "Probably masks of two different images: check the files."
+        return "Probably not two results of one image: check the files."
     verdict = verdict_over(pair.by_image.values())
     if verdict in _HEADLINES:
         return _HEADLINES[verdict]
@@ -224,7 +224,10 @@ def _setting_value(value: object) -> SettingValue:
 # -- why -------------------------------------------------------------------------------------
 
 
-def _why_box(why: Why, explanation: Explanation | None) -> WhyBox:
+def _why_box(why: Why | None, explanation: Explanation | None) -> WhyBox | None:
+    """Make the box; None where there is nothing to say that the headline does not."""
+    if why is None or (why.cause is not None and why.cause.words == OTHER_NUMBERS):
+        return None
     facts = [*_why_facts(why, explanation)]
     label = "To find out" if why.find_out else ""
     if NETWORK in why.find_out.split():
