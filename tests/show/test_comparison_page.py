@@ -234,6 +234,14 @@ def test_a_cell_of_a_stack_is_shown_where_it_differs_most():
         what: f"plane z {z}" for what, z in planes.items()
     }
     assert any("cut between planes z 3 | 4" in fact for fact in shown["split", (1,)].facts)
+    for change in changes:  # from the side each is seen at the same scale, on all of its planes
+        tile = shown[str(change.kind), change.labels_a]
+        own = np.isin(a, change.labels_a) | np.isin(b, change.labels_b)
+        first, *_, last = map(str, np.flatnonzero(own.any(axis=(1, 2))))
+        y, top, bottom = map(int, re.findall(r"\d+", tile.section.heading))
+        assert own[:, y].any()
+        assert top <= int(first) <= int(last) <= bottom
+        assert tile.section.width == tile.panel.width
     *_, differs = compared_masks("stack", None, a, b, "cells", closer=False).figure.panels
     plane = int(differs.heading.partition("plane z ")[2][0])
     sign_of = {change.kind.sign: change for change in changes}
