@@ -135,6 +135,19 @@ def test_settings_that_differ_are_said_first(files, invoke):
     assert found["html"] is None
 
 
+def test_numbers_that_stand_for_several_cells_are_said_beside_the_count(tmp_path):
+    for name, number in (("a", 1), ("b", 2)):
+        masks = many_cells(0)
+        masks[masks == 24] = number
+        tifffile.imwrite(tmp_path / f"{name}.tif", masks)
+    html = tmp_path / "page.html"
+    compare(tmp_path / "a.tif", tmp_path / "b.tif", html=html)
+    top, _, below = words_of(html).partition("Both on the image")
+    for side in "AB":
+        note = f"1 number stands in {side} for several cells"
+        assert (note in top, note in below) == (True, False)
+
+
 def test_checksums_are_said_in_words(files, invoke):
     """Two records of a script that differ in the pixels that Cellpose received."""
     record = json.loads(SCRIPT_RECORD.read_text(encoding="utf-8"))

@@ -67,18 +67,23 @@ def label_notes(
 
 
 def _sentences(a: _Side, b: _Side, result: MaskComparison, rule: str) -> Iterator[str]:
-    if result.by_plane:
-        yield _reading_note(result, a.name, b.name)
+    yield from counting_notes(result, a.name, b.name)
     if rule:
         yield rule
-    for side in (a, b):
-        if side.n_shared:
-            yield (
-                f"{with_verb(side.n_shared, 'number', 'stands', 'stand')} in {side.name} for "
-                "several cells that do not touch; each of these is counted as a cell"
-            )
-    if not rule:
+    else:
         yield from _remarks_on_both(a, b, by_plane=result.by_plane)
+
+
+def counting_notes(result: MaskComparison, a: str = "A", b: str = "B") -> Iterator[str]:
+    """Say where cells were counted otherwise than by their numbers."""
+    if result.by_plane:
+        yield _reading_note(result, a, b)
+    for side, n_shared in ((a, result.n_shared_a), (b, result.n_shared_b)):
+        if n_shared:
+            yield (
+                f"{with_verb(n_shared, 'number', 'stands', 'stand')} in {side} for several cells "
+                "that do not touch; each of these is counted as a cell"
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
 from cellrepro.explanation.cellpose_call import NETWORK
+from cellrepro.explanation.label_notes import counting_notes
 from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
@@ -145,12 +146,16 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     changes = changed_cells(pair.comparison)
     view = View(pair.image_name, [pair.a, pair.b], pair.image, pixel_size=pair.pixel_size)
     rows = [_setting_row(setting) for setting in pair.settings]
+    counting = [*counting_notes(pair.comparison)]
+    said = {f"{name}: {note}" for name in _names_of(pair) for note in counting}
     page = rendered(
         "comparison.html.j2",
         pair=pair,
         headline=_headline(pair),
         totals=totals_over(pair.by_image.values()),
         cells_text=totals_over([pair.comparison]).cells_text(),
+        counting=[as_sentence(note) for note in counting],
+        remarks=[remark for remark in pair.remarks if remark not in said],
         is_chosen=pair.is_chosen,
         totals_verdict=verdict_over(pair.by_image.values()),
         why=_why_box(pair.why, pair.explanation),
@@ -180,6 +185,11 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         conclusions=conclusion_part(pair.conclusions),
     )
     write_page(target, page)
+
+
+def _names_of(pair: ShownPair) -> list[str]:
+    """The name by which remarks know the shown image."""
+    return [name for name, result in pair.by_image.items() if result is pair.comparison]
 
 
 # -- sentences -------------------------------------------------------------------------------
