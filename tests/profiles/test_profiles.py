@@ -157,7 +157,7 @@ def test_a_gpu_by_its_number(monkeypatch):
 ASK = """
 import os
 from cellrepro.profiles.process_start import require_at_startup, startup_variables
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 os.environ.update({late!r})
 try:
     require_at_startup({{**startup_variables(3, mode="warn"), "A": "b c"}}, what="the test")

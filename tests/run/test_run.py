@@ -332,7 +332,7 @@ def test_a_child_takes_and_answers_what_it_is_given(module_for_children):
     away = module_for_children(
         "away",
         "import os\n"
-        "from cellrepro.errors import NotPossibleHere\n"
+        "from samebits.errors import NotPossibleHere\n"
         "def double(child, *, given):\n"
         "    child.phase('one')\n"
         "    print('what libraries print')\n"

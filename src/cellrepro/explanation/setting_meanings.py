@@ -75,17 +75,19 @@ _FIELDS: Mapping[str, str] = {
     "profile_settings": "settings of the profile",
 }
 """Fields of a run's record whose names say little, in words."""
+_CAUSES: Mapping[str, str] = {"image": "two different images"}
+"""Likewise causes that are no field."""
 
 
 def field_in_words(name: str) -> str:
-    """Name a field of a run's record; a setting of Cellpose keeps its own name.
+    """Name a cause or a field of a run's record; a setting of Cellpose keeps its own name.
 
     >>> field_in_words("numeric_libraries.num_threads"), field_in_words("normalize.percentile")
     ('numeric libraries (BLAS, OpenMP), number of threads', 'normalize.percentile')
     """
     first, _, rest = name.partition(".")
     if first not in _FIELDS:
-        return name
+        return _CAUSES.get(name, name)
     return f"{_FIELDS[first]}, {field_in_words(rest)}" if rest else _FIELDS[first]
 
 

@@ -38,7 +38,7 @@ class MasksInCommon(NamedTuple):
     systematic: SystematicChange | None
     """The one change of all cells."""
     unrelated: str
-    """That the two may be of two images, and why; else empty."""
+    """What speaks for masks of two images; else empty."""
 
 
 @dataclass(frozen=True)

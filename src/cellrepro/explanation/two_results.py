@@ -291,7 +291,7 @@ class ComparedMasks:
     systematic: Mapping[str, SystematicChange] = field(default_factory=dict)
     """The one change of all cells of an image, where there is one."""
     unrelated: Mapping[str, str] = field(default_factory=dict)
-    """By image, that the two may be of two images, and why."""
+    """By image, what speaks for masks of two images."""
 
 
 def compare_by_image(

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cellrepro.show.figures import style
+from cellrepro.show.figures.colours import COLOURS
 from cellrepro.show.figures.first_difference import DIFFERENT, FIRST, operation
-from cellrepro.show.figures.style import SERIES, Picture
+from cellrepro.show.figures.style import Picture
 from samebits.errors import BadInput
 from samebits.words import amount, grouped
 
@@ -111,8 +112,8 @@ def _draw_kinds(
     rows = [
         ("different bits", differing, "o", DIFFERENT),
         ("equal bits", equal, "|", DIFFERENT),
-        ("only in A", only_a, "o", SERIES[2]),
-        ("only in B", _positions_of_b(alignment), "o", SERIES[2]),
+        ("only in A", only_a, "o", COLOURS["only_a"]),
+        ("only in B", _positions_of_b(alignment), "o", COLOURS["only_b"]),
     ]
     rows = [row for row in rows if row[1]]
     for y, (name, positions, marker, colour) in enumerate(rows):
