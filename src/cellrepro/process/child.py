@@ -24,6 +24,7 @@ from cellrepro.extras import missing_module, needs
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.process.interrupts import leave_interrupts_to_caller
 from cellrepro.process.late_compiler import import_compiler_late
+from cellrepro.process.late_pyplot import import_pyplot_late
 from cellrepro.process.setup import Setup
 from samebits.libraries import has_library
 
@@ -116,6 +117,7 @@ class Child:
 
             with _importing():
                 try:
+                    import_pyplot_late()
                     import_cellpose()
                     self._has_cellpose = True
                 except Exception:  # of a broken one nearly any
