@@ -18,6 +18,8 @@ ABSENT = '''
 
 import sys
 
+from surroundings import generators_free, nothing_left_behind, one_thread
+
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
@@ -40,7 +42,7 @@ def main(arguments: list[str]) -> int:
         shutil.copy(PROJECT / "pyproject.toml", copy)
         (copy / "conftest.py").write_text(ABSENT)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cellrepro.pytest_plugin"]
-        environment = {**os.environ, "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}"}
+        environment = {**os.environ, "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy / 'tests'}"}
         done = subprocess.run([*command, *arguments], cwd=copy, env=environment, check=False)
     return done.returncode
 
