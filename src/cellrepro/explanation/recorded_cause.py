@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PureWindowsPath
+from typing import TYPE_CHECKING
 
+from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
@@ -24,8 +26,14 @@ from cellrepro.explanation.recorded_settings import (
     GenerationNumber,
     tell_settings,
 )
-from cellrepro.explanation.settings_of_both import SettingOfBoth, is_usual_value
-from cellrepro.explanation.why import Cause, Why
+from cellrepro.explanation.settings_of_both import SettingOfBoth, is_usual_value, usual_text
+from cellrepro.explanation.size_limit import SideName, SizeLimit, size_limit, smallest_cells
+from cellrepro.explanation.stitching import cut_cells, stitching_text
+from cellrepro.explanation.why import Cause, Share, Why
+from cellrepro.words import joined
+
+if TYPE_CHECKING:
+    from cellrepro.comparison.mask_comparison import MaskComparison
 
 _WEIGHTS_IN_MEMORY = "weights_in_memory"
 _NETWORK = (MODEL, MODEL_DIGEST, _WEIGHTS_IN_MEMORY)
@@ -102,10 +110,45 @@ class FileEvidence:
     """That the two may be of two images, and why; empty where nothing speaks for it."""
     stitching: str = ""
     """Where planes were stitched otherwise; empty where they were not."""
-    size_limit: str = ""
-    """Up to which size one side lacks cells of the other; empty where it lacks others, too."""
+    n_stitched: int = 0
+    """Changed cells that are explained by that."""
+    n_changed: int = 0
+    """All changed cells."""
+    size_limit: SizeLimit | None = None
+    """Up to which size one side lacks cells of the other; None where it lacks others, too."""
+    smallest_cells: Mapping[SideName, int] = field(default_factory=dict)
+    """Pixels of the smallest cell of each side that has one."""
     is_empty: bool = False
     """Whether one side has no cell."""
+
+    @classmethod
+    def of_masks(
+        cls,
+        result: MaskComparison,
+        *,
+        number_rule: str = "",
+        systematic: SystematicChange | None = None,
+        unrelated: str = "",
+    ) -> FileEvidence:
+        """Take what two masks show, without what their files record."""
+        cut = cut_cells(result)
+        return cls(
+            verdict=result.verdict,
+            number_rule=number_rule,
+            systematic=systematic,
+            unrelated=unrelated,
+            stitching=stitching_text(cut),
+            n_stitched=len(cut),
+            n_changed=sum(result.kinds.values()) - result.kinds[ObjectKind.KEPT],
+            size_limit=size_limit(result),
+            smallest_cells=smallest_cells(result),
+            is_empty=not (result.n_objects_a and result.n_objects_b),
+        )
+
+    @property
+    def differs(self) -> bool:
+        """Whether the masks do."""
+        return self.verdict not in (Verdict.IDENTICAL, Verdict.VACUOUS)
 
     @property
     def tells_settings(self) -> bool:
@@ -119,15 +162,14 @@ def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
     First what the masks show of their numbers, then what both record with two values, then what
     else the masks show, then what one side alone records and is not usual.
     """
-    if evidence.verdict in (Verdict.IDENTICAL, Verdict.VACUOUS):
+    if not evidence.differs:
         return None
-    proven = _proven(evidence)
+    proven = proven_cause(evidence)
     if proven is not None:
         return Why(proven)
     if evidence.unrelated:  # whatever else differs, no setting explains this
         return Why(Cause(IMAGE, words=evidence.unrelated))
-    likely = [*_numbers(evidence), *_recorded_by_both(evidence)]
-    likely += [*_shown_by_masks(evidence, likely), *_recorded_by_one(evidence)]
+    likely = likely_causes(evidence)
     if not likely:
         if not evidence.tells_settings:
             return Why(None, nothing_tells="neither file records its settings", find_out=find_out)
@@ -135,7 +177,14 @@ def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
     return Why(likely[0], tuple(likely[1:]), find_out=find_out)
 
 
-def _proven(evidence: FileEvidence) -> Cause | None:
+def likely_causes(evidence: FileEvidence) -> list[Cause]:
+    """List what may make two results differ, what is told most surely and strongest first."""
+    likely = [*_numbers(evidence), *_recorded_by_both(evidence)]
+    return [*likely, *_shown_by_masks(evidence, likely), *_recorded_by_one(evidence)]
+
+
+def proven_cause(evidence: FileEvidence) -> Cause | None:
+    """Give what the masks themselves prove to make the difference; None where they do not."""
     if evidence.by_hand.explains_all:
         return Cause(
             EDITS,
@@ -147,7 +196,7 @@ def _proven(evidence: FileEvidence) -> Cause | None:
         words = evidence.number_rule or "the same outlines, with different numbers"
         return Cause(NUMBERS, confirmed=True, words=words)
     change = evidence.systematic
-    if change is not None:
+    if change is not None and change.explains_all:
         name = POSITION if change.kind in ("shifted", "turned") else OUTLINES
         return Cause(name, confirmed=True, words=change.text("A", "B"))
     return None
@@ -202,10 +251,16 @@ def _numbers(evidence: FileEvidence) -> Iterator[Cause]:
 
 
 def _shown_by_masks(evidence: FileEvidence, recorded: Sequence[Cause]) -> Iterator[Cause]:
+    change = evidence.systematic
+    if change is not None and not change.explains_all:
+        yield Cause(OUTLINES, words=change.text("A", "B"))
     if evidence.stitching:
-        yield Cause(STITCHING, words=evidence.stitching)
-    if evidence.size_limit and MIN_SIZE not in {cause.name for cause in recorded}:
-        yield Cause(MIN_SIZE, words=evidence.size_limit)
+        share = Share(evidence.n_stitched, evidence.n_changed)
+        yield Cause(STITCHING, words=evidence.stitching, cells=share)
+    limit = evidence.size_limit
+    if limit is not None and MIN_SIZE not in {cause.name for cause in recorded}:
+        share = Share(limit.n_missing, evidence.n_changed)
+        yield Cause(MIN_SIZE, words=limit.text, cells=share)
 
 
 def _recorded_by_one(evidence: FileEvidence) -> Iterator[Cause]:
@@ -220,9 +275,13 @@ def _recorded_by_one(evidence: FileEvidence) -> Iterator[Cause]:
             if setting is None or setting.is_recorded_by_both or not setting.is_recorded:
                 continue
             if name not in _OF_BOTH_ALONE and not setting.is_usual:
-                yield Cause(name, setting.a, setting.b)
+                of_cellpose_4 = not set(evidence.generations) & {"2", "3"}
+                usual = usual_text(name) if of_cellpose_4 else ""
+                yield Cause(name, setting.a, setting.b, usual=usual)
     if evidence.by_hand.notes:
-        yield Cause(EDITS, *evidence.n_edits, words=evidence.by_hand.notes[0])
+        share = Share(evidence.by_hand.n_cells, evidence.n_changed)
+        words = joined(evidence.by_hand.notes)
+        yield Cause(EDITS, *evidence.n_edits, words=words, cells=share)
 
 
 # -- of two runs -----------------------------------------------------------------------------

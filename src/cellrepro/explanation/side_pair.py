@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ from cellrepro.explanation.recorded_commands import recorded_commands
 from cellrepro.explanation.run_record import run_commands
 from cellrepro.explanation.settings_of_both import SettingOfBoth, side_by_side
 from cellrepro.explanation.sides import Side, read_side
-from cellrepro.explanation.two_results import size_limit_text, stitching_text
 from cellrepro.explanation.why import Why
 from cellrepro.images.size_factor import factor_text, size_factor
 from cellrepro.store.store import Store
@@ -114,18 +113,20 @@ class SidePair:
 
     def why_from_files(self, shown: MasksInCommon | None) -> Why | None:
         """Say what probably makes the two differ, which were compared unless sizes forbid it."""
-        evidence = FileEvidence(
-            verdict=Verdict.DIFFERENT if shown is None else shown.result.verdict,
+        evidence = FileEvidence(Verdict.DIFFERENT, is_empty=not (self.a.n_cells and self.b.n_cells))
+        if shown is not None:
+            evidence = FileEvidence.of_masks(
+                shown.result,
+                number_rule=shown.number_rule,
+                systematic=shown.systematic,
+                unrelated=shown.unrelated,
+            )
+        evidence = replace(
+            evidence,
             settings=self.settings,
             generations=(self.a.record.generation, self.b.record.generation),
             by_hand=self.by_hand(),
             n_edits=(len(self.a.edits), len(self.b.edits)),
-            number_rule="" if shown is None else shown.number_rule,
-            systematic=None if shown is None else shown.systematic,
-            unrelated="" if shown is None else shown.unrelated,
-            stitching="" if shown is None else stitching_text(shown.result),
-            size_limit="" if shown is None else size_limit_text(shown.result),
-            is_empty=not (self.a.n_cells and self.b.n_cells),
         )
         return why_from_files(evidence, find_out="")
 
