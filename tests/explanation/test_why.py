@@ -311,6 +311,41 @@ def test_of_two_runs_the_field_that_differs_is_named(tmp_path, invoke, name, val
     assert said.splitlines()[1].startswith(f"  likely: {name}; A records ")
 
 
+LESS, LEAST = three(squares(second=False)), three(squares(second=False, grown=4))
+BESIDE = {
+    "nothing else": ([], None),
+    "one that differs in the mode has the masks of A": ([(three(), "cpu", "fast")], "profile"),
+    "one that differs in the profile has the masks of A": (
+        [(three(), "cpu-bfloat16", "strict")], "mode",
+    ),
+    "one that differs in the profile has the masks of B": (
+        [(LESS, "cpu-bfloat16", "strict")], "profile",
+    ),
+    "one that differs in the mode has others": ([(LEAST, "cpu", "fast")], "profile"),
+    "one that differs in both is another network": ([(LEAST, "cpu-1thread", "off")], None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("others", "name"), BESIDE.values(), ids=BESIDE)
+def test_of_two_settings_the_masks_of_other_runs_decide(tmp_path, invoke, others, name):
+    """Masks of a run that differs in one setting alone show what that setting does."""
+    store = Store(tmp_path)
+    a = add_run(store, [(1, three())], mode="strict").key
+    b = add_run(store, [(2, LESS)], profile="cpu-bfloat16", mode="fast").key
+    keys = [
+        add_run(store, [(3, masks)], profile=profile, mode=mode).key
+        for masks, profile, mode in others
+    ]
+    answer = invoke("compare", f"{a}/0", f"{b}/0", "--store", tmp_path, "--json")
+    said = invoke("compare", f"{a}/0", f"{b}/0", "--store", tmp_path).out.splitlines()[1]
+    cause = answer.json["cause"]
+    assert (None if cause is None else cause["name"]) == name
+    assert "profile" in said
+    assert "mode" in said
+    if name is not None:
+        assert keys[0][:8] in said
+
+
 def test_of_repeats_of_one_run_nothing_recorded_tells(tmp_path, invoke):
     key = add_run(Store(tmp_path), [(1, three()), (2, three(squares(second=False)))]).key
     answer = invoke("compare", key, key, "--store", tmp_path)

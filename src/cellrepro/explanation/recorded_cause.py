@@ -26,9 +26,16 @@ from cellrepro.explanation.recorded_settings import (
     GenerationNumber,
     tell_settings,
 )
-from cellrepro.explanation.settings_of_both import SettingOfBoth, is_usual_value, usual_text
+from cellrepro.explanation.setting_meanings import field_in_words
+from cellrepro.explanation.settings_of_both import (
+    SettingOfBoth,
+    is_usual_value,
+    setting_text,
+    usual_text,
+)
 from cellrepro.explanation.size_limit import SideName, SizeLimit, size_limit, smallest_cells
 from cellrepro.explanation.stitching import cut_cells, stitching_text
+from cellrepro.explanation.store_evidence import StoreEvidence
 from cellrepro.explanation.why import Cause, Share, Why
 from cellrepro.words import joined
 
@@ -289,8 +296,12 @@ def _recorded_by_one(evidence: FileEvidence) -> Iterator[Cause]:
 _OF_SETTINGS = "settings."
 _OF_SPEC = ("task", "program", "data_digest", "model", "model_digest", "epochs", _OF_SETTINGS)
 """Fields of a spec that change most; then come all others, and `_LAST_OF_SPEC`."""
-_LAST_OF_SPEC = ("seed", "data_seed", "mode", "profile", "profile_settings", "loose", "ranks")
+_ROUNDING = ("profile", "profile_settings", "ranks", "mode", "loose")
+"""Fields that change the last digits alone: which of them changes cells, none of them tells."""
+_LAST_OF_SPEC = ("seed", "data_seed", *_ROUNDING)
 _NAMES_FOR_PEOPLE = ("data", "settings", "key_from", "ledger")
+_OTHER_MACHINE = ("machine.device", "device", "numeric_class")
+"""What tells that two runs were computed on two kinds of machine."""
 _ENVIRONMENT = (
     "machine.device",
     "device",
@@ -311,20 +322,65 @@ def why_of_runs(
     spec: Mapping[str, tuple[object, object]],
     environment: Mapping[str, tuple[object, object]],
     *,
+    store: StoreEvidence,
     find_out: str,
 ) -> Why:
-    """Say what probably makes two runs differ: a field of the spec, else of the environment."""
-    fields = {name: values for name, values in spec.items() if not _is_label(name, spec)}
+    """Say what probably makes two runs differ: a field of the spec, else of the environment.
+
+    Of several fields the masks of other runs in the store decide, where they do.
+    """
+    fields = own_fields(spec)
     ranked = sorted(fields, key=_rank_in_spec)
-    causes = [Cause(name.removeprefix(_OF_SETTINGS), *fields[name]) for name in ranked]
+    open_ones = [name for name in ranked if name not in store.ruled_out]
+    open_ones.sort(key=lambda name: name not in store.shown)
+    remains = "; ".join(_store_sentences(store, open_ones))
+    causes = [Cause(name.removeprefix(_OF_SETTINGS), *fields[name]) for name in open_ones]
+    if ranked and not causes:
+        nothing = "each setting that differs changes no pixel by itself"
+        return Why(None, nothing_tells=nothing, remains=remains, find_out=find_out)
+    if len(causes) > 1 and open_ones[0] in _ROUNDING and open_ones[0] not in store.shown:
+        nothing = (
+            f"{joined([_both(cause) for cause in causes])} differ, and no other run of the store "
+            "tells which of them matters: run A once more with one of them as in B, and compare "
+            "the new run with both"
+        )
+        return Why(None, nothing_tells=nothing, remains=remains, find_out=find_out)
+    if causes and "profile" not in fields:  # which says of the machine what matters
+        others = [name for name in _OTHER_MACHINE if name in environment][:1]
+        causes += [Cause(name, *environment[name]) for name in others]
     if not causes:
         of_machine = [name for name in environment if _rank_among(name, _ENVIRONMENT) >= 0]
         of_machine.sort(key=lambda name: _rank_among(name, _ENVIRONMENT))
         causes = [Cause(name, *environment[name]) for name in of_machine]
     if not causes:
         same = "both were asked for the same, in the same environment"
-        return Why(None, nothing_tells=same, find_out=find_out)
-    return Why(causes[0], tuple(causes[1:]), find_out=find_out)
+        return Why(None, nothing_tells=same, remains=remains, find_out=find_out)
+    return Why(causes[0], tuple(causes[1:]), remains=remains, find_out=find_out)
+
+
+def own_fields(
+    spec: Mapping[str, tuple[object, object]],
+) -> dict[str, tuple[object, object]]:
+    """Leave out of the fields that differ what is a name, or follows from another one of them."""
+    return {name: values for name, values in spec.items() if not _is_label(name, spec)}
+
+
+def _store_sentences(store: StoreEvidence, open_ones: Sequence[str]) -> Iterator[str]:
+    for name in open_ones:
+        if name in store.shown:
+            yield f"{name} matters: {store.shown[name]}"
+    for name, run in store.ruled_out.items():
+        yield f"not {name}: {run}"
+    if store.unsteady:
+        yield (
+            f"the repeats of {joined(store.unsteady)} have different masks among themselves, so "
+            "that a part may be chance"
+        )
+
+
+def _both(cause: Cause) -> str:
+    a, b = (setting_text(value) for value in (cause.a, cause.b))
+    return f"{field_in_words(cause.name)} ({a} in A, {b} in B)"
 
 
 def _is_label(name: str, spec: Mapping[str, object]) -> bool:
