@@ -141,7 +141,7 @@ def explain(
     sides = SidePair.read(a, b, image=Path(image).stem, store=opened_store)
     sides = sides.with_logs(log_a, log_b).each(Side.with_cellpose_provided)
     if not sides.are_planes:
-        return _of_stacks(sides, image)
+        return _of_stacks(sides, opened_store, image)
     pixels = read_image(image)
     sides = sides.each(lambda side: side.with_reading_of(pixels)).with_crops(pixels.shape[:2])
     shown = sides.compared()
@@ -258,7 +258,7 @@ def _from_files(
         result=None if shown is None else shown.result,
         replayed=None,
         settings=sides.settings,
-        commands=sides.recorded_commands(image=None),
+        commands=sides.recorded_commands(store, image=None),
         part=sides.part,
         not_replayed=why_not_compared,
         from_files=True,
@@ -268,7 +268,7 @@ def _from_files(
     )
 
 
-def _of_stacks(sides: SidePair, image: str | Path) -> Explanation:
+def _of_stacks(sides: SidePair, store: Store, image: str | Path) -> Explanation:
     """Explain two stacks by files alone: they are not replayed."""
     if sides.a.masks.shape != sides.b.masks.shape:
         raise sides.of_other_shapes()
@@ -282,7 +282,7 @@ def _of_stacks(sides: SidePair, image: str | Path) -> Explanation:
         notes=shown.notes,
         replayed=None,
         settings=sides.settings,
-        commands=sides.recorded_commands(image=str(image)),
+        commands=sides.recorded_commands(store, image=str(image)),
         not_replayed=_STACKS_NOT_REPLAYED,
         from_record=sides.why_from_files(shown),
     )

@@ -14,11 +14,11 @@ from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import BadInput
 from cellrepro.explanation.commands import Commands
+from cellrepro.explanation.commands_of_record import commands_of_record
 from cellrepro.explanation.crops import Part, in_common, part_shown, with_crop
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.label_notes import label_notes
 from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
-from cellrepro.explanation.recorded_commands import recorded_commands
 from cellrepro.explanation.run_record import run_commands
 from cellrepro.explanation.settings_of_both import SettingOfBoth, side_by_side
 from cellrepro.explanation.sides import Side, read_side
@@ -130,9 +130,12 @@ class SidePair:
         )
         return why_from_files(evidence, find_out="")
 
-    def recorded_commands(self, *, image: str | None) -> dict[str, Commands | None]:
+    def recorded_commands(self, store: Store, *, image: str | None) -> dict[str, Commands | None]:
         """Write how to make each again, as far as its files record that."""
-        return {"a": _recorded_commands(self.a, image), "b": _recorded_commands(self.b, image)}
+        return {
+            "a": _recorded_commands(self.a, store, image),
+            "b": _recorded_commands(self.b, store, image),
+        }
 
     def of_other_shapes(self) -> BadInput:
         """Make the error for two results that cannot be laid on each other."""
@@ -154,7 +157,7 @@ class SidePair:
         )
 
 
-def _recorded_commands(side: Side, image: str | None) -> Commands | None:
+def _recorded_commands(side: Side, store: Store, image: str | None) -> Commands | None:
     if side.run is not None:
         return run_commands(side.run, image=image)
-    return recorded_commands(side.record, image=image, is_stack=side.masks.ndim > 2)
+    return commands_of_record(side.record, store, image=image, is_stack=side.masks.ndim > 2)
