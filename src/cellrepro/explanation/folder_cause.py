@@ -6,7 +6,7 @@ as the size up to which cells were removed, is no cause where another image cont
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cellrepro.comparison.systematic_change import images_by_change, over_images
@@ -18,7 +18,7 @@ from cellrepro.explanation.recorded_cause import (
     likely_causes,
     proven_cause,
 )
-from cellrepro.explanation.size_limit import SizeLimit
+from cellrepro.explanation.size_limit import over_images as limit_over_images
 from cellrepro.explanation.why import Cause, Share, Why
 from cellrepro.words import some, verb_of
 
@@ -105,33 +105,34 @@ def _likely(rest: Mapping[str, FileEvidence], every: Mapping[str, FileEvidence])
         for cause in _of_image(evidence):
             which = cause.words if cause.name == OUTLINES else ""
             causes.setdefault((cause.name, which), {})[name] = cause
-    found = []
-    for (cause_name, _), by_image in causes.items():
-        images = list(by_image)
-        limits = [limit for limit in (rest[name].size_limit for name in images) if limit]
-        by_masks = cause_name == MIN_SIZE and any(cause.words for cause in by_image.values())
-        if by_masks and _is_contradicted(limits, every.values()):
-            continue
-        found.append(_Fitting(_over(by_image, rest), images))
+    found = [_Fitting(_over(each, rest), list(each)) for each in causes.values()]
+    if not any(fitting.cause.name == MIN_SIZE for fitting in found):
+        found += _size_limits(rest, every)
     return sorted(found, key=lambda fitting: -len(fitting.images))
 
 
 def _of_image(evidence: FileEvidence) -> list[Cause]:
+    """List what an image tells by itself: a size limit is one of all images, or none."""
     if evidence.unrelated:
         return [Cause(IMAGE, words=evidence.unrelated)]
-    return likely_causes(evidence)
+    return likely_causes(replace(evidence, size_limit=None))
 
 
-def _is_contradicted(limits: Sequence[SizeLimit], every: Iterable[FileEvidence]) -> bool:
-    """Whether a side keeps cells elsewhere that are as small as those that it lacks here."""
-    sides = {limit.side for limit in limits}
-    if len(sides) != 1:
-        return True
-    largest = max(limit.largest for limit in limits)
-    smallest = [
-        evidence.smallest_cells.get(side, largest + 1) for evidence in every for side in sides
-    ]
-    return min(smallest) <= largest
+def _size_limits(
+    rest: Mapping[str, FileEvidence], every: Mapping[str, FileEvidence]
+) -> Iterator[_Fitting]:
+    """Find the size up to which a side lacks cells in some images, and keeps none in any."""
+    n_changed = sum(evidence.n_changed for evidence in rest.values())
+    limits = {name: each.size_limit for name, each in rest.items() if each.size_limit}
+    for side in ("A", "B"):
+        of_side = {name: limit for name, limit in limits.items() if limit.side == side}
+        if not of_side:
+            continue
+        smallest = [evidence.smallest_cells for evidence in every.values()]
+        limit = limit_over_images(list(of_side.values()), smallest)
+        if limit is not None:
+            share = Share(limit.n_missing, n_changed)
+            yield _Fitting(Cause(MIN_SIZE, cells=share, words=limit.text), list(of_side))
 
 
 def _over(by_image: Mapping[str, Cause], rest: Mapping[str, FileEvidence]) -> Cause:

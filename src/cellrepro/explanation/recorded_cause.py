@@ -265,7 +265,11 @@ def _shown_by_masks(evidence: FileEvidence, recorded: Sequence[Cause]) -> Iterat
         share = Share(evidence.n_stitched, evidence.n_changed)
         yield Cause(STITCHING, words=evidence.stitching, cells=share)
     limit = evidence.size_limit
-    if limit is not None and MIN_SIZE not in {cause.name for cause in recorded}:
+    if (
+        limit is not None
+        and limit.is_telling
+        and MIN_SIZE not in {cause.name for cause in recorded}
+    ):
         share = Share(limit.n_missing, evidence.n_changed)
         yield Cause(MIN_SIZE, words=limit.text, cells=share)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -29,6 +30,11 @@ class SizeLimit:
     """Pixels of the smallest cell that it has."""
 
     @property
+    def is_telling(self) -> bool:
+        """Whether they are too many to be the smallest by chance."""
+        return self.n_missing >= _FEWEST_MISSING
+
+    @property
     def text(self) -> str:
         """Say which cells are missing, and which are not."""
         other = "A" if self.side == "B" else "B"
@@ -43,7 +49,7 @@ def size_limit(result: MaskComparison) -> SizeLimit | None:
     """Find the size up to which one side lacks the cells of the other; None where there is none."""
     missing = [change for change in result.objects if change.kind != ObjectKind.KEPT]
     kinds = {change.kind for change in missing}
-    if len(missing) < _FEWEST_MISSING or kinds not in ({ObjectKind.LOST}, {ObjectKind.GAINED}):
+    if kinds not in ({ObjectKind.LOST}, {ObjectKind.GAINED}):
         return None
     largest = max(change.area_a + change.area_b for change in missing)
     smallest = smallest_cells(result)
@@ -57,6 +63,23 @@ def size_limit(result: MaskComparison) -> SizeLimit | None:
         return None
     side: SideName = "B" if kinds == {ObjectKind.LOST} else "A"
     return SizeLimit(side, len(missing), largest, smallest[side])
+
+
+def over_images(
+    limits: Sequence[SizeLimit], smallest: Iterable[Mapping[SideName, int]]
+) -> SizeLimit | None:
+    """Give the one limit of several images, all of one side; None where an image contradicts it.
+
+    ``smallest`` is of every image: the side that lacks cells here keeps none as small elsewhere.
+    """
+    side = limits[0].side
+    limit = SizeLimit(
+        side,
+        n_missing=sum(each.n_missing for each in limits),
+        largest=max(each.largest for each in limits),
+        smallest=min(cells[side] for cells in smallest if side in cells),
+    )
+    return limit if limit.is_telling and limit.largest < limit.smallest else None
 
 
 def smallest_cells(result: MaskComparison) -> dict[SideName, int]:
