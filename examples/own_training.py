@@ -18,7 +18,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
 import cellrepro
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
+from samebits.errors import BadInput
 
 
 def make_pictures(folder, n=96):

@@ -118,7 +118,7 @@ def read_arguments() -> argparse.Namespace:
 
 def use_environment_of_a_worker() -> None:
     """Start again with the variables of profile ``cpu``, as a worker has them."""
-    from cellrepro.determinism import profiles
+    from cellrepro.profiles import profiles
 
     variables = profiles.load("cpu").variables()
     if any(os.environ.get(name) != value for name, value in variables.items()):

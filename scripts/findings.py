@@ -22,7 +22,7 @@ from traitlets.config import Config
 
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount
+from samebits.words import amount
 
 STUDIES = sorted((PROJECT / "studies").glob("[1-9]_*.ipynb"))
 OVERVIEW = PROJECT / "studies" / "0_overview.ipynb"

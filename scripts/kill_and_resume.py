@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from cellrepro.digests.digests import file_digest
 from cellrepro.images.synthetic_sets import write_folder
+from samebits.digests import file_digest
 
 MOST_KILLS_OF_A_ROUND = 3
 

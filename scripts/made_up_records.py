@@ -6,10 +6,10 @@ import numpy as np
 
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.scores import average_precision
-from cellrepro.digests.digests import array_digest
 from cellrepro.spec.spec import Spec
 from cellrepro.store import manifest as records
 from cellrepro.store.environment_record import MachineRecord
+from samebits.digests import array_digest
 
 
 def made_up_machine(label: str = "abacus", **fields: object) -> MachineRecord:

@@ -26,13 +26,13 @@ from made_up_records import made_up_machine, made_up_manifest, mask_record
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from cellrepro.digests.digests import file_digest, value_digest
 from cellrepro.spec.new_spec import make_spec
 from cellrepro.spec.spec import Spec
 from cellrepro.store import manifest as records
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.store.training_record import TrainingRecord, WeightsRecord
+from samebits.digests import file_digest, value_digest
 
 Mode = Literal["off", "fast", "strict"]
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from docstring_parser.attrdoc import AttributeDocstrings
 from pydantic import BaseModel
 
-from cellrepro.results import derived, json_names
+from samebits.results import derived, json_names
 
 WORDS = {
     "Count": "integer from 0",

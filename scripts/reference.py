@@ -32,8 +32,8 @@ from cellrepro.cli import app, examples
 from cellrepro.commands import COMMANDS, OF_BASELINE, Command
 from cellrepro.comparison.scores import SCORES, ScoreGroup
 from cellrepro.conclusions.readouts import READOUTS
-from cellrepro.determinism.mode_names import profile_names
-from cellrepro.determinism.profiles import load
+from cellrepro.profiles.profile_names import profile_names
+from cellrepro.profiles.profiles import load
 
 TEMPLATES = {template.stem: template for template in sorted(DOCS.glob("*.md.j2"))}
 """By the page that each makes."""

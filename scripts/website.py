@@ -9,6 +9,7 @@ generator.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -34,6 +35,8 @@ LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\n]*)\]\((?P<target>[^)\s]+)\)")
 LINK_OR_PICTURE = re.compile(r"!?\[[^\]\n]*\]\((?P<target>[^)\s]+)\)")
 CODE = re.compile(r"`[^`\n]+`(?!\])")
 """Code in a line, but that which is the whole text of a link."""
+WORD = re.compile(r"^\| (?P<word>(?!word )\w[^|\n]*) \| (?P<meaning>.+) \|$", re.MULTILINE)
+"""A row of the table of words."""
 WITH_SCHEME = re.compile(r"[a-z]+:")
 NAVIGATION = PROJECT / "mkdocs.yml"
 
@@ -44,6 +47,10 @@ OPTION = re.compile(r"(?<!\S)--?\w[\w-]*")
 WITH_COMMENT = re.compile(r"(?P<command>[$\w.].*?) +# (?P<comment>.+)")
 ROW_OF_TABLE = re.compile(r"\S {2,}\S")
 """What only lines of tables have, in what a command prints."""
+MOST_HUNG = 60
+"""Columns before the last one of a row that is wrapped below its beginning."""
+USUAL_COLUMNS = 84
+"""As many as a page has; a row that cannot be wrapped and has more is set in smaller type."""
 PICTURE = re.compile(r"^(?P<picture>!\[[^\]\n]*\]\((?P<target>[^)\s]+)\))$", re.MULTILINE)
 
 
@@ -58,9 +65,29 @@ def main() -> int:
     shutil.rmtree(SITE, ignore_errors=True)
     build = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "-f", "mkdocs.yml"]
     code = subprocess.run(build, cwd=PROJECT, check=False).returncode
-    if code == 0:  # browsers run its search from a server only
+    if code == 0:
+        add_words_to_search()
+        # Browsers run the search from a server only.
         print(f"To read it with its search: {SERVE}, then open http://127.0.0.1:8000")
     return code
+
+
+# -- search ----------------------------------------------------------------------------------------
+
+
+def add_words_to_search() -> None:
+    """Make each word of the page of words an entry of its own, which its name finds first.
+
+    Zensical 0.0.73 knows no weight of a page, and pages that name a word often come before it.
+    """
+    index = SITE / "search.json"
+    content = json.loads(index.read_text(encoding="utf-8"))
+    of_page = next(item for item in content["items"] if item["location"] == "words.html")
+    for row in WORD.finditer((DOCS / "words.md").read_text(encoding="utf-8")):
+        meaning = escape(LINK.sub(r"\g<text>", row["meaning"]), quote=False)
+        text = re.sub("`([^`]+)`", r"<code>\1</code>", meaning).replace("*", "")
+        content["items"].append(of_page | {"level": 2, "title": row["word"], "text": text})
+    index.write_text(json.dumps(content), encoding="utf-8")
 
 
 # -- links ---------------------------------------------------------------------------------------
@@ -132,7 +159,16 @@ def terminal_on_site(block: re.Match[str]) -> str:
         return block[0]
     has_prompt = block["body"].startswith("$ ")
     lines = "".join(line_on_site(line, has_prompt) for line in block["body"].splitlines())
-    return f'<pre class="terminal"><code>{lines}</code></pre>'
+    stiff = [line for line in block["body"].splitlines() if _start_of_last_column(line) > MOST_HUNG]
+    columns = max(map(len, stiff), default=0)
+    style = f' style="--columns: {columns}"' if columns > USUAL_COLUMNS else ""
+    return f'<pre class="terminal"{style}><code>{lines}</code></pre>'
+
+
+def _start_of_last_column(line: str) -> int:
+    """Where the last field of a row begins; 0 of what is no row."""
+    indent = len(line) - len(line.lstrip(" "))
+    return max((gap.end() - 1 for gap in ROW_OF_TABLE.finditer(line, indent)), default=0)
 
 
 def line_on_site(line: str, has_prompt: bool) -> str:
@@ -143,7 +179,8 @@ def line_on_site(line: str, has_prompt: bool) -> str:
         comment = as_kind("comment", f"# {with_comment['comment']}")
         return comment + as_kind("command", with_comment["command"])
     if ROW_OF_TABLE.search(text):
-        return as_kind("row", line)
+        start = _start_of_last_column(line)
+        return as_kind("row", line, indent=start if start <= MOST_HUNG else 0)
     if line.startswith("$ " if has_prompt else "cellrepro "):
         return as_kind("command", text)
     return as_kind("said", text, indent=len(line) - len(text))

@@ -89,12 +89,12 @@ def segmenter(weights: Path, precision: str) -> Segment:
     """Segments an array with Cellpose's ``eval`` and the settings that are given by name."""
     import torch
 
-    from cellrepro.determinism.modes import mode_in_force
     from cellrepro.model.evaluator import evaluator
     from cellrepro.model.network import build
     from cellrepro.model.weight_sources import find_model
     from cellrepro.spec.segmentation_settings import Settings
     from cellrepro.store.store import Store
+    from samebits.modes import mode_in_force
 
     source = find_model(str(weights), Store(STORE))
     network = build(source, seed=0, device=torch.device("cpu"), dtype=precision)

@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike
 from cellrepro import BadInput, Store, Verdict, measure_spread
 from cellrepro.comparison.measured_axis import Axis, Distribution
 from cellrepro.comparison.seed_spread import Spread
-from cellrepro.determinism.mode_names import Mode
 from cellrepro.show.figures.spread import spread_rows
 from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.words import ppm_text, share_text
+from samebits.mode_names import Mode
 
 # -- evidence ------------------------------------------------------------------------------
 

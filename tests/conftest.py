@@ -13,20 +13,17 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-import torch
 from filelock import FileLock
 
-from cellrepro.determinism import modes
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.determinism.profiles import load
-from cellrepro.digests.digests import file_digest
-from cellrepro.digests.generator_digests import generator_digests
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.process.machine_here import machine_here
+from cellrepro.profiles.profiles import load
 from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import Manifest
 from command_line import carried_out
+from samebits.digests import file_digest
 from stores import some_machine, some_manifest, some_spec
+from surroundings import generators_free, nothing_left_behind, one_thread  # noqa: F401
 
 # Two seconds of grammars in every process of the tests, for addresses that no notebook has.
 sys.modules.setdefault("rfc3987_syntax", None)
@@ -39,79 +36,43 @@ SMALL = {"epochs": 4, "images_per_epoch": 16, "learning_rate": 0.01}
 """The least training from noise after which `tiny` finds cells: about 4 s, 30 objects."""
 
 
-def pytest_collection_modifyitems(items):
-    """The notebooks first: they take longest, and the other files fill the other core."""
-    items.sort(key=lambda item: item.path.name != "test_notebooks.py")
+def pytest_configure(config):
+    """For files of the package and of docs, too, which a hook of this file does not see."""
+    config.pluginmanager.register(Collection())
+
+
+class Collection:
+    """Collects less and sorts it: each worker collects all files, a minute of the processors."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(self, file_path):
+        """A file without an example is not imported to look for one."""
+        collectors = yield
+        if b">>> " in file_path.read_bytes():
+            return collectors
+        return [one for one in collectors if type(one) is pytest.Module]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector):
+        """The second worker begins at the other end, and finds half of the files compiled."""
+        report = yield
+        if os.environ.get("PYTEST_XDIST_WORKER") == "gw1" and isinstance(collector, pytest.Dir):
+            report.result.reverse()
+        return report
+
+    def pytest_collection_modifyitems(self, items):
+        """The notebooks first: they take longest, and the other files fill the other core.
+
+        All workers have to agree on the order; a file may have tests and examples.
+        """
+        items.sort(
+            key=lambda item: (item.path.name != "test_notebooks.py", item.path, type(item).__name__)
+        )
 
 
 def pytest_collection_finish():
     """Pass over half a million imported objects whenever Python collects garbage from here on."""
     gc.freeze()
-
-
-_OF_THE_TOOLS = {
-    "PYTEST_CURRENT_TEST",
-    "LD_LIBRARY_PATH",  # OpenCV 5.0's import prepends its own folder
-    "TORCHINDUCTOR_CACHE_DIR",  # PyTorch 2.15 sets it when a deterministic mode is first asked for
-}
-_SOURCES = {".cff", ".ipynb", ".lock", ".md", ".py", ".toml", ".yaml"}  # a person's, not a test's
-_WATCHED = [ROOT, ROOT / "tests", ROOT / "data", Path.home() / ".cellpose"]
-
-
-def _surroundings():
-    """What a test may not change: variables, folder, files, PyTorch's switches, generators."""
-    found = {f"variable {n}": v for n, v in os.environ.items() if n not in _OF_THE_TOOLS}
-    for folder in filter(Path.is_dir, _WATCHED):
-        for item in folder.iterdir():
-            if not item.name.startswith((".", "__")) and item.suffix not in _SOURCES:
-                found[str(item)] = "there"
-    found |= {f"{name}'s generator": state for name, state in generator_digests().items()}
-    return found | {
-        **modes.switches(),
-        "the working folder": Path.cwd(),
-        "threads": torch.get_num_threads(),
-        "gradients": torch.is_grad_enabled(),
-        "dtype": torch.get_default_dtype(),
-        "hooks on every module": len(torch.nn.modules.module._global_forward_hooks),
-        "dispatch modes": torch._C._len_torch_dispatch_stack(),
-    }
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_behind():
-    """Fail a test that changes what the next one sees."""
-    before, cellpose = _surroundings(), "cellpose.vit" in sys.modules
-    with generators_kept():
-        yield
-        after = _surroundings()
-    # Cellpose's import allows TF32 (4.2.1.1); that is no test's fault.
-    tf32 = ("cuda_matmul_allow_tf32", "float32_matmul_precision", "fp32_precision_cuda_matmul")
-    excused = () if cellpose else tf32
-    # CUDA starts with its first use and does not end before the process does.
-    excused += tuple(name for name in after if name.startswith("cuda:") and name not in before)
-    left = [
-        f"{name} is {after.get(name)!r}, was {before.get(name)!r}"
-        for name in sorted(before | after)
-        if before.get(name) != after.get(name) and name not in excused
-    ]
-    if left:
-        pytest.fail("the test left behind: " + "; ".join(left), pytrace=False)
-
-
-@pytest.fixture
-def one_thread():
-    """PyTorch on one thread: no race, and no waiting for a busy neighbour's core."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
-def generators_free():
-    """For tests that are about moving the generators: theirs are put back."""
-    with generators_kept():
-        yield
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 
-from cellrepro.digests.digests import file_digest
+from samebits.digests import file_digest
 
 DEEP = b"[" * 200_000 + b"]" * 200_000
 

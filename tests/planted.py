@@ -19,18 +19,18 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from torch.utils._python_dispatch import _disable_current_modes
 
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.determinism.profiles import Profile
 from cellrepro.divergence.diverge import diverge
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.child import Child
+from cellrepro.profiles.profiles import Profile
 from cellrepro.run.options import RecordingOptions, TrainingOptions
 from cellrepro.run.planning import plan_training
 from cellrepro.run.worker import make_repeat
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.trace.observer import Call
+from samebits.generator_states import generators_kept
+from samebits.trace.observer import Call
 
 ASKED = {
     "epochs": 2,

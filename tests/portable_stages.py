@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from cellrepro.arithmetic.portable_mode import PortableArithmetic
-from cellrepro.digests.digests import array_digest
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.nuclei_drawing import nuclei
 from cellrepro.model.inference import segment
 from cellrepro.model.portable_cellpose import dx_to_circ, portable_cellpose
 from cellrepro.model.stages import Stages
+from samebits.arithmetic.portable_mode import PortableArithmetic
+from samebits.digests import array_digest
 
 FLAT = {
     "usual": {},

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 
 import torch
 
-from cellrepro.arithmetic.portable_mode import PortableArithmetic
-from cellrepro.determinism import generator_states
-from cellrepro.determinism.seeds import seed_everything
-from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.model.portable_cellpose import portable_cellpose
 from cellrepro.model.portable_training import portable_training
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.spec.training_fields import Hyperparameters
+from samebits import generator_states
+from samebits.arithmetic.portable_mode import PortableArithmetic
+from samebits.seeds import seed_everything
+from samebits.tensor_digests import tensor_digest
 from small_training import IMAGES, image, outcome, tiny
 
 NO_VECTORS = {

@@ -8,16 +8,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from cellrepro.determinism import generator_states
-from cellrepro.determinism.seeds import seed_everything
-from cellrepro.digests.generator_digests import generator_digests
-from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.network import build
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import Origin
+from samebits import generator_states
+from samebits.generator_digests import generator_digests
+from samebits.seeds import seed_everything
+from samebits.tensor_digests import tensor_digest
 
 ORIGIN = Origin(
     spec={"seed": 3, "data_digest": "d" * 64, "model": "tiny", "epochs": 3},

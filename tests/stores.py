@@ -5,12 +5,12 @@ import tifffile
 from made_up_records import made_up_machine, made_up_manifest, mask_record
 from safetensors.numpy import save_file
 
-from cellrepro.digests.digests import file_digest
 from cellrepro.spec.spec import Spec
 from cellrepro.store import manifest as records
 from cellrepro.store.seal import seal_repeat
 from cellrepro.store.store import Store
 from cellrepro.store.training_record import TrainingRecord, WeightsRecord
+from samebits.digests import file_digest
 
 
 def some_spec(**changes):
@@ -187,7 +187,7 @@ def planted(root):
     """Five specs of known outcome, and one that failed."""
     store = Store(root)
     missing = three(squares(second=False))  # one object of 16 pixels is lost
-    warned = records.WarningRecord(
+    warned = records.HeardWarning(
         message="no deterministic <implementation>",
         category="UserWarning",
         file="/home/me/lib/python3.11/site-packages/torch/nn/functional.py",

@@ -17,13 +17,13 @@ import tifffile
 import torch
 
 import cellrepro
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.process import calling
 from cellrepro.store.store import Store
 from command_line import commands
 from conftest import MAIN, SMALL, options
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 from stores import add_run, three
 
 

@@ -69,7 +69,7 @@ from pathlib import Path
 from cellrepro import lab_elsewhere
 from cellrepro.cli import run
 from cellrepro.commands import BY_NAME
-from cellrepro.errors import NotPossibleHere
+from samebits.errors import NotPossibleHere
 from cellrepro.process import lab
 
 for name in BY_NAME:

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from cellrepro import demo, demo_network
-from cellrepro.errors import BadInput
 from cellrepro.process.process_ends import RunError
 from cellrepro.run import training_until_found
 from cellrepro.run.until_found import Goal
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 
 PROJECT = Path(__file__).parents[1]
 

@@ -57,7 +57,7 @@ def n_matched(a, b):
 
 
 def share_changed(one, other):
-    """Of the objects of two repeats those without a counterpart."""
+    """Of the objects of two repeats those without a match."""
     matched = total = 0
     for name in (one / "masks").iterdir():
         a, b = (tifffile.imread(side / "masks" / name.name) for side in (one, other))

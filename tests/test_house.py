@@ -12,28 +12,30 @@ import pytest
 import tifffile
 
 import cellrepro
-from cellrepro.results import Result
+from samebits.results import Result
 
-SOURCE = Path(cellrepro.__file__).parent
+SOURCE = Path(cellrepro.__file__).parents[1]
+PACKAGES = ("samebits", "cellrepro")
+"""The second may use the public names of the first; the first knows nothing of the second."""
 ROOMS = [
-    *("digests", "determinism", "spec", "store", "trace", "arithmetic", "images", "model"),
+    *("profiles", "spec", "store", "images", "model"),
     *("comparison", "conclusions"),
     *("process", "run", "explanation", "grid", "audits", "divergence", "exchange", "show"),
 ]
 """In the order in which they may build on each other; the command line and the demo on all."""
 GROUND = [
-    "call_site",
+    "any_pytorch",
     "command_lines",
     "commands",
     "enums",
     "errors",
     "extras",
     "field_defaults",
-    "libraries",
     "loss_lines",
     "nested_values",
     "own_scripts",
     "pickles",
+    "torch_files",
     "words",
     "wrong_fields",
     "yaml_values",
@@ -42,29 +44,38 @@ GROUND = [
     "progress_count",
     "progress_log",
     "record",
-    "results",
-    "shown_text",
     "stated",
     "terminal",
     "terminal_values",
-    "torch_internals",
     "version",
     "__init__",
 ]
+FOLDERS_OF_SAMEBITS = ["trace", "arithmetic"]
+"""In the order in which they may build on each other; both on the files beside them."""
+
+
+def name_of(path):
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts)
+
 
 MODULES = {
-    ".".join(["cellrepro", *path.relative_to(SOURCE).with_suffix("").parts]): path
-    for path in sorted(SOURCE.rglob("*.py"))
+    name_of(path): path for package in PACKAGES for path in sorted((SOURCE / package).rglob("*.py"))
 }
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+OF_CELLREPRO = [module for module in MODULES if module.startswith("cellrepro.")]
 
 
 def rank(module):
-    """0 for what everything may use, then the rooms, then the doors."""
-    parts = module.split(".")
-    if len(parts) == 1 or parts[1] in GROUND:
+    """0 for what everything of its package may use, then the rooms, then the doors."""
+    package, *parts = module.split(".")
+    if package == "samebits":
+        folder = parts[0] if parts else ""
+        is_inside = folder in FOLDERS_OF_SAMEBITS
+        return 1 + FOLDERS_OF_SAMEBITS.index(folder) if is_inside else 0
+    if not parts or parts[0] in GROUND:
         return 0
-    return 1 + ROOMS.index(parts[1]) if parts[1] in ROOMS else 1 + len(ROOMS)
+    return 1 + ROOMS.index(parts[0]) if parts[0] in ROOMS else 1 + len(ROOMS)
 
 
 def imports(module, *, within=ast.walk):
@@ -89,15 +100,66 @@ def at_import(tree):
 
 
 def test_rooms_import_upwards_only():
-    assert set(ROOMS) <= {path.name for path in SOURCE.iterdir()}
+    assert set(ROOMS) <= {path.name for path in (SOURCE / "cellrepro").iterdir()}
     wrong = [
         f"{module} must not know of {name}"
         for module in MODULES
-        if module != "cellrepro.__init__"
+        if not module.endswith("__init__")
         for name in imports(module)
-        if name.split(".")[0] == "cellrepro" and rank(name) > rank(module)
+        if name.split(".")[0] == module.split(".")[0] and rank(name) > rank(module)
     ]
     assert wrong == []
+
+
+def test_samebits_knows_nothing_of_cells():
+    """It, and its tests, also where a string would import or name the laboratory."""
+    tests = sorted((Path(__file__).parent / "samebits").rglob("*.py"))
+    named = [
+        f"{path.name}: {name}"
+        for path in [*(MODULES[name] for name in MODULES if name.startswith("samebits")), *tests]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in [
+            *(alias.name for alias in getattr(node, "names", ()) if isinstance(node, ast.Import)),
+            *([node.module] if isinstance(node, ast.ImportFrom) else []),
+            *re.findall(
+                r"import cell\w+|from cell\w+|cellpose\.\w+", str(getattr(node, "value", ""))
+            ),
+        ]
+        if re.search(r"\bcell(repro|pose)\b", name or "")
+    ]
+    assert named == []
+
+
+def test_samebits_works_where_the_laboratory_is_not():
+    """Its answers, in a process in which no part of the laboratory can be imported."""
+    code = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("cellrepro", "cellpose"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+import samebits, torch
+net = torch.nn.Linear(3, 2)
+def step():
+    net(torch.ones(4, 3)).sum().backward()
+print(samebits.check_repeatable(step, net).sentence())
+with samebits.portable():
+    print(samebits.tensor_digest(torch.ones(2, 3) @ torch.ones(3, 1)))
+"""
+    said = subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()
+    assert len(said) == 2
+
+
+def test_cellrepro_uses_the_public_names_of_samebits_alone():
+    """What ``__init__.pyi`` exports, and the files beside it; not what lies in its folders."""
+    private = [
+        f"{module}: {name}"
+        for module in OF_CELLREPRO
+        for name in imports(module)
+        if name.startswith("samebits.") and name.count(".") > 1
+    ]
+    assert private == []
 
 
 def but_for_types(tree):
@@ -119,12 +181,12 @@ def test_no_circles():
 
 def test_no_module_needs_the_package_itself():
     """What every import of the package runs imports nothing of it but its version."""
-    users = {module for module in MODULES if "cellrepro" in imports(module)}
+    users = {module for module in MODULES if module.partition(".")[0] in {*imports(module)}}
     assert not users
 
 
 CELLPOSE = re.compile(r"(cellpose|segment_anything)(\.[a-z_]+)+")
-BY_STRING = {"cellrepro.determinism.substitutes", "cellrepro.process.locked_environment"}
+BY_STRING = {"samebits.substitutes", "cellrepro.process.locked_environment"}
 """One of them takes the place of a method there, once Cellpose was imported, the other compiles."""
 
 
@@ -147,7 +209,7 @@ def test_no_private_name_is_imported_across_files():
         f"{module} imports {alias.name} from {node.module}"
         for module, tree in TREES.items()
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("cellrepro")
+        if isinstance(node, ast.ImportFrom) and node.module.startswith(PACKAGES)
         for alias in node.names
         if re.match("_(?!_)", alias.name)
     ]
@@ -168,7 +230,7 @@ HEAVY = {"torch", "cellpose", "segment_anything", "numpy", "scipy", "pandas", "m
             "from cellrepro import train, segment, read_grid, run_grid\n"
             "import cellrepro.run.worker, cellrepro.grid.notebook_execution\n"
             "import cellrepro.explanation.two_results, cellrepro.show.run_list\n"
-            "import cellrepro.determinism.modes, cellrepro.comparison.weight_similarity",
+            "import samebits.modes, cellrepro.comparison.weight_similarity",
             {"torch", "cellpose", "papermill", "matplotlib"},
         ),
     ],
@@ -218,7 +280,7 @@ def exported():
         if colon and f"cellrepro.{room}" in MODULES:
             yield f"cellrepro.{room}", name
     for stub in SOURCE.rglob("*.pyi"):
-        room = ["cellrepro", *stub.parent.relative_to(SOURCE).parts]
+        room = stub.parent.relative_to(SOURCE).parts
         for node in ast.walk(ast.parse(stub.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
                 module = ".".join([*room[: len(room) - node.level + 1], node.module])

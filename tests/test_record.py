@@ -14,13 +14,13 @@ import torch
 from cellpose import models
 
 from cellrepro import record
-from cellrepro.digests.digests import array_digest, file_digest
 from cellrepro.images.image_file import read_image
 from cellrepro.model.evaluator import evaluator
 from cellrepro.model.network import build
 from cellrepro.model.weight_sources import find_model
 from cellrepro.record import masks_digest, recorded
 from cellrepro.store.store import Store
+from samebits.digests import array_digest, file_digest
 
 SOURCE = Path(record.__file__)
 SCHEMA = json.loads(SOURCE.with_name("record_schema.json").read_text(encoding="utf-8"))

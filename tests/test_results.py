@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from cellrepro.results import Result, derived, in_json, json_text
+from samebits.results import Result, derived, in_json, json_text
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,7 @@ def test_search_of_the_built_site_finds_what_users_type():
     assert found["GUI"].endswith("/how/gui_and_script.html")
     assert found["straight cuts"].endswith("/how/straight_cuts.html")
     assert found["diameter"].endswith(".html")
+    assert found["kept"].endswith("/words.html")
 
 
 def found_on(address):
@@ -151,7 +152,7 @@ def found_on(address):
         page = chromium.new_page()
         page.on("request", lambda request: asked.add(request.url))
         asked = set()
-        for words in ("GUI", "diameter", "straight cuts"):
+        for words in ("GUI", "diameter", "straight cuts", "kept"):
             page.goto(address)
             page.wait_for_load_state("networkidle")
             page.keyboard.press("/")

@@ -8,16 +8,16 @@ from cellrepro.audits.effect import Effect
 from cellrepro.comparison.consensus import agree
 from cellrepro.comparison.judgement import judge
 from cellrepro.comparison.mask_comparison import compare_masks
-from cellrepro.comparison.operation_alignment import align
-from cellrepro.determinism.process_start import require_at_startup
-from cellrepro.errors import BadInput
-from cellrepro.results import html_table
+from cellrepro.profiles.process_start import require_at_startup
 from cellrepro.run import program_segmenter
 from cellrepro.show.explorer.widget import explore
 from cellrepro.show.figures.agreement import map_heading
 from cellrepro.show.report.build import write_report
-from cellrepro.shown_text import visible
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
+from samebits.results import html_table
+from samebits.shown_text import visible
+from samebits.trace.operation_alignment import align
 from stores import NOTHING, add_run, some_manifest, some_spec, squares, three
 
 # A range whose ends read alike; nothing of something; one of what several are.

@@ -12,12 +12,12 @@ import pytest
 import tifffile
 
 import cellrepro
-from cellrepro.determinism.profiles import load
-from cellrepro.digests.digests import file_digest
 from cellrepro.errors import CellreproError
 from cellrepro.process.machine_here import machine_here
+from cellrepro.profiles.profiles import load
 from cellrepro.store.store import Store
 from command_line import commands
+from samebits.digests import file_digest
 from stores import add_run, squares, three
 
 SOURCE = Path(cellrepro.__file__).parent

@@ -4,12 +4,12 @@ import zipfile
 
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.explanation.baseline_check import check_baseline
 from cellrepro.explanation.describe import describe
 from cellrepro.pickles import Refused
 from cellrepro.store import baseline_file
 from cellrepro.zip_files import opened_zip
+from samebits.errors import BadInput
 from stores import squares
 
 

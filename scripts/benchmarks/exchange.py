@@ -73,10 +73,10 @@ def _store_of_one_run(root: Path, n_megabytes: int) -> str:
     from made_up_records import made_up_manifest
     from safetensors.numpy import save_file
 
-    from cellrepro.digests.digests import file_digest
     from cellrepro.spec.spec import Spec
     from cellrepro.store.store import Store
     from cellrepro.store.training_record import WeightsRecord
+    from samebits.digests import file_digest
 
     spec = Spec(
         data="cells",

@@ -78,7 +78,7 @@ def _large_masks(size: int) -> Iterator[Figure]:
 def many(extent: Extent) -> Iterator[Figure]:
     """Agreement of 1,000 runs of which 20 differ, beside those 20 alone; digests known, or not."""
     from cellrepro.comparison.consensus import agree
-    from cellrepro.digests.digests import file_digest
+    from samebits.digests import file_digest
 
     n_runs, n_distinct, side = extent.of((6, 2, 128), (1000, 20, 2048))
     n_objects = (side // 29) ** 2

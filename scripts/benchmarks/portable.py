@@ -126,16 +126,16 @@ def _in_both(
 
 
 def _arithmetic() -> AbstractContextManager[object]:
-    from cellrepro.arithmetic.portable_mode import PortableArithmetic
+    from samebits.arithmetic.portable_mode import PortableArithmetic
 
     return PortableArithmetic()
 
 
 @contextmanager
 def _everything() -> Iterator[None]:
-    from cellrepro.determinism import substitutes
     from cellrepro.model.portable_cellpose import portable_cellpose
     from cellrepro.model.portable_training import portable_training
+    from samebits import substitutes
 
     with ExitStack() as stack:
         stack.enter_context(substitutes.applied())

@@ -123,7 +123,7 @@ def _batch_invariance(network: torch.nn.Module) -> Figure:
     """What it takes to see which operations depend on the batch."""
     import torch
 
-    from cellrepro.trace.batch_invariance import batch_invariance
+    from samebits.trace.batch_invariance import batch_invariance
 
     tiles = torch.rand(8, 1, 256, 256)
     with torch.no_grad():

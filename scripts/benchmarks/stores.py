@@ -121,7 +121,7 @@ def _store_copy(
     from safetensors.numpy import load_file, save_file
 
     from cellrepro.comparison.label_numbers import canonical
-    from cellrepro.digests.digests import array_digest, file_digest
+    from samebits.digests import array_digest, file_digest
 
     of_seed = nuance.of_seed()
     of_all = nuance.of_all()

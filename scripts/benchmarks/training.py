@@ -26,10 +26,10 @@ def loop(extent: Extent) -> Iterator[Figure]:
     """The lab's loop beside Cellpose's own, and strict beside fast, over the same steps."""
     from cellpose.train import train_seg
 
-    from cellrepro.determinism.modes import mode_in_force
     from cellrepro.images.synthetic_sets import labelled_nuclei
     from cellrepro.model.network import seeded_network
     from cellrepro.model.training_loop import TrainingLoop
+    from samebits.modes import mode_in_force
 
     draws, n_images, rounds = extent.of((1, 1, 1), (16, 8, ROUNDS))
     images = labelled_nuclei(n_images)
@@ -99,7 +99,7 @@ def substitutes(extent: Extent) -> Iterator[Figure]:
     import torch
     from segment_anything.modeling import image_encoder
 
-    from cellrepro.determinism.substitutes import applied
+    from samebits.substitutes import applied
 
     rounds, inner = extent.of((1, 1), (15, 20))
     without = {

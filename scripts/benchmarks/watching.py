@@ -24,7 +24,7 @@ OF_OPERATIONS = "<= 2.8"
 
 def audit_ratio(extent: Extent) -> Iterator[Figure]:
     """What an audited step takes, beside the same steps unaudited."""
-    from cellrepro.trace.operation_audit import audit
+    from samebits.trace.operation_audit import audit
 
     for encoder, rounds in extent.of([("tiny", 1)], [("tiny", 7)], [("tiny", 7), ("vit-b", 2)]):
         network, training = warm_loop(encoder, 2 * rounds)
@@ -40,7 +40,7 @@ def digest_speed(extent: Extent) -> Iterator[Figure]:
     """Digesting memory beside reading it."""
     import torch
 
-    from cellrepro.digests.tensor_digests import tensor_digest
+    from samebits.tensor_digests import tensor_digest
 
     n = extent.of(2**16, 2**26)
     tensor = torch.from_numpy(np.random.default_rng(0).standard_normal(n, np.float32))
@@ -83,8 +83,8 @@ def _loops(extent: Extent) -> Sequence[_Loop]:
 
 def ledger_ratio(extent: Extent) -> Iterator[Figure]:
     """What a step costs with its ledger, beside the same steps without."""
+    from cellrepro.model.watches import StepWatch, Watches
     from cellrepro.store.ledger import Ledger
-    from cellrepro.trace.watches import StepWatch, Watches
 
     for loop in _loops(extent):
         watch = Watches(())
@@ -129,7 +129,7 @@ def operation_ratio(extent: Extent) -> Iterator[Figure]:
 
 
 def _step_in_ledger(network: nn.Module, step: Callable[[], object], *, norms: bool) -> None:
-    from cellrepro.trace.operation_ledger import OperationLedger
+    from samebits.trace.operation_ledger import OperationLedger
 
     with OperationLedger(network, norms=norms):
         step()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from cellrepro import BadInput, compare_repeats
-from cellrepro.digests.digests import value_digest
 from cellrepro.explanation.two_results import Comparison
 from cellrepro.store.ledger import LEDGER, LedgerRow
 from cellrepro.store.row_tables import read_rows
 from cellrepro.store.stored_run import Repeat
 from evidence_tables.table import Row, StoreOfRuns, Table
+from samebits.digests import value_digest
 
 _MODES = ("fast", "portable")
 
@@ -143,7 +143,7 @@ def beside_others(one: Segmentation, alike: list[Segmentation]) -> Row:
 
 
 def share_changed(comparison: Comparison) -> float:
-    """The share of the cells of both sides that have no counterpart."""
+    """The share of the cells of both sides without a match."""
     totals = comparison.totals
     return totals.n_unmatched / max(1, totals.n_objects)
 

@@ -33,10 +33,10 @@ from .audits.training import audit_training as audit_training
 from .divergence.diverge import diverge as diverge
 from .divergence.growth import growth as growth
 from .show.watched_grids import watch as watch
-from .trace.check_dataset import check_dataset as check_dataset
-from .trace.check_repeatable import check_repeatable as check_repeatable
-from .trace.operation_audit import audit as audit
-from .trace.torch_warnings import determinism_warnings as determinism_warnings
+from .any_pytorch import check_dataset as check_dataset
+from .any_pytorch import check_repeatable as check_repeatable
+from .any_pytorch import audit as audit
+from .any_pytorch import determinism_warnings as determinism_warnings
 
 # Does it matter, compared with what seeds and settings do?
 from .audits.seed_effects import which_seed_changes as which_seed_changes
@@ -54,18 +54,18 @@ from .show.report.build import write_report as write_report
 from .audits.cost import measure_cost as measure_cost
 from .audits.doctor import diagnose as diagnose
 from .audits.portable_witness import witness as witness
-from .arithmetic.portable_mode import portable as portable
-from .arithmetic.portable_operations import portable_operations as portable_operations
-from .determinism.checkpoint_seeds import add_seed_to as add_seed_to
-from .determinism.checkpoint_seeds import check_seed_of as check_seed_of
-from .determinism.data_order import item_generator as item_generator
-from .determinism.data_order import loader_arguments as loader_arguments
-from .determinism.data_order import split as split
-from .determinism.generator_states import restore as restore
-from .determinism.seeds import generator as generator
-from .determinism.seeds import rank_seed as rank_seed
-from .determinism.seeds import seed_everything as seed_everything
-from .determinism.seeds import seeded as seeded
+from .any_pytorch import portable as portable
+from .any_pytorch import portable_operations as portable_operations
+from .any_pytorch import add_seed_to as add_seed_to
+from .any_pytorch import check_seed_of as check_seed_of
+from .any_pytorch import item_generator as item_generator
+from .any_pytorch import loader_arguments as loader_arguments
+from .any_pytorch import split as split
+from .any_pytorch import restore as restore
+from .any_pytorch import generator as generator
+from .any_pytorch import rank_seed as rank_seed
+from .any_pytorch import seed_everything as seed_everything
+from .any_pytorch import seeded as seeded
 
 # Is it still what it was, and can somebody else check it?
 from .exchange.bundle import read_bundle as read_bundle
@@ -83,9 +83,9 @@ from .exchange.tracking import track as track
 
 # What these work on.
 from .exchange.description import describe as describe
-from .errors import BadInput as BadInput
+from .any_pytorch import BadInput as BadInput
 from .errors import CellreproError as CellreproError
-from .errors import NotPossibleHere as NotPossibleHere
+from .any_pytorch import NotPossibleHere as NotPossibleHere
 from .images.folder import read_folder as read_folder
 from .images.image_sets import provide_data as provide_data
 from .images.seg_file import read_seg as read_seg

@@ -27,13 +27,14 @@ from cyclopts.exceptions import (
 )
 
 from cellrepro.commands import COMMANDS, OF_BASELINE
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.errors import CellreproError
 from cellrepro.lab_elsewhere import carried_out
-from cellrepro.results import Result
-from cellrepro.shown_text import visible, wrapped
 from cellrepro.spec.defaults import STORED_CHECKPOINTS
 from cellrepro.stated import carrying_out
 from cellrepro.version import __version__
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.results import Result
+from samebits.shown_text import visible, wrapped
 
 if TYPE_CHECKING:
     from cyclopts.help import DefaultFormatter

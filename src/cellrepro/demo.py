@@ -9,7 +9,6 @@ from typing import Annotated
 
 from cellrepro.demo_network import network_to_start_from, stop_without_cells
 from cellrepro.demo_notebooks import execute_notebooks
-from cellrepro.errors import BadInput
 from cellrepro.grid.grid import run_grid
 from cellrepro.grid.grid_runs import GridRun, GridRuns
 from cellrepro.grid.packaged_files import packaged_folder
@@ -17,11 +16,12 @@ from cellrepro.grid.points import read_grid
 from cellrepro.model.encoders import SMALL
 from cellrepro.process.process_ends import RunError
 from cellrepro.progress import print_line
-from cellrepro.results import Result, Row
 from cellrepro.run.until_found import Goal
 from cellrepro.show.report.build import write_report
 from cellrepro.spec import defaults
 from cellrepro.terminal import IN_PYTHON, FileName
+from samebits.errors import BadInput
+from samebits.results import Result, Row
 
 _SYNTHETIC = "data/synthetic"
 """The folder in which ``cellrepro data synthetic`` puts its images."""

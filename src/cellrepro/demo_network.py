@@ -14,7 +14,8 @@ from cellrepro.run.outcome import Outcome
 from cellrepro.run.segment import segment
 from cellrepro.run.training_until_found import train_until_found
 from cellrepro.run.until_found import FOUND, Goal
-from cellrepro.words import amount, minutes, verb_of
+from cellrepro.words import minutes
+from samebits.words import amount, verb_of
 
 LEAST_SCORE = 0.1
 """Mean AP@0.5 below which a network finds too few cells for its masks to be compared."""

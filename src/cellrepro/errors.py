@@ -1,32 +1,15 @@
-"""Errors that end in a message for the user, told apart by exit code.
-
-Every message says what was given, what was expected, where, and what to do.
-"""
+"""Errors of the lab beside those of `samebits.errors`, which are of the same family."""
 
 from __future__ import annotations
 
-import operator
-from typing import SupportsIndex, cast
+from samebits.errors import BadInput, SamebitsError
 
-
-class CellreproError(Exception):
-    """An answer for the user, never a traceback; see the subclasses."""
-
-    exit_code = 2
-
-
-class BadInput(CellreproError, ValueError):
-    """What was given cannot be used: exit code 2, nothing written."""
+CellreproError = SamebitsError
+"""An answer for the user, never a traceback: every error that the lab raises on purpose."""
 
 
 class Damaged(BadInput):
     """A stored file is not what was stored: no verdict and no start rests on it."""
-
-
-class NotPossibleHere(CellreproError, RuntimeError):
-    """This machine cannot do it (device, memory, disk): exit code 3, nothing written."""
-
-    exit_code = 3
 
 
 def no_such_file(path: object, *, expected: str = "") -> BadInput:
@@ -37,25 +20,3 @@ def no_such_file(path: object, *, expected: str = "") -> BadInput:
     """
     wanted = f"expected {expected}: " if expected else ""
     return BadInput(f"{path}: no such file; {wanted}check its spelling and folder")
-
-
-def whole(name: str, value: object, least: int) -> int:
-    """Check that a value is a whole number of at least ``least``."""
-    number = whole_number(value)
-    if number is None or number < least:
-        raise BadInput(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return number
-
-
-def whole_number(value: object) -> int | None:
-    """The whole number that a value is, NumPy's among them; none for a bool, a float, an array.
-
-    >>> whole_number(3), whole_number(True), whole_number(3.0), whole_number("3")
-    (3, None, None, None)
-    """
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(cast("SupportsIndex", value))
-    except TypeError:
-        return None

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from cellrepro.errors import NotPossibleHere
-from cellrepro.libraries import has_library, version_of
-from cellrepro.words import joined
+from samebits.errors import NotPossibleHere
+from samebits.libraries import has_library, version_of
+from samebits.words import joined
 
 Extra = Literal[
     "lab", "notebook", "formats", "measure", "exchange", "cluster", "mlflow", "bioimageio"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from cellrepro.commands import BY_NAME
 from cellrepro.extras import EXTRA_OF, IN_THE_LAB, NeedsExtra, absent, missing_module, needs
-from cellrepro.libraries import version_of
 from cellrepro.stated import SPELT
 from cellrepro.version import __version__
+from samebits.libraries import version_of
 
 if TYPE_CHECKING:
     from cellrepro.process.lab import Lab

@@ -10,7 +10,7 @@ from html import escape
 from cellrepro.loss_lines import loss_picture
 from cellrepro.progress_count import REFRESH_SECONDS, Progress
 from cellrepro.progress_log import Lines
-from cellrepro.shown_text import visible
+from samebits.shown_text import visible
 
 LINES_VARIABLE = "CELLREPRO_PROGRESS"
 """Set to ``lines`` to have plain lines instead of a moving bar, for a log."""

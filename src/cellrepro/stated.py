@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 STATED: ContextVar[frozenset[str]] = ContextVar("STATED", default=frozenset())
 """Parameters that the user named on this command line; empty for a call in Python."""

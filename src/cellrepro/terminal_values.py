@@ -9,9 +9,9 @@ import yaml
 from cyclopts import Parameter, Token
 from pydantic import SkipValidation
 
-from cellrepro.errors import BadInput
-from cellrepro.words import grouped
 from cellrepro.yaml_values import YamlValue, read_yaml
+from samebits.errors import BadInput
+from samebits.words import grouped
 
 _MOST_STEPS = 100_000
 """Most steps whose operations are written down: some 100 GB."""

@@ -10,12 +10,12 @@ from cellrepro.audits import training_effects
 from cellrepro.audits.effect import Effect, effect_between, measure_effect
 from cellrepro.audits.training import TrainingAudit, Updates, audit_training
 from cellrepro.audits.training_effects import measure_effects
-from cellrepro.errors import BadInput
 from cellrepro.process import calling
 from cellrepro.run.options import TrainingOptions
 from cellrepro.store.store import Store
-from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
-from cellrepro.trace.operation_audit import Audit
+from samebits.errors import BadInput
+from samebits.trace.nondeterministic_operation import NondeterministicOperation
+from samebits.trace.operation_audit import Audit
 from stores import add_run, squares, three
 
 PLACE = "segment_anything/modeling/image_encoder.py"

@@ -5,10 +5,10 @@ import sys
 import pytest
 
 from cellrepro.audits import cost
-from cellrepro.audits.cost import measure_cost, summarise
-from cellrepro.errors import BadInput
+from cellrepro.audits.cost import Cost, measure_cost, summarise
 from cellrepro.images.synthetic_sets import labelled_nuclei
 from cellrepro.model.step_timing import SideBySide
+from samebits.errors import BadInput
 
 ROUNDS = [
     {"strict": [1.0, 1.2, 9.0], "plain": [1.0, 1.0, 1.0]},
@@ -23,6 +23,16 @@ def test_rows_compare_the_rounds_medians():
     assert (strict.ratio, strict.lowest, strict.highest) == pytest.approx((1.1, 0.9, 1.2))
     assert strict.seconds == 1.2  # the median of all nine
     assert (plain.peak_memory, strict.peak_memory) == (1, 8)
+
+
+def test_a_ratio_within_the_noise_is_called_no_price():
+    peaks = {"strict": [1], "plain": [1]}
+    slower = [{"strict": [1.5], "plain": [1.0]}, {"strict": [1.4], "plain": [1.0]}]
+    sentences = [
+        Cost("tiny", "cpu", 2, 1, len(rounds), summarise(rounds, peaks)).sentence()
+        for rounds in (ROUNDS, slower)
+    ]
+    assert ["no price of strict" in sentence for sentence in sentences] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -55,8 +65,8 @@ ALL = ("plain", "fast", "warn", "strict", "others", "algorithms", "cudnn")
 def test_every_variant_takes_the_same_steps_under_its_own_switches(monkeypatch):
     import torch
 
-    from cellrepro.determinism.modes import switches
     from cellrepro.model.network import import_cellpose, seeded_network
+    from samebits.modes import switches
 
     import_cellpose()
     from cellpose import train

@@ -12,20 +12,20 @@ from cellrepro.audits.doctor import diagnose
 from cellrepro.audits.double_run import ShortRun, small_training
 from cellrepro.audits.gpu_findings import TorchBuild, judged, look_at_torch
 from cellrepro.audits.network_findings import network_findings
-from cellrepro.audits.torch_warning import device_of, effect_on_training, explain_warning
-from cellrepro.determinism import (
-    known_operations,
-    numeric_variables,
-    process_start,
-    profiles,
-    torch_alerts,
+from cellrepro.audits.torch_warning import (
+    called_by_cellpose,
+    device_of,
+    effect_on_training,
+    explain_warning,
 )
-from cellrepro.determinism.automatic_profile import UsableDevices
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model.weight_sources import find_model
+from cellrepro.profiles import numeric_variables, process_start, profiles
+from cellrepro.profiles.automatic_profile import UsableDevices
 from cellrepro.store import installed_versions, machine_identity
 from cellrepro.store.store import Store
-from cellrepro.trace.operation_ledger import OperationLedger
+from samebits import known_operations, torch_alerts
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.trace.operation_ledger import OperationLedger
 
 RUN = ShortRun(
     weights_before="b" * 64,
@@ -302,7 +302,7 @@ def test_what_a_step_of_cellpose_calls_is_as_it_is_listed(tmp_path):
         loop.step()
     called = {known_operations.base_name(row.op) for row in ledger.rows}
     listed = {op for entry in known_operations.entries() for op in entry.ops}
-    assert called & listed == known_operations.called_by_cellpose().keys()
+    assert called & listed == called_by_cellpose().keys()
 
 
 CARD = {"name": "NVIDIA Quadro P2000", "memory": 5_000_000_000, "driver": "470.82"}

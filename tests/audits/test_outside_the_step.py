@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import pytest
 
 from cellrepro.audits import experiments_of_reading, outside_the_step
-from cellrepro.determinism.generator_states import capture
-from cellrepro.determinism.modes import switches
 from cellrepro.images.folder import read_folder
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.model.evaluator import shared_defaults
 from cellrepro.model.network import import_cellpose
+from samebits.generator_states import capture
+from samebits.modes import switches
 
 NAMES = "file-order two-readings augmentation loader import-order initial-weights hidden-state"
 N = 4  # training images

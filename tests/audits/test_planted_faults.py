@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 
 import planted
-from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.divergence import step_again
 from cellrepro.divergence.diverge import diverge
 from cellrepro.errors import Damaged
 from cellrepro.model import inference
+from cellrepro.model.watches import Watches, layer_group
 from cellrepro.process import calling
 from cellrepro.run.options import RecordingOptions
 from cellrepro.store.ledger import LEDGER
 from cellrepro.store.machine_identity import MACHINE_VARIABLE
-from cellrepro.trace.watches import Watches, layer_group
 from planted import N_STEPS, at_step, before_step, wrapped
+from samebits.generator_states import generators_kept
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

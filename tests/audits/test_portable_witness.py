@@ -6,7 +6,7 @@ import pytest
 
 from cellrepro.audits import portable_witness
 from cellrepro.audits.portable_witness import StageDigest, witness
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 
 @pytest.fixture(scope="module")

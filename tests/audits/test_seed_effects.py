@@ -5,7 +5,7 @@ import pytest
 
 from cellrepro.audits import seed_effects
 from cellrepro.audits.seed_effects import SEEDS, which_seed_changes
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +17,7 @@ def probe(small_data, tmp_path_factory):
     return found
 
 
+@pytest.mark.slow  # notebook 03 shows it, too, in cells whose text is compared
 def test_what_each_seed_changes(probe):
     """Cellpose 4.2.1.1 seeds NumPy at every epoch over what was set; PyTorch's drops layers."""
     assert [probe.sentence_of(seed_name) for seed_name in SEEDS] == [
@@ -33,6 +34,7 @@ def test_what_each_seed_changes(probe):
     assert probe.start_seed > 2**32  # 64 random bits, not a number that somebody chose
 
 
+@pytest.mark.slow
 def test_one_epoch_changes_no_weight(probe):
     first, second = probe.changed_after_epochs()
     assert (first, second > 1_000_000) == (0, True)

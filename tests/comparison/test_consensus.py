@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from cellrepro.comparison.consensus import agree
 from cellrepro.comparison.label_numbers import canonical
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=40)
 HUGE = 2**32 - 1

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from cellrepro.comparison.ledger_diff import Difference, compare_ledgers
-from cellrepro.digests.digests import value_digest
 from cellrepro.store.ledger import BEFORE, LedgerRow
+from samebits.digests import value_digest
 
 IN_A_STEP = [
     *[("rng", "numpy before"), ("batch", "crops"), ("batch", "images"), ("forward", "output")],

@@ -13,7 +13,7 @@ from cellrepro.comparison.category_map import categories
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.scores import average_precision
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 # derandomize: the same examples everywhere and no example database left behind
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=60)

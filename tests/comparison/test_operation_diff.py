@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from cellrepro.comparison.operation_alignment import align
 from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
-from cellrepro.errors import BadInput
-from cellrepro.trace.operation_ledger import OperationRow
+from samebits.errors import BadInput
+from samebits.trace.operation_alignment import align
+from samebits.trace.operation_ledger import OperationRow
 
 ROW = OperationRow(
     0, 0, "aten.mul.Tensor", "block", "net.py:10 in forward", "forward", inputs="1111",

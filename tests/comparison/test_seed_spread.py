@@ -10,8 +10,8 @@ import pytest
 from cellrepro.comparison import seed_spread
 from cellrepro.comparison.image_differences import MaskPairs
 from cellrepro.comparison.seed_spread import decide_between, measure_spread
-from cellrepro.errors import BadInput
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import NOTHING, SIZE, add_run, squares, three
 
 BFLOAT16 = {"profile": "cpu-bfloat16", "profile_settings": {"threads": 2, "dtype": "bfloat16"}}
@@ -283,7 +283,7 @@ def test_seeds_of_other_surroundings_are_no_baseline(store, tmp_path):
         seeded(Store(tmp_path / "other"), seed, manifest={"versions": {"torch": "2.7"}})
     runs = [run for run in store.runs() if run.key in (a.spec.key, b.spec.key)]
     runs += Store(tmp_path / "other").runs()
-    assert decide_between(a, b, runs).sentence().startswith("no other seed")
+    assert decide_between(a, b, runs).sentence().startswith("no run with another seed")
 
 
 def test_two_seeds_are_told_where_they_stand_among_seeds(store):

@@ -14,10 +14,10 @@ import cellrepro
 from cellrepro.comparison.file_content import content_beside
 from cellrepro.comparison.state_comparison import StateComparison, ValuePair, shown
 from cellrepro.comparison.weight_reading import open_file
-from cellrepro.errors import BadInput
 from cellrepro.explanation.compare_files import compare
 from cellrepro.explanation.describe import describe
 from cellrepro.pickles import Refused
+from samebits.errors import BadInput
 from small_training import Small
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")

@@ -19,9 +19,9 @@ import cellrepro
 from cellrepro.comparison.torch_archives import Namespace, content_of
 from cellrepro.comparison.weight_reading import open_file, open_weights
 from cellrepro.comparison.weight_tensors import Tensor
-from cellrepro.errors import BadInput
 from cellrepro.pickles import PickledArray
 from hostile_files import torch_zip
+from samebits.errors import BadInput
 
 DTYPES = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32),

@@ -48,7 +48,6 @@ def test_two_images(pair):
     a, b = map(discs, pair)
     found = chance_overlap(a, b, compare_masks(a, b))
     assert found is not None
-    assert "two different images" in found.text("A", "B")
     assert found.covered == pytest.approx((a > 0)[b > 0].mean())
     stacks = np.stack([a, a]), np.stack([b, b])
     assert chance_overlap(*stacks, compare_masks(*stacks)) is not None

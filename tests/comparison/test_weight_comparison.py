@@ -14,7 +14,7 @@ from cellrepro.comparison.weight_comparison import compare_weights
 from cellrepro.comparison.weight_distributions import difference_distributions, distributions
 from cellrepro.comparison.weight_similarity import similarity
 from cellrepro.comparison.weight_statistics import weight_statistics
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 
 def saved(path, **tensors):

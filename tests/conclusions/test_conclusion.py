@@ -13,7 +13,7 @@ from cellrepro.conclusions.conclusion import decide
 from cellrepro.conclusions.effects import GroupEffect, effect_along_doses, effect_of_groups
 from cellrepro.conclusions.measuring import measured_masks
 from cellrepro.conclusions.readouts import chosen_readouts
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 
 def test_the_right_word_in_planted_experiments():

@@ -3,7 +3,7 @@
 import pytest
 
 from cellrepro.conclusions.groups import read_groups
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 IMAGES = ["well_1", "well_2", "day1.5"]
 

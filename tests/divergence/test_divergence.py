@@ -11,7 +11,6 @@ import planted
 from cellrepro.divergence.diverge import diverge
 from cellrepro.divergence.growth import Moment, growth, with_masks
 from cellrepro.divergence.judgements import JUDGEMENTS, OF_STAGE
-from cellrepro.errors import BadInput
 from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, LedgerRow
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.row_tables import read_rows, write_rows
@@ -19,6 +18,7 @@ from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from command_line import carried_out
 from conftest import options, run_command
+from samebits.errors import BadInput
 from stores import add_run, reseal, three
 
 BRIEF = {"epochs": 2, "images_per_epoch": 3, "learning_rate": 0.01}

@@ -301,7 +301,7 @@ def _grid(data: bytes, folder: Path) -> None:
 
 
 def _profile(data: bytes, folder: Path) -> None:
-    from cellrepro.determinism.profiles import load
+    from cellrepro.profiles.profiles import load
 
     load(_written(data, folder, "mine.yaml"))
 

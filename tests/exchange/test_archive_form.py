@@ -11,11 +11,11 @@ import zlib
 
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.entry_names import EntryName, refuse_twins
 from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
 from cellrepro.store.seal import seal_text
+from samebits.errors import BadInput
 from zip_form import Entry, local_header, offsets, tail
 
 KEY = "0123456789abcdef"

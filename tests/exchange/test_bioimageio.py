@@ -18,9 +18,6 @@ from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.bioimageio.credits import Author, Citation, Credits
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place
 from cellrepro.exchange.bioimageio.measuring import (
@@ -59,6 +56,9 @@ from cellrepro.model.weights_file import save_weights
 from cellrepro.spec.segmentation_settings import Normalize
 from cellrepro.store.store import Store
 from cellrepro.store.training_record import WeightsRecord
+from samebits.digests import file_digest
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.generator_states import generators_kept
 from stores import some_spec
 
 CORE = "bioimageio.core==0.11.0"

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bioimageio.measured_words import hiding_text
 from cellrepro.exchange.bioimageio.tolerance import (
     MOST_PER_MILLION,
@@ -18,6 +17,7 @@ from cellrepro.exchange.bioimageio.tolerance import (
     largest_difference,
     measured_tolerance,
 )
+from samebits.errors import BadInput
 
 SHAPE = (1, 3, 8, 8)
 BASE = np.linspace(-6, 9, 192, dtype=np.float32).reshape(SHAPE)

@@ -12,8 +12,7 @@ from made_up_records import made_up_manifest, mask_record
 
 import cellrepro
 from cellrepro.comparison.weight_reading import open_weights
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput, Damaged
+from cellrepro.errors import Damaged
 from cellrepro.exchange.bundle import read_bundle
 from cellrepro.exchange.cellpose_check import check_cellpose_file, write_torch_file
 from cellrepro.exchange.model_statement import (
@@ -29,6 +28,8 @@ from cellrepro.model.weight_sources import ModelSource
 from cellrepro.model.weights_file import save_weights
 from cellrepro.store.store import Store
 from cellrepro.store.training_record import WeightsRecord
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 from stores import add_run, some_spec, three
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")

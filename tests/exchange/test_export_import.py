@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 import cellrepro
-from cellrepro.digests.digests import file_digest
-from cellrepro.digests.torch_files import PICKLE
-from cellrepro.errors import BadInput, Damaged
+from cellrepro.errors import Damaged
 from cellrepro.exchange.archive.contents import read_contents
 from cellrepro.exchange.archive.reading import ExportedFile, opened_export
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
@@ -27,7 +25,10 @@ from cellrepro.store.ledger import LedgerRow
 from cellrepro.store.row_tables import write_rows
 from cellrepro.store.seal import MOST_SUMS_BYTES, seal_repeat
 from cellrepro.store.store import Store
+from cellrepro.torch_files import PICKLE
 from conftest import listing, wholeness
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 from stores import add_run, planted, some_machine, three
 
 

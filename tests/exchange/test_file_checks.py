@@ -11,7 +11,6 @@ from made_up_records import mask_record
 from pyarrow import parquet
 from safetensors.numpy import save_file
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.file_checks import (
     check_ledger,
     check_masks,
@@ -20,6 +19,7 @@ from cellrepro.exchange.archive.file_checks import (
 )
 from cellrepro.store.ledger import Ledger, LedgerRow
 from cellrepro.store.row_tables import write_rows
+from samebits.errors import BadInput
 
 LABELS = np.zeros((8, 9), np.uint16)
 LABELS[2:4, 2:4] = 1

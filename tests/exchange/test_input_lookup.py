@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.input_lookup import find_images, folder_of_inputs
 from cellrepro.images.folder import folder_digest
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import some_spec
 
 

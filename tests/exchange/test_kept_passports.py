@@ -4,7 +4,6 @@ import subprocess
 
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.kept_passports import (
     attestations_of,
     keep_attestations,
@@ -14,6 +13,7 @@ from cellrepro.exchange.kept_passports import (
 from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.exchange.store_check import check_store
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import add_run, three
 
 

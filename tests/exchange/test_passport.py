@@ -12,8 +12,6 @@ from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement as ReferenceStatement
 
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import bundle_text, parse_bundle, read_bundle
 from cellrepro.exchange.kept_passports import keep_passports, kept_bundle, passports_of
 from cellrepro.exchange.mask_digests import files_digest
@@ -28,9 +26,12 @@ from cellrepro.exchange.receipt import (
 from cellrepro.exchange.statement import Attestation, canonical_json
 from cellrepro.images.folder import folder_digest, read_folder
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
-from cellrepro.store.manifest import DataRecord, WarningRecord
+from cellrepro.store.manifest import DataRecord
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
+from samebits.digests import file_digest
+from samebits.errors import BadInput
+from samebits.heard_warning import HeardWarning
 from stores import NOTHING, add_run, some_manifest, some_spec, three
 
 
@@ -188,7 +189,7 @@ def huge_repeat(folder, *, n_images, n_warnings, name_length=0):
         warnings=[],
     )
     warnings = [
-        WarningRecord(
+        HeardWarning(
             message=f"warning {index} \x1b[31m" + "long " * 200,
             category="UserWarning",
             file="x.py",

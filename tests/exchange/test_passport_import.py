@@ -7,7 +7,6 @@ import pytest
 
 from cellrepro.cli import main
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import bundle_text, read_bundle
 from cellrepro.exchange.kept_passports import keep_attestations, kept_bundle, kept_path
 from cellrepro.exchange.model_statement import model_statement
@@ -19,6 +18,7 @@ from cellrepro.exchange.signed.envelope import IN_TOTO, Envelope, Signature
 from cellrepro.exchange.statement import Attestation, ResourceDescriptor
 from cellrepro.exchange.target_replay import _add_receipt
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import add_run, three
 
 

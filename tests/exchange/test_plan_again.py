@@ -5,7 +5,6 @@ import shutil
 import pytest
 import yaml
 
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.input_lookup import NETWORKS
 from cellrepro.exchange.plan_again import RecordedRun, plan_again
 from cellrepro.exchange.replay_request import ReplayRequest
@@ -14,6 +13,7 @@ from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOpti
 from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.run.program_segmenter import plan_program
 from cellrepro.store.store import Store
+from samebits.errors import BadInput, NotPossibleHere
 from stores import add_run, three
 
 

@@ -11,7 +11,6 @@ from safetensors.numpy import load_file, save_file
 
 import cellrepro
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.exchange.passport_comparison import DigestComparison
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import EnvironmentDifference
@@ -22,6 +21,7 @@ from cellrepro.exchange.target_replay import choose_repeat
 from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.store.store import Store
 from conftest import SMALL
+from samebits.errors import BadInput
 from stores import add_run, squares, three
 
 
@@ -53,7 +53,7 @@ def test_a_replay_says_what_it_is_over_and_what_is_not_the_same(store):
     assert first.startswith(f"different: {original.name} computed again as {again.name}; weights")
     assert others == [
         "  not the same there and here:",
-        "    threads: 16 there, nothing here",
+        "    number of threads: 16 there, nothing here",
         "  the run itself is not in the store",
     ]
 

@@ -17,7 +17,6 @@ import pytest
 from securesystemslib.dsse import Envelope as ReferenceEnvelope
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.signed.allowed_signers import SIGNERS_VARIABLE, read_allowed_signers
 from cellrepro.exchange.signed.envelope import IN_TOTO, Envelope, Signature, read_envelope, signed
 from cellrepro.exchange.signed.keys import read_public_key
@@ -25,6 +24,7 @@ from cellrepro.exchange.signed.signature_check import check_signature
 from cellrepro.exchange.signed.signer import AGENT_VARIABLE, AgentSigner, find_signer
 from cellrepro.exchange.statement import Attestation, Statement, read_payload
 from cellrepro.exchange.strict_json import read_json
+from samebits.errors import BadInput
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs OpenSSH")
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.strict_json import read_json
+from samebits.errors import BadInput
 
 REFUSED = {
     "no JSON": (b"{'a': 1}", "no JSON"),

@@ -17,12 +17,12 @@ import pytest
 
 import cellrepro
 from cellrepro import lab_elsewhere
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.exchange import tracking
 from cellrepro.exchange.passport_files import export_passports
 from cellrepro.extras import NeedsExtra, needs
 from cellrepro.store.store import Store
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 from stores import add_run, some_training, squares, three
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,6 @@ import tifffile
 
 import cellrepro
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.digests.digests import array_digest, file_digest
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.kept_passports import keep_attestations, kept_path
 from cellrepro.exchange.model_statement import model_statement
@@ -33,6 +31,8 @@ from cellrepro.exchange.verification import verify
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Store
 from conftest import listing
+from samebits.digests import array_digest, file_digest
+from samebits.errors import BadInput
 from stores import NOTHING, add_run, planted, reseal, squares, three
 
 WEIGHTS = "weights.safetensors"

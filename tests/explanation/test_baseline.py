@@ -10,11 +10,11 @@ import pytest
 import tifffile
 import yaml
 
-from cellrepro.errors import BadInput
 from cellrepro.explanation.baseline_check import check_baseline
 from cellrepro.explanation.baseline_saving import save_baseline
 from cellrepro.explanation.describe import describe
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import NOTHING, add_run, squares, three
 
 MASKS = np.zeros((40, 50), np.uint16)  # 2000 pixels
@@ -59,13 +59,13 @@ CASES = {
     "one lost, share": (
         lost(7),
         {"max_changed": 0.19},
-        ("20 % of the cells changed, at most 19",),
+        ("20 % of the cells without a match, at most 19",),
     ),
     "one lost, share allowed": (lost(7), {"max_changed": 0.2}, ()),
     "one lost, in percent": (
         lost(7),
         {"max_changed": "19.5 %"},
-        ("20 % of the cells changed, at most 19.5",),
+        ("20 % of the cells without a match, at most 19.5",),
     ),
     "one lost, percent allowed": (lost(7), {"max_changed": "20%"}, ()),
     "less than a figure beyond": (

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cellrepro.command_lines import words_of
-from cellrepro.errors import BadInput
 from cellrepro.explanation.cellpose_call import CellposeCall
 from cellrepro.explanation.condition_commands import LabSetup, commands_for
 from cellrepro.explanation.recorded_commands import recorded_commands
@@ -24,6 +23,7 @@ from cellrepro.run.masks_folder import write_sidecar
 from cellrepro.spec.segmentation_settings import NAMES, Settings
 from cellrepro.store.store import Store
 from command_line import command_named
+from samebits.errors import BadInput
 from stores import add_run, squares, three
 
 VERSIONS = ("2.3.2", "3.1.1.2", "4.0.9", "4.2.1.1")

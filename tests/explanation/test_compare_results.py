@@ -11,8 +11,6 @@ import pytest
 import tifffile
 from safetensors.numpy import load_file, save_file
 
-from cellrepro.digests.digests import array_digest, file_digest
-from cellrepro.errors import BadInput
 from cellrepro.explanation.baseline_check import check_baseline
 from cellrepro.explanation.baseline_saving import save_baseline
 from cellrepro.explanation.compare_files import compare
@@ -20,6 +18,8 @@ from cellrepro.explanation.compare_repeats import compare_repeats
 from cellrepro.images.nuclei_drawing import nuclei
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Store
+from samebits.digests import array_digest, file_digest
+from samebits.errors import BadInput
 from stores import SIZE, add_run
 
 HALVES = np.array([[1, 1, 0, 2, 2]] * 4, np.uint16)

@@ -10,14 +10,14 @@ import tifffile
 import torch
 from safetensors.torch import save_file
 
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.exchange.export import export_runs
 from cellrepro.explanation.compare_files import compare
 from cellrepro.explanation.describe import describe
 from cellrepro.model import encoders, known_weights, network
 from cellrepro.store.store import Store
+from samebits.digests import file_digest
+from samebits.errors import BadInput
+from samebits.generator_states import generators_kept
 from stores import add_run, three
 
 MASKS = np.zeros((20, 30), np.uint16)

@@ -10,8 +10,6 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from cellrepro.determinism.modes import mode_in_force
-from cellrepro.digests.digests import file_digest
 from cellrepro.explanation.image_readings import as_read
 from cellrepro.explanation.search import Search
 from cellrepro.explanation.trials import Trials, Usual
@@ -24,6 +22,8 @@ from cellrepro.run.masks_folder import write_sidecar
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.store.store import Store
 from conftest import options
+from samebits.digests import file_digest
+from samebits.modes import mode_in_force
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 

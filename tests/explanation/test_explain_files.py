@@ -13,7 +13,7 @@ import tifffile
 from test_recorded_settings import FILES
 
 import cellrepro
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 
 def seg(name):

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.export import export_runs
 from cellrepro.explanation.describe import describe
 from cellrepro.model.weight_sources import find_model
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import add_run, three
 
 

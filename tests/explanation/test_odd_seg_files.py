@@ -5,10 +5,10 @@ import contextlib
 import numpy as np
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.explanation.compare_files import compare
 from cellrepro.explanation.describe import describe
 from hostile_images import good_tiff
+from samebits.errors import BadInput
 from stores import squares
 
 MASKS = squares()

@@ -4,11 +4,11 @@ import shutil
 
 import pytest
 
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.explanation.recorded_network import recorded_network, usual_network
 from cellrepro.explanation.recorded_settings import RecordedSettings, of_file
 from cellrepro.store.store import Store
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 
 
 @pytest.fixture

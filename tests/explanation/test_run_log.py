@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from test_recorded_settings import FILES
 
-from cellrepro.errors import BadInput
 from cellrepro.explanation.run_log import log_record
+from samebits.errors import BadInput
 
 LOGS = Path(__file__).parent / "run_logs"
 """Written by ``python -m cellpose --verbose`` of the version in the name, on a machine without a

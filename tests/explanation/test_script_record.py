@@ -10,11 +10,11 @@ import pytest
 import tifffile
 
 from cellrepro import record
-from cellrepro.errors import BadInput
 from cellrepro.explanation.image_readings import received_pixels
 from cellrepro.explanation.mask_file_record import label_image_record
 from cellrepro.explanation.script_record import script_record
 from cellrepro.record import recorded
+from samebits.errors import BadInput
 
 RECORDS = Path(__file__).parent / "script_records"
 """Written by Cellpose 2.3.2 (Python 3.8), 3.1.1.2 and 4.0.8, each installed by itself."""

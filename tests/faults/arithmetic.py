@@ -4,9 +4,9 @@ from faults.by_name import breaks
 
 
 @breaks(
-    "cellrepro.arithmetic.kernels.products:bits_of_factors",
+    "samebits.arithmetic.kernels.products:bits_of_factors",
     "No order of additions changes a bit of a portable product.",
-    tests=["tests/arithmetic/test_products.py::test_equal_to_fractions"],
+    tests=["tests/samebits/arithmetic/test_products.py::test_equal_to_fractions"],
 )
 def factors_have_bits_too_many(bits_of_factors):
     def too_many(length):
@@ -17,28 +17,28 @@ def factors_have_bits_too_many(bits_of_factors):
 
 
 @breaks(
-    "cellrepro.arithmetic.kernels.products:_put_not_finite",
+    "samebits.arithmetic.kernels.products:_put_not_finite",
     "Infinities and NaN stand where they stand in PyTorch's products.",
-    tests=["tests/arithmetic/test_products.py::test_not_finite_as_in_pytorch"],
+    tests=["tests/samebits/arithmetic/test_products.py::test_not_finite_as_in_pytorch"],
 )
 def products_are_always_finite(put_not_finite):
     return lambda block, left, right: None
 
 
 @breaks(
-    "cellrepro.arithmetic.kernels.sums:_summed_along",
+    "samebits.arithmetic.kernels.sums:_summed_along",
     "A portable sum adds in an order that its length alone decides.",
-    tests=["tests/arithmetic/test_layers.py::test_sums_add_in_halves"],
+    tests=["tests/samebits/arithmetic/test_layers.py::test_sums_add_in_halves"],
 )
 def sums_are_pytorchs(summed_along):
     return lambda numbers, axis: numbers.sum(axis, keepdim=True)
 
 
 @breaks(
-    "cellrepro.arithmetic.kernels.indexing:added_at",
+    "samebits.arithmetic.kernels.indexing:added_at",
     "Numbers that are added at one position have one sum, in whatever order they arrive.",
     tests=[
-        "tests/arithmetic/test_indexing.py::test_order_does_not_matter_and_every_place_keeps_its_precision"
+        "tests/samebits/arithmetic/test_indexing.py::test_order_does_not_matter_and_every_place_keeps_its_precision"
     ],
 )
 def scattered_sums_follow_the_order(added_at):
@@ -46,10 +46,10 @@ def scattered_sums_follow_the_order(added_at):
 
 
 @breaks(
-    "cellrepro.arithmetic.kernels.indexing:_refuse_if_ambiguous",
+    "samebits.arithmetic.kernels.indexing:_refuse_if_ambiguous",
     "Several numbers written into one position are refused, as threads decide which of them stays.",
     tests=[
-        "tests/arithmetic/test_portable_mode.py::test_what_has_no_right_form_is_refused_by_name"
+        "tests/samebits/arithmetic/test_portable_mode.py::test_what_has_no_right_form_is_refused_by_name"
     ],
 )
 def the_last_thread_wins(refuse_if_ambiguous):
@@ -57,10 +57,10 @@ def the_last_thread_wins(refuse_if_ambiguous):
 
 
 @breaks(
-    "cellrepro.arithmetic.portable_mode:PortableArithmetic.without_form",
+    "samebits.arithmetic.portable_mode:PortableArithmetic.without_form",
     "An operation without portable form is refused by name and line, not carried out in silence.",
     tests=[
-        "tests/arithmetic/test_portable_mode.py"
+        "tests/samebits/arithmetic/test_portable_mode.py"
         "::test_an_operation_without_portable_form_is_refused_by_name_and_line"
     ],
 )
@@ -69,19 +69,21 @@ def unknown_operations_pass(without_form):
 
 
 @breaks(
-    "cellrepro.arithmetic.operation_forms:_is_single",
+    "samebits.arithmetic.operation_forms:_is_single",
     "A factor and a sum in one operation are rounded twice, on every machine.",
-    tests=["tests/arithmetic/test_portable_mode.py::test_a_factor_and_a_sum_are_two_roundings"],
+    tests=[
+        "tests/samebits/arithmetic/test_portable_mode.py::test_a_factor_and_a_sum_are_two_roundings"
+    ],
 )
 def factors_stay_fused(is_single):
     return lambda name, call, tensors: True
 
 
 @breaks(
-    "cellrepro.arithmetic.proof:CLAIMS",
+    "samebits.arithmetic.proof:CLAIMS",
     "A device whose float64 products are not exact is refused before anything is computed.",
     tests=[
-        "tests/arithmetic/test_portable_mode.py::test_a_library_that_rounds_otherwise_is_refused"
+        "tests/samebits/arithmetic/test_portable_mode.py::test_a_library_that_rounds_otherwise_is_refused"
     ],
 )
 def a_rounding_library_is_proved(claims):
@@ -89,22 +91,22 @@ def a_rounding_library_is_proved(claims):
 
 
 @breaks(
-    "cellrepro.arithmetic.kernels.optimizers:bias_correction",
+    "samebits.arithmetic.kernels.optimizers:bias_correction",
     "AdamW's corrections are exact before they are rounded.",
     tests=[
-        "tests/arithmetic/test_optimizers.py::test_corrections_are_exact_before_they_are_rounded"
+        "tests/samebits/arithmetic/test_optimizers.py::test_corrections_are_exact_before_they_are_rounded"
     ],
 )
 def corrections_are_rounded_twice(bias_correction):
-    from cellrepro.arithmetic.scalars import power
+    from samebits.scalars import power
 
     return lambda beta, step: 1.0 - power(beta, step - 1) * beta
 
 
 @breaks(
-    "cellrepro.arithmetic.scalars:_rounded",
+    "samebits.scalars:_rounded",
     "Sine, cosine and powers of a Python number are correctly rounded.",
-    tests=["tests/arithmetic/test_scalars.py::test_function_is_correctly_rounded"],
+    tests=["tests/samebits/arithmetic/test_scalars.py::test_function_is_correctly_rounded"],
 )
 def functions_are_rounded_down(rounded):
     def rounded_down(whole, scale):

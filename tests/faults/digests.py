@@ -4,27 +4,29 @@ from faults.by_name import breaks
 
 
 @breaks(
-    "cellrepro.digests.tensor_digests:_header",
+    "samebits.tensor_digests:_header",
     "Two tensors of equal bytes and different shapes have different digests.",
-    tests=["tests/digests/test_digests.py::test_shape_dtype_sign_and_payload_count"],
+    tests=["tests/samebits/digests/test_digests.py::test_shape_dtype_sign_and_payload_count"],
 )
 def the_shape_is_forgotten(header):
     return lambda dtype, shape: header(dtype, ())
 
 
 @breaks(
-    "cellrepro.digests.tensor_digests:_STEPS",
+    "samebits.tensor_digests:_STEPS",
     "On a GPU, too, a digest sees two values swapped.",
-    tests=["tests/digests/test_digests.py::test_any_bit_counts_and_the_order_and_no_layout"],
+    tests=[
+        "tests/samebits/digests/test_digests.py::test_any_bit_counts_and_the_order_and_no_layout"
+    ],
 )
 def lanes_forget_the_order(steps):
     return (0, 0, 0)
 
 
 @breaks(
-    "cellrepro.digests.same_bits:same_bits",
+    "samebits.bit_equality:same_bits",
     "An operation that gives 0 once and -0 the next time is reported as flipping.",
-    tests=["tests/digests/test_digests.py::test_bits_and_differences"],
+    tests=["tests/samebits/digests/test_digests.py::test_bits_and_differences"],
 )
 def values_are_compared_instead_of_bits(same_bits):
     import torch
@@ -38,9 +40,9 @@ def values_are_compared_instead_of_bits(same_bits):
 
 
 @breaks(
-    "cellrepro.digests.digests:array_digest",
+    "samebits.digests:array_digest",
     "Masks that differ in one pixel, or in their dtype, have different digests.",
-    tests=["tests/digests/test_digests.py::test_known_answers_of_sha256"],
+    tests=["tests/samebits/digests/test_digests.py::test_known_answers_of_sha256"],
 )
 def an_array_is_digested_as_bytes_alone(array_digest):
     import hashlib

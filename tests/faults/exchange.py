@@ -36,7 +36,7 @@ def other_weights_are_identical(verdict):
 )
 def nothing_found_is_identical(verdict):
     from cellrepro.comparison.verdicts import Verdict
-    from cellrepro.results import derived
+    from samebits.results import derived
 
     def without_vacuous(self):
         found = verdict.fget(self)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid import arrival
 from cellrepro.grid.arrival import Started, wait_for_workers
+from samebits.errors import BadInput, NotPossibleHere
 
 distributed = pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
 

@@ -12,8 +12,6 @@ import pytest
 import torch
 import yaml
 
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.grid.grid import planned, run_grid
 from cellrepro.grid.notebook_execution import execute
 from cellrepro.grid.packaged_files import find_notebook
@@ -23,6 +21,8 @@ from cellrepro.process.grid_handover import HANDOVER_FOLDER_VARIABLE
 from cellrepro.run import plan_sources, repeats
 from cellrepro.store.store import Store
 from conftest import options, run_command, write_notebook
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 
 
 @pytest.fixture

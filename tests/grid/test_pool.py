@@ -17,7 +17,6 @@ import psutil
 import pytest
 import yaml
 
-from cellrepro.determinism.profiles import load
 from cellrepro.grid import local_pool, repeat_by_notebook
 from cellrepro.grid.grid import run_grid
 from cellrepro.grid.job import Job
@@ -29,6 +28,7 @@ from cellrepro.process.calling import Children, in_child
 from cellrepro.process.machine_here import look
 from cellrepro.process.process_ends import RunError, ended_with
 from cellrepro.process.setup import Setup
+from cellrepro.profiles.profiles import load
 from cellrepro.progress import progress
 from cellrepro.progress_count import Progress
 from cellrepro.store import hardware

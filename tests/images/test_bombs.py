@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tifffile
 
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.images import codecs
 from cellrepro.images.decoding import decode
 from cellrepro.images.image_file import read_labels
@@ -35,6 +35,7 @@ from hostile_images import (
     tiff_of_jpeg_strips,
     webp,
 )
+from samebits.errors import BadInput
 
 _TAKEN = 2**29  # bytes, at most
 

@@ -11,9 +11,10 @@ import pytest
 import tifffile
 from PIL import Image
 
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.images import codecs
 from cellrepro.images.decoding import decode
+from samebits.errors import BadInput
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (37, 41, 4), np.uint8)
 GREY = Image.fromarray(PIXELS[..., 0])

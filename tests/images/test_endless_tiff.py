@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import tifffile
 
-from cellrepro.errors import BadInput, Damaged
+from cellrepro.errors import Damaged
 from cellrepro.images.image_file import read_masks
 from cellrepro.store import tiff_pages
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import add_run, squares
 
 

@@ -14,10 +14,10 @@ import pytest
 import tifffile
 from PIL import Image
 
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import folder_digest, read_folder
 from cellrepro.images.image_axes import Axes
 from cellrepro.images.image_file import image_in, read_image, read_labels, read_masks
+from samebits.errors import BadInput, NotPossibleHere
 
 
 def grey(seed=0, shape=(24, 32), dtype=np.uint8):

@@ -8,10 +8,10 @@ import tifffile
 import zarr
 from PIL import Image
 
-from cellrepro.errors import NotPossibleHere
 from cellrepro.images import image_blocks, mapped
 from cellrepro.images.image_file import read_image, read_labels
 from cellrepro.images.label_pieces import pieces_that_touch, touching_pieces
+from samebits.errors import NotPossibleHere
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from cellrepro.errors import BadInput
 from cellrepro.images.nuclei_drawing import nuclei
 from cellrepro.images.synthetic_sets import DIGESTS_FILE, write_folder
+from samebits.errors import BadInput
 
 # Of the file SHA256SUMS of write_folder(folder), which lists the digests of all 22 image files.
 DEFAULT_SET = "9aa2ee2795237d0f06105665b4b32fd399359ab6f6e1e0ccbe156b84a6e384ef"

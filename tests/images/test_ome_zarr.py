@@ -9,8 +9,8 @@ import pytest
 import tifffile
 import zarr
 
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.image_file import image_in, read_labels
+from samebits.errors import BadInput, NotPossibleHere
 
 
 def squares():

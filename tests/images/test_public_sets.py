@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import tifffile
 
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images import public_sets
 from cellrepro.images.folder import read_folder
 from cellrepro.images.image_sets import provide_data
 from cellrepro.images.public_sets import registry
+from samebits.errors import BadInput, NotPossibleHere
 
 REGISTRY = registry()
 

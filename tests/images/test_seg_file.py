@@ -14,10 +14,10 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.seg_file import N_COLORS, read_seg
 from conftest import listing
+from samebits.errors import BadInput
 
 MASKS = np.zeros((20, 30), np.uint16)
 MASKS[2:6, 3:9], MASKS[10:14, 20:24] = 1, 2

@@ -3,7 +3,6 @@
 import pytest
 
 from cellrepro.audits import doctor
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.explanation.condition_commands import LabSetup, commands_for
 from cellrepro.explanation.describe import describe
 from cellrepro.explanation.tile_lines import tiles_along
@@ -18,6 +17,7 @@ from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.spec import defaults
 from cellrepro.spec.segmentation_settings import Settings
+from samebits.errors import BadInput, NotPossibleHere
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ import pytest
 import torch
 from cellpose.models import CellposeModel
 
-from cellrepro.determinism.modes import mode_in_force
-from cellrepro.digests.digests import array_digest
-from cellrepro.digests.generator_digests import generator_digests
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.model.evaluator import evaluator, shared_defaults
 from cellrepro.model.inference import segment
 from cellrepro.spec.segmentation_settings import Settings
+from samebits.digests import array_digest
+from samebits.errors import BadInput
+from samebits.generator_digests import generator_digests
+from samebits.modes import mode_in_force
 from small_training import tiny
 
 PRISTINE = dict(shared_defaults())

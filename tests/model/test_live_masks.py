@@ -5,13 +5,13 @@ import pytest
 import torch
 from cellpose import dynamics
 
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.model.cell_flow_errors import CellFlowErrors
 from cellrepro.model.evaluator import evaluator
 from cellrepro.model.followed_paths import FollowedPaths
 from cellrepro.model.live_masks import LiveMasks
 from cellrepro.spec.segmentation_settings import Settings
+from samebits.errors import BadInput
 from small_training import tiny
 
 pytestmark = [

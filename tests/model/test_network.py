@@ -17,15 +17,15 @@ import torch
 from cellpose.vit import CPSAM
 from segment_anything import sam_model_registry
 
-from cellrepro.digests.generator_digests import generator_digests
-from cellrepro.digests.tensor_digests import tensor_digest
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model import encoders
 from cellrepro.model import network as module
 from cellrepro.model.network import build, seeded_network
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.model.weights_file import save_weights, weights_digest
 from cellrepro.store.store import Store
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.generator_digests import generator_digests
+from samebits.tensor_digests import tensor_digest
 from small_training import tiny
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -41,7 +41,7 @@ from cellrepro.model.encoders import TINY
 from cellrepro.model.network import build
 from cellrepro.model.weights_file import save_weights
 from cellrepro.model.weight_sources import ModelSource
-from cellrepro.determinism.profiles import cpu_capability
+from cellrepro.profiles.profiles import cpu_capability
 network = build(ModelSource(TINY, TINY), seed=0, device=torch.device("cpu"), dtype="float32")
 print(cpu_capability())
 print(save_weights(network, Path(sys.argv[1]), architecture=TINY))

@@ -12,11 +12,11 @@ import pytest
 from cellpose import dynamics, models, plot, transforms
 
 import portable_stages
-from cellrepro.errors import NotPossibleHere
 from cellrepro.images.folder import read_folder
 from cellrepro.model import portable_cellpose as module
 from cellrepro.model.portable_cellpose import portable_cellpose
 from portable_stages import images_and_settings, segmented
+from samebits.errors import NotPossibleHere
 from small_training import tiny
 
 REAL_SETS = Path(__file__).parents[3] / "shared" / "data"

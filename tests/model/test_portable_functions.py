@@ -7,7 +7,6 @@ import pytest
 import scipy.ndimage
 from cellpose import dynamics, plot, transforms
 
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model import portable_dynamics
 from cellrepro.model.portable_cellpose import dx_to_circ, taper_mask
 from cellrepro.model.portable_dynamics import follow_flows
@@ -20,6 +19,7 @@ from cellrepro.model.portable_normalisation import (
     smooth_sharpen_img,
 )
 from cellrepro.model.portable_resizing import resize
+from samebits.errors import BadInput, NotPossibleHere
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.model.evaluator import evaluator
 from cellrepro.model.network import seeded_network
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.planning import plan_segmentation
+from samebits.errors import BadInput
 
 
 @pytest.mark.parametrize(

@@ -15,20 +15,20 @@ from cellpose.dynamics import labels_to_flows
 from cellpose.utils import diameters
 from cellpose.vit import BaseModel
 
-from cellrepro.determinism.modes import mode_in_force
-from cellrepro.determinism.seeds import seed_everything
-from cellrepro.digests.generator_digests import generator_digests
-from cellrepro.digests.tensor_digests import tensor_digest
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.model.augmentation import upcoming_crops
 from cellrepro.model.epoch_schedule import learning_rates, trains_nothing
 from cellrepro.model.prepared_images import trainable, training_labels, with_flows
 from cellrepro.model.training_loop import TrainingLoop
+from cellrepro.model.watches import Watch, Watches
 from cellrepro.progress import progress
 from cellrepro.progress_log import FILE_VARIABLE
 from cellrepro.spec.training_fields import Hyperparameters
-from cellrepro.trace.watches import Watch, Watches
+from samebits.errors import BadInput
+from samebits.generator_digests import generator_digests
+from samebits.modes import mode_in_force
+from samebits.seeds import seed_everything
+from samebits.tensor_digests import tensor_digest
 from small_training import IMAGES, begun, left_by, tiny
 
 pytestmark = [

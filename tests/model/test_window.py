@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from cellrepro.determinism.modes import mode_in_force
 from cellrepro.images.image_file import read_image
 from cellrepro.model.evaluator import evaluator
 from cellrepro.model.network import build
 from cellrepro.model.weight_sources import find_model
 from cellrepro.model.window import Window
 from cellrepro.store.store import Store
+from samebits.modes import mode_in_force
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cellrepro.errors import NotPossibleHere
 from cellrepro.grid.task_options import options_by_name
 from cellrepro.process import cellpose_versions, locked_environment
 from cellrepro.process.cellpose_versions import CACHE_VARIABLE, LOCK, python_of
@@ -19,6 +18,7 @@ from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.planning import plan_segmentation
 from cellrepro.store.store import Store
 from conftest import run_command, write_notebook
+from samebits.errors import NotPossibleHere
 
 OLD, OLDER = "4.0.9", "3.1.1.2"
 

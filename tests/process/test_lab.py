@@ -15,7 +15,6 @@ import set_up
 
 import cellrepro
 from cellrepro import extras
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.lab_elsewhere import carried_out, handed_to
 from cellrepro.model.cellpose_generation import known_version
 from cellrepro.process import lab as labs
@@ -23,6 +22,7 @@ from cellrepro.process.lab import LAB_VARIABLE, Lab, known_lab, make_lab
 from cellrepro.process.lab_setup import LabMade
 from cellrepro.process.locked_environment import LockedEnvironment
 from cellrepro.process.own_wheel import write_own_wheel
+from samebits.errors import BadInput, NotPossibleHere
 from test_setup_files import repack
 
 # A Python that does not find some modules, as where they were never installed.

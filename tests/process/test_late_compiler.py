@@ -1,8 +1,8 @@
-"""Children start without PyTorch's compiler, and have all of it as soon as they compile."""
+"""Children start without PyTorch's compiler and pyplot, and have all of it where they use it."""
 
-from cellrepro.determinism.profiles import load
 from cellrepro.process.calling import in_child
 from cellrepro.process.setup import Setup
+from cellrepro.profiles.profiles import load
 
 TASK = """
 import sys
@@ -19,13 +19,26 @@ def step_and_compile(child):
         network(torch.zeros(1, 3, 256, 256))[0].sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-        early = "torch._dynamo.eval_frame" in sys.modules
+        early = [
+            name
+            for name in ("torch._dynamo.eval_frame", "matplotlib.figure")
+            if name in sys.modules
+        ]
         import torch._dynamo.testing
 
         settings = torch._inductor.config
         deterministic = getattr(settings, "deterministic", None)  # compiling sets it, too
         doubled = torch.compile(lambda x: 2 * x, backend="eager")(torch.ones(2)).tolist()
+        import cellpose.io
+        import matplotlib.pyplot
+        from matplotlib import pyplot
+
+        pyplot.pause = len  # as scripts do that draw without a screen
+        import matplotlib.pyplot as plt
+
         return {
+            "pyplot": [one.pause([0]) for one in (plt, cellpose.io.plt, matplotlib.pyplot)],
+            "figure": type(plt.figure()).__name__,
             "early": early,
             "late": "torch._dynamo.eval_frame" in sys.modules,
             "doubled": doubled,
@@ -36,7 +49,7 @@ def step_and_compile(child):
 """
 
 
-def test_a_step_imports_no_compiler_and_compiling_does(tmp_path, monkeypatch):
+def test_a_step_imports_neither_and_using_them_does(tmp_path, monkeypatch):
     (tmp_path / "stepping.py").write_text(TASK)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
@@ -46,7 +59,9 @@ def test_a_step_imports_no_compiler_and_compiling_does(tmp_path, monkeypatch):
     found = in_child(stepping.step_and_compile, setup, label="a step", quiet=True)
     assert found.pop("deterministic") in (True, None)
     assert found == {
-        "early": False,
+        "pyplot": [1, 1, 1],
+        "figure": "Figure",
+        "early": [],
         "late": True,
         "doubled": [2.0, 2.0],
         "submodule": "torch._dynamo.testing",

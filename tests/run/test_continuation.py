@@ -4,13 +4,13 @@ import shutil
 
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.model.epoch_schedule import learning_rates
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.planning import plan_training
 from cellrepro.store.store import Store
 from command_line import carried_out
 from conftest import options, run_command
+from samebits.errors import BadInput
 
 FIRST, LONG = 3, 5  # epochs
 SHORT = {"images_per_epoch": 1, "profile": "cpu-1thread", "repeats": 1, "checkpoint_every": 0}

@@ -14,15 +14,15 @@ import psutil
 import pytest
 
 from cellrepro.comparison.spread_axes import RANKS_DIFFER
-from cellrepro.errors import BadInput
+from cellrepro.model.watches import Watch
 from cellrepro.process.process_ends import RunError
 from cellrepro.run import data_parallel, rank_exchange
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.planning import plan_training
 from cellrepro.run.rank_exchange import SECONDS_VARIABLE, Groups, RankTeam
 from cellrepro.store.store import Store
-from cellrepro.trace.watches import Watch
 from conftest import MAIN, options, run_command
+from samebits.errors import BadInput
 from small_training import begun
 
 FEW = {"epochs": 3, "images_per_epoch": 2, "batch_size": 2, "learning_rate": 0.01}

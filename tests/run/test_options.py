@@ -2,9 +2,9 @@
 
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.grid.task_options import options_by_name
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
+from samebits.errors import BadInput
 
 NOWHERE = "no/such/folder"
 

@@ -16,12 +16,6 @@ import pytest
 import torch
 
 import cellrepro
-from cellrepro.arithmetic.portable_mode import NotPortable
-from cellrepro.determinism import numeric_variables, profiles
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.determinism.profiles import load
-from cellrepro.digests.tensor_digests import tensors_digest
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.extras import needs
 from cellrepro.images.folder import read_folder
 from cellrepro.model.network import seeded_network
@@ -30,6 +24,8 @@ from cellrepro.process.child import Event
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.process_ends import RunError, ended_with, reworded
 from cellrepro.process.setup import Setup
+from cellrepro.profiles import numeric_variables, profiles
+from cellrepro.profiles.profiles import load
 from cellrepro.run import repeats, segment
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.planning import plan_segmentation, plan_training
@@ -37,8 +33,12 @@ from cellrepro.store.checkpoints import BrokenCheckpoint
 from cellrepro.store.ledger import LEDGER, STAGES, LedgerRow
 from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Store
-from cellrepro.trace.observer import Site
 from conftest import SMALL, options, run_command
+from samebits.arithmetic.portable_mode import NotPortable
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.generator_states import generators_kept
+from samebits.tensor_digests import tensors_digest
+from samebits.trace.observer import Site
 
 # -- planned -------------------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ def test_a_child_takes_and_answers_what_it_is_given(module_for_children):
     away = module_for_children(
         "away",
         "import os\n"
-        "from cellrepro.errors import NotPossibleHere\n"
+        "from samebits.errors import NotPossibleHere\n"
         "def double(child, *, given):\n"
         "    child.phase('one')\n"
         "    print('what libraries print')\n"

@@ -9,18 +9,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cellrepro.determinism import generator_states
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.determinism.seeds import seed_everything
-from cellrepro.errors import BadInput
 from cellrepro.run.options import RecordingOptions
 from cellrepro.run.training_recorder import TrainingRecorder
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoints import CHECKPOINTS
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow
 from cellrepro.store.row_tables import read_rows
-from cellrepro.trace.operation_ledger import OperationRow
-from cellrepro.trace.random_draws import Draw
+from samebits import generator_states
+from samebits.errors import BadInput
+from samebits.generator_states import generators_kept
+from samebits.seeds import seed_everything
+from samebits.trace.operation_ledger import OperationRow
+from samebits.trace.random_draws import Draw
 from small_training import ORIGIN, begun, change_byte, change_plain, outcome, walked
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")

@@ -16,8 +16,6 @@ from scipy import ndimage
 
 import cellrepro
 from cellrepro.comparison.scores import average_precision
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import read_folder
 from cellrepro.images.image_axes import Axes
 from cellrepro.process.process_ends import RunError
@@ -27,6 +25,8 @@ from cellrepro.run.options import WrapOptions
 from cellrepro.run.program_segmenter import LOGS, plan_program
 from cellrepro.store.store import Store
 from conftest import MAIN, options
+from samebits.errors import BadInput
+from samebits.generator_states import generators_kept
 
 PYTHON = sys.executable
 

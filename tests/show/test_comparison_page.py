@@ -15,12 +15,12 @@ from PIL import Image
 from cellrepro import compare
 from cellrepro.comparison.changed_cells import changed_cells
 from cellrepro.comparison.mask_comparison import compare_masks
-from cellrepro.errors import BadInput
 from cellrepro.show.figures.colours import COLOURS, rgb
 from cellrepro.show.pages.cell_tiles import cell_tiles
 from cellrepro.show.pages.mask_pictures import compared_masks
 from cellrepro.store.store import Store
 from lab_server import browsing
+from samebits.errors import BadInput
 from stores import SIZE as SIDE
 from stores import add_run
 
@@ -79,6 +79,35 @@ def words_of(html):
 # -- what stands first -----------------------------------------------------------------------
 
 
+def many_cells(seed, n_cells=24):
+    """Cells of 7 pixels, each somewhere in a field of its own."""
+    random = np.random.default_rng(seed)
+    masks = np.zeros((96, 144), np.uint16)
+    for number in range(n_cells):
+        row, column = 24 * np.array(divmod(number, 6)) + random.integers(0, 17, 2)
+        masks[row : row + 7, column : column + 7] = number + 1
+    return masks
+
+
+@pytest.mark.parametrize(
+    "other",
+    [many_cells(1), 25 * (many_cells(0) > 0) - many_cells(0), many_cells(0) + 7],
+    ids=["of another image", "renumbered", "7 added"],
+)
+def test_the_cause_says_more_than_the_headline_as_one_sentence(tmp_path, other):
+    tifffile.imwrite(tmp_path / "a.tif", many_cells(0))
+    tifffile.imwrite(tmp_path / "b.tif", other.astype(np.uint16))
+    html = tmp_path / "page.html"
+    compare(tmp_path / "a.tif", tmp_path / "b.tif", html=html)
+    page = unescape(html.read_text(encoding="utf-8"))
+    headline = re.findall("[a-z]+", re.search(r"<h1[^>]*>(.*?)</h1>", page)[1].lower())
+    for cause in re.findall('<p class="why-cause">(.*?)</p>', page):
+        assert cause.count(": ") < 2
+        said = " ".join(re.findall("[a-z]+", cause.lower()))
+        runs = (" ".join(headline[i : i + 3]) for i in range(len(headline) - 2))
+        assert not [run for run in runs if run in said]
+
+
 def test_settings_that_differ_are_said_first(files, invoke):
     """In the terminal, in JSON, and at the top of the page."""
     html = files / "page.html"
@@ -93,7 +122,7 @@ def test_settings_that_differ_are_said_first(files, invoke):
     text = words_of(html)
     top = text[: text.index("Where the two differ")]
     assert "The two hold different cells." in top
-    assert "Likely cause diameter: A records 42.4, B 30 The image is scaled by 30 / diameter" in top
+    assert "Likely cause diameter; A records 42.4, B 30 The image is scaled by 30 / diameter" in top
     assert "nothing was segmented" in top
     assert "--model MODEL" in top
     assert (
@@ -104,6 +133,19 @@ def test_settings_that_differ_are_said_first(files, invoke):
     found = invoke("compare", *sides, "--json").json
     assert found["settings"][0] == {"name": "diameter", "a": 42.4, "b": 30.0}
     assert found["html"] is None
+
+
+def test_numbers_that_stand_for_several_cells_are_said_beside_the_count(tmp_path):
+    for name, number in (("a", 1), ("b", 2)):
+        masks = many_cells(0)
+        masks[masks == 24] = number
+        tifffile.imwrite(tmp_path / f"{name}.tif", masks)
+    html = tmp_path / "page.html"
+    compare(tmp_path / "a.tif", tmp_path / "b.tif", html=html)
+    top, _, below = words_of(html).partition("Both on the image")
+    for side in "AB":
+        note = f"1 number stands in {side} for several cells"
+        assert (note in top, note in below) == (True, False)
 
 
 def test_checksums_are_said_in_words(files, invoke):
@@ -118,7 +160,7 @@ def test_checksums_are_said_in_words(files, invoke):
         "compare", files / "monday_masks.tif", files / "friday_masks.tif", "--html", html
     )
     assert "  likely: image.digest; A and B record different pixels\n" in answer.out
-    assert "Likely cause image.digest: A and B record different pixels" in words_of(html)
+    assert "Likely cause image.digest; A and B record different pixels" in words_of(html)
     assert 64 * "a" not in words_of(html)
 
 
@@ -205,6 +247,14 @@ def test_a_cell_of_a_stack_is_shown_where_it_differs_most():
         what: f"plane z {z}" for what, z in planes.items()
     }
     assert any("cut between planes z 3 | 4" in fact for fact in shown["split", (1,)].facts)
+    for change in changes:  # from the side each is seen at the same scale, on all of its planes
+        tile = shown[str(change.kind), change.labels_a]
+        own = np.isin(a, change.labels_a) | np.isin(b, change.labels_b)
+        first, *_, last = map(str, np.flatnonzero(own.any(axis=(1, 2))))
+        y, top, bottom = map(int, re.findall(r"\d+", tile.section.heading))
+        assert own[:, y].any()
+        assert top <= int(first) <= int(last) <= bottom
+        assert tile.section.width == tile.panel.width
     *_, differs = compared_masks("stack", None, a, b, "cells", closer=False).figure.panels
     plane = int(differs.heading.partition("plane z ")[2][0])
     sign_of = {change.kind.sign: change for change in changes}

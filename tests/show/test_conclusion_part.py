@@ -13,8 +13,8 @@ import tifffile
 import cellrepro
 from cellrepro import show
 from cellrepro.cli import run
-from cellrepro.errors import BadInput
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import add_run
 
 BRIGHT = 200

@@ -17,7 +17,6 @@ import tifffile
 from PIL import Image
 
 from cellrepro.comparison.mask_comparison import compare_masks
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.show.explorer import napari_layers, stored_runs
 from cellrepro.show.explorer.stored_runs import explore_runs
 from cellrepro.show.explorer.view import View
@@ -28,6 +27,7 @@ from cellrepro.show.figures.pixels import painted as paint
 from cellrepro.store.store import Store
 from conftest import write_notebook
 from lab_server import LATE_FRAMES, browsing, jupyterlab, show_widget, voila
+from samebits.errors import BadInput, NotPossibleHere
 from stores import add_run, squares, three
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tifffile
 
-from cellrepro.errors import BadInput
 from cellrepro.show.explorer.page_part import explorer_part
 from cellrepro.show.explorer.view import View
 from cellrepro.show.explorer.widget import explore
 from cellrepro.show.pages.explorer_page import explorer_page
 from lab_server import browsing
+from samebits.errors import BadInput
 
 READY = '.cellrepro-explorer[data-ready="1"]'
 

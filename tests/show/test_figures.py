@@ -1,6 +1,7 @@
 """Figures of images, masks and trainings: what they show, and what they refuse."""
 
 import io
+import re
 import tracemalloc
 from pathlib import Path
 
@@ -8,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import cellrepro.show
 from cellrepro.comparison.consensus import agree
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.show.explorer.planes import NarrowImage
 from cellrepro.show.figures import masks, style, training
@@ -21,6 +22,7 @@ from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.figures.style import WIDTH, Picture
 from cellrepro.store.store import Store
 from drawn import is_coloured, pixels, texts
+from samebits.errors import BadInput
 from stores import SIZE, TRUTH, add_run, squares, three
 
 
@@ -45,6 +47,28 @@ def folder(n_train, n_test):
 @pytest.fixture
 def store(tmp_path):
     return Store(tmp_path / "store")
+
+
+_OF_A_SIDE = {"a", "b", "lost", "gained", "split", "merged", "only", "other"}
+"""Words in the selectors of a style sheet that name a side of a comparison, or its cells."""
+
+
+def test_style_sheets_take_the_colours_of_sides_from_their_one_place():
+    colours = set(COLOURS.values()) - {COLOURS["agree"]}
+    sheets = [
+        path
+        for path in Path(*cellrepro.show.__path__).rglob("*.*")
+        if path.suffix in (".css", ".j2")
+    ]
+    rules = [
+        rule
+        for path in sheets
+        for rule in re.findall(r"([^{};>]+)\{([^{}]*)\}", path.read_text(encoding="utf-8"))
+    ]
+    of_sides = [rule for rule in rules if _OF_A_SIDE & set(re.findall("[a-z]+", rule[0]))]
+    assert len(of_sides) > 20
+    own = [rule for rule in of_sides if colours & set(re.findall("#[0-9A-F]{6}", rule[1].upper()))]
+    assert not own
 
 
 def test_a_picture_shows_itself_with_its_caption_and_its_words():

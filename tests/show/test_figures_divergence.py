@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
-from cellrepro.comparison.operation_alignment import align
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.evidence import Evidence
 from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.divergence.growth import Moment
 from cellrepro.divergence.result import Divergence
-from cellrepro.errors import BadInput
 from cellrepro.show.figures.growth import growth_curve
 from cellrepro.show.figures.operations import operations_map
 from cellrepro.show.figures.stage_chain import chain
 from cellrepro.show.figures.step_map import step_map
 from cellrepro.store.ledger import STAGES
-from cellrepro.trace.operation_ledger import OperationRow
 from drawn import texts
+from samebits.errors import BadInput
+from samebits.trace.operation_alignment import align
+from samebits.trace.operation_ledger import OperationRow
 
 OP = "aten.mm.default"
 LINE = "segment_anything/modeling/image_encoder.py:322 in get_rel_pos"

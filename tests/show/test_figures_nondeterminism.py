@@ -9,13 +9,13 @@ from cellrepro.audits.cost import Cost, CostRow
 from cellrepro.audits.effect import Effect
 from cellrepro.audits.seed_effects import SEEDS, SeedProbe, Trial
 from cellrepro.audits.training import TrainingAudit, Updates
-from cellrepro.errors import BadInput
 from cellrepro.show.figures import cost, loose_effects, nondeterminism, seeds
 from cellrepro.show.tables.operations import operation_table
 from cellrepro.store.store import Store
-from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
-from cellrepro.trace.operation_audit import Audit
 from drawn import pixels, texts
+from samebits.errors import BadInput
+from samebits.trace.nondeterministic_operation import NondeterministicOperation
+from samebits.trace.operation_audit import Audit
 from stores import add_run, squares, three
 
 PLACE = "segment_anything/modeling/image_encoder.py:322 in get_rel_pos"

@@ -8,12 +8,12 @@ from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.comparison.weight_comparison import compare_weights
 from cellrepro.comparison.weight_distributions import difference_distributions
 from cellrepro.comparison.weight_similarity import layers_by_distance, similarity
-from cellrepro.errors import BadInput
 from cellrepro.show.figures import weights
 from cellrepro.show.figures.beside_seeds import beside_seeds
 from cellrepro.show.figures.spread import spread_axis, spread_rows
 from cellrepro.store.store import Store
 from drawn import texts
+from samebits.errors import BadInput
 from stores import add_run, squares, three
 
 

@@ -64,7 +64,7 @@ def assert_harmless(page):
 def hostile_run(store, n, **fields):
     """One of several repeats; image names differ in nothing that would hide an attack."""
     machine = some_machine(f"lab {MEMBER}", identity=EVIL, device=EVIL, versions={EVIL: EVIL})
-    warned = records.WarningRecord(
+    warned = records.HeardWarning(
         message=EVIL, category=EVIL, file=f"/home/{EVIL}/torch/a.py", line=7, phase=EVIL, count=4
     )
     data = records.DataRecord(

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.show import rate_table, rates_by_size
 from cellrepro.show.inference_rates import inference_rates
 from cellrepro.show.made_on_demand import segment_sizes
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import add_run, three
 
 MEGAPIXELS = 48 * 48 / 1e6

@@ -15,7 +15,7 @@ import tifffile
 from scipy import ndimage
 
 import cellrepro
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.explanation.commands import Commands, ShellLine
 from cellrepro.explanation.live_segmentation import (
     Inbox,
@@ -34,6 +34,7 @@ from cellrepro.show.pages.live_page import LivePage
 from cellrepro.spec.segmentation_settings import Settings
 from conftest import write_notebook
 from lab_server import browsing, jupyterlab
+from samebits.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = 96

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.show.local_server import Response, Route, json_response, page_response
 from local_client import Client, running
+from samebits.errors import BadInput
 
 
 def echo(request):

@@ -7,10 +7,10 @@ import re
 import pytest
 
 from cellrepro import show
-from cellrepro.errors import BadInput
 from cellrepro.explanation.compare_repeats import compare_repeats
 from cellrepro.store.store import Store
 from lab_server import browsing
+from samebits.errors import BadInput
 from stores import add_run, planted, three
 
 

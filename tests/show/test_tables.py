@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from cellrepro import show
-from cellrepro.call_site import Site
 from cellrepro.comparison.five_steps import protocol
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.comparison.weight_comparison import compare_weights
-from cellrepro.store.manifest import WarningRecord
 from cellrepro.store.store import Store
+from samebits.call_site import Site
+from samebits.heard_warning import HeardWarning
 from stores import add_run, planted, squares, three
 
 
@@ -36,8 +36,8 @@ def test_a_warning_has_its_place(tmp_path):
         **{"phase": "train", "count": 4},
     }
     place = Site(op="aten.put_.default", module=None, source="mine.py:3 in f", phase="forward")
-    known = WarningRecord(**warned, place=place)
-    other = WarningRecord(**warned | {"message": "images are read in a deterministic order"})
+    known = HeardWarning(**warned, place=place)
+    other = HeardWarning(**warned | {"message": "images are read in a deterministic order"})
     run = add_run(Store(tmp_path), [(1.0, three())], manifest={"warnings": [known, other]})
     listed = show.warning_table(run.repeats)
     assert listed["about determinism"].tolist() == ["yes", "no"]
@@ -49,7 +49,7 @@ def test_steps_say_what_is_missing(runs):
     spread = measure_spread([runs["identical"], runs["different"], runs["other profile"]])
     # No seeds were compared, and what is equal needs none.
     said = {row["beside seeds"].partition(":")[0] for row in spread.rows()}
-    assert said == {"every pair has the same outlines", "no other seed"}
+    assert said == {"every pair has the same outlines", "no run with another seed"}
     listed = show.protocol_table(protocol(spread))
     assert listed.loc[2, "what is missing"] == "–"
     assert "3 seeds" in listed.loc[5, "what is missing"]

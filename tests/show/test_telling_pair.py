@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.show.telling_pair import telling_pair, telling_pair_of
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import add_run, some_machine, squares, three
 
 MISSING = three(squares(second=False))

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.show import which_runs
 from cellrepro.show.made_on_demand import some_runs
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import add_run, short, squares, three
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from cellrepro.determinism.mode_names import profile_names
-from cellrepro.determinism.profiles import load
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.process.setup import Setup
+from cellrepro.profiles.profile_names import profile_names
+from cellrepro.profiles.profiles import load
 from cellrepro.run.plan import Request
 from cellrepro.spec.sent_spec import refused_elsewhere, strange_variables
+from samebits.errors import BadInput, NotPossibleHere
 from stores import some_spec
 
 COMMANDS = {

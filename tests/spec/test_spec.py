@@ -5,13 +5,13 @@ import shutil
 import pytest
 from pydantic import ValidationError
 
-from cellrepro.determinism.profiles import Profile
-from cellrepro.errors import BadInput
+from cellrepro.profiles.profiles import Profile
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.planning import plan_training
 from cellrepro.spec.new_spec import make_spec
 from cellrepro.spec.segmentation_settings import Normalize, Settings
 from cellrepro.spec.spec import Spec
+from samebits.errors import BadInput
 
 FIELDS = dict(
     **{"task": "train", "data": "nuclei", "data_digest": "d" * 64, "model": "tiny"},

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from cellrepro.determinism.checkpoint_seeds import other_seeds
-from cellrepro.digests.tensor_digests import tensor_digest
-from cellrepro.errors import BadInput
 from cellrepro.store import checkpoint_choice, checkpoints
+from samebits.checkpoint_seeds import other_seeds
+from samebits.errors import BadInput
+from samebits.tensor_digests import tensor_digest
 from small_training import ORIGIN, Small, change_byte, change_plain, left_by
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")

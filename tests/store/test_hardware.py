@@ -3,8 +3,8 @@
 import pynvml
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.store import hardware
+from samebits.errors import BadInput
 
 TWO_KINDS = [{"name": "A100", "uuid": "GPU-a"}, {"name": "T4", "uuid": "GPU-b"}]
 ONE_KIND = [{"name": "T4", "uuid": "GPU-a"}, {"name": "T4", "uuid": "GPU-b"}]

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from cellrepro.digests.digests import file_digest
-from cellrepro.store.manifest import WarningRecord
 from cellrepro.store.seal import seal_files, seal_text
 from cellrepro.store.store import Store
+from samebits.digests import file_digest
+from samebits.heard_warning import HeardWarning
 from stores import add_run, reseal, squares, three
 
 _ENTRIES_ALIKE = {"masks", "files", "distributions", "probes", "versions", "variables", "host"}
@@ -35,7 +35,7 @@ _USUAL = {
     "numeric_class": {"name": "a1b2c3d4e5f6", "probes": {"conv/float32": "a" * 64}},
     "numeric_libraries": [{"user_api": "blas", "internal_api": "openblas", "num_threads": 2}],
     "warnings": [
-        WarningRecord(
+        HeardWarning(
             message="slow", category="UserWarning", file="a.py", line=3, phase="train", count=2
         )
     ],

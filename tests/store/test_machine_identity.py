@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cellrepro.determinism.modes import mode_in_force
-from cellrepro.determinism.profiles import Profile
-from cellrepro.digests.digests import array_digest
-from cellrepro.errors import BadInput
 from cellrepro.process import machine_here
+from cellrepro.profiles.profiles import Profile
 from cellrepro.store import hardware, machine_identity, numeric_class
 from cellrepro.store.numeric_class import PROBES, Numbers, differing_probes, measure_numeric_class
 from cellrepro.store.peak_memory import forget_peak_memory, peak_memory
+from samebits.digests import array_digest
+from samebits.errors import BadInput
+from samebits.modes import mode_in_force
 from stores import some_machine
 
 CPU = torch.device("cpu")
@@ -76,7 +76,7 @@ def test_a_class_repeats_whatever_is_set_around_it_and_one_flipped_bit_makes_ano
 
 _SCRIPT = """\
 import json, sys
-from cellrepro.determinism.profiles import Profile
+from cellrepro.profiles.profiles import Profile
 from cellrepro.store.numeric_class import measure_numeric_class
 Profile.model_validate_json(sys.argv[1]).enter()
 print(json.dumps(measure_numeric_class()["probes"]))

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from cellrepro.errors import BadInput
 from cellrepro.store import row_tables
 from cellrepro.store.ledger import LedgerRow
 from cellrepro.store.row_tables import Pieces, read_rows, write_rows
+from samebits.errors import BadInput
 
 LOSS = LedgerRow(0, 0, "loss", "loss", "cd" * 16, 0.25, None)
 

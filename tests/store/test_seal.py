@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.store.seal import SUMS, read_seal, seal_files, seal_text
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 from stores import add_run, three
 
 DIGEST = "0" * 64

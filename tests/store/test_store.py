@@ -20,11 +20,11 @@ import pytest
 import tifffile
 import torch
 
-from cellrepro.digests.digests import array_digest, file_digest
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.store import machine_identity, removal
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import MANIFEST, NOTEBOOK, WEIGHTS, Repeat
+from samebits.digests import array_digest, file_digest
+from samebits.errors import BadInput, NotPossibleHere
 from stores import add_run, squares
 
 

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 
 from cellrepro.comparison.ledger_diff import compare_ledgers
-from cellrepro.determinism import generator_states
 from cellrepro.store import checkpoint_choice
 from cellrepro.store.ledger import LEDGER, LedgerRow
 from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Store
+from samebits import generator_states
 
 ARCHIVE = Path(__file__).with_name("store_of_the_version_before.zip")
 STRICT, FAST, UNFINISHED = "1174c97e4c1aa840", "17bf8270d2b7b2e7", "48b01c6119dd729a"

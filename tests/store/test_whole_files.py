@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.export import export_runs
 from cellrepro.exchange.importing import import_runs
 from cellrepro.exchange.store_check import check_store
 from cellrepro.store import checkpoint_choice, checkpoints
 from cellrepro.store.store import Store
 from cellrepro.store.whole_files import Owner, is_being_written, whole_file, write_whole
+from samebits.errors import BadInput
 from small_training import Small
 from stores import add_run, squares, three
 

@@ -9,14 +9,15 @@ from cellrepro.audits.function import audit_function
 from cellrepro.audits.segmentation import SegmentationAudit, audit_segmentation
 from cellrepro.audits.training import TrainingAudit, audit_training
 from cellrepro.audits.training_effects import measure_effects
-from cellrepro.determinism.mode_names import Mode
-from cellrepro.errors import whole
 from cellrepro.progress import print_note
 from cellrepro.run.options import TrainingOptions
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName
 from cellrepro.terminal_values import EvalSettings
+from samebits import replaying
+from samebits.errors import whole
+from samebits.mode_names import Mode
 
 _OF_EFFECTS = ("epochs", "images_per_epoch")
 """For the trainings of ``--effect``."""
@@ -34,9 +35,9 @@ def audit_data(
     batch_size: int = defaults.BATCH_SIZE,
     profile: str = defaults.PROFILE,
     mode: Mode = "fast",
-    steps: int = defaults.AUDITED_STEPS,
-    replays: int = defaults.REPLAYS,
-    suspects: int = defaults.SUSPECT_REPLAYS,
+    steps: int = replaying.AUDITED_STEPS,
+    replays: int = replaying.REPLAYS,
+    suspects: int = replaying.SUSPECT_REPLAYS,
     threads: int | None = None,
     effect: int = 0,
     epochs: int = defaults.EPOCHS,

@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cellrepro.determinism.mode_names import Mode
-from cellrepro.errors import whole
-from cellrepro.results import Result, derived
-from cellrepro.spec import defaults
 from cellrepro.spec.spec import Spec
-from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
-from cellrepro.trace.operation_audit import Audit, audit
+from samebits import Audit, NondeterministicOperation, audit, replaying
+from samebits.errors import whole
+from samebits.mode_names import Mode
+from samebits.results import Result, derived
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,11 +20,11 @@ if TYPE_CHECKING:
 class AuditOptions:
     """How much an audit repeats; see `cellrepro.audit`."""
 
-    steps: int = defaults.AUDITED_STEPS
+    steps: int = replaying.AUDITED_STEPS
     """Steps of a training, images of a segmentation."""
-    replays: int = defaults.REPLAYS
+    replays: int = replaying.REPLAYS
     """How often each operation of a step is run again."""
-    suspects: int = defaults.SUSPECT_REPLAYS
+    suspects: int = replaying.SUSPECT_REPLAYS
     """How often, if more, an operation that has a substitute or is documented to race."""
     threads: int | None = None
     """CPU threads of PyTorch meanwhile; by default the profile's."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from cellrepro.model.evaluator import EvalOutput, Evaluator
-    from cellrepro.trace.batch_invariance import BatchInvariance
+    from samebits import BatchInvariance
 
 BATCH_SIZES = (1, 3, 8, 16)
 """Batch sizes at which an image is segmented; the others are compared with the first."""
@@ -42,7 +42,7 @@ class BatchResult:
     n_pixels: int
     """Pixels of the masks that differ."""
     n_changed: int
-    """Cells of both sides without a counterpart at IoU 0.5."""
+    """Cells of both sides without a match."""
     n_cells: int
     """Cells of both sides."""
 
@@ -66,7 +66,7 @@ def batches_compared(
     arguments: Mapping[str, Any],
 ) -> ComparedBatches:
     """Segment an image at each batch size, and compare the operations on its tiles."""
-    from cellrepro.trace.batch_invariance import batch_invariance
+    from samebits import batch_invariance
 
     segmented = {}
     for batch_size in BATCH_SIZES:

@@ -9,15 +9,16 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from cellrepro.determinism import profiles
-from cellrepro.errors import BadInput, whole
 from cellrepro.model.step_timing import CUDA_ONLY, VARIANTS, check_variants
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
-from cellrepro.results import Result, Row
+from cellrepro.profiles import profiles
 from cellrepro.spec import defaults
-from cellrepro.words import amount, span
+from cellrepro.words import span
+from samebits.errors import BadInput, whole
+from samebits.results import Result, Row
+from samebits.words import amount, joined
 
 if TYPE_CHECKING:
     from cellrepro.images.folder import LabelledImage
@@ -52,6 +53,11 @@ class CostRow:
     """The most bytes held at a time, median over all rounds; 0 where unknown."""
 
     @property
+    def shows_price(self) -> bool:
+        """Whether it took longer than plain Cellpose in every round."""
+        return self.lowest > 1
+
+    @property
     def ratio_text(self) -> str:
         """The ratio, with its range over the rounds where these differ."""
         ratio = f"{self.ratio:.2f}"
@@ -81,6 +87,9 @@ class Cost(Result):
         plain, *other_rows = self.table
         ratios = [f"{row.name} {row.ratio_text} times" for row in other_rows]
         comparison = f"; beside it {', '.join(ratios)}" if ratios else ""
+        free = [row.name for row in other_rows if not row.shows_price]
+        if free:
+            comparison += f" (no price of {joined(free)} is seen within the noise)"
         return (
             f"a step of {self.encoder} on {self.device} takes plain Cellpose {plain.seconds:.2g} "
             f"s{comparison}, over {amount(self.rounds, 'round')} of {amount(self.steps, 'step')} "

@@ -12,17 +12,19 @@ from cellrepro.audits.gpu_findings import gpu_findings
 from cellrepro.audits.network_findings import network_findings
 from cellrepro.audits.portable_witness import PortableWitness, witness
 from cellrepro.audits.torch_warning import WarningMeaning, explain_warning
-from cellrepro.determinism import modes, profiles
-from cellrepro.determinism.mode_names import Mode
-from cellrepro.determinism.seeds import seed_of
-from cellrepro.errors import CellreproError, NotPossibleHere
+from cellrepro.errors import CellreproError
 from cellrepro.model.cellpose_generation import why_no_training
 from cellrepro.process.setup import Setup
-from cellrepro.results import Result, Row, derived
+from cellrepro.profiles import profiles
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle, stated_among
 from cellrepro.store import hardware, installed_versions
 from cellrepro.terminal import FileName
+from samebits import modes
+from samebits.errors import NotPossibleHere
+from samebits.mode_names import Mode
+from samebits.results import Result, Row, derived
+from samebits.seeds import seed_of
 
 
 @dataclass(frozen=True, repr=False)

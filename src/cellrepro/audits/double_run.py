@@ -94,9 +94,9 @@ def run_twice(setup: Setup, *, quiet: bool) -> DoubleRun:
 
 def train_briefly(child: Child) -> ShortRun:
     """Train `tiny` on synthetic images, in the child."""
-    from cellrepro.digests.tensor_digests import tensors_digest
     from cellrepro.model.encoders import TINY
     from cellrepro.model.weight_sources import ModelSource
+    from samebits.tensor_digests import tensors_digest
 
     with child.prepared() as device:
         child.setup.seed_all()

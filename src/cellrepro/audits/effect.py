@@ -9,12 +9,13 @@ from pathlib import Path
 
 from cellrepro.comparison.weight_comparison import compare_weights
 from cellrepro.explanation.compare_repeats import compare_masks_of
-from cellrepro.results import Result
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.train import train_with
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount, ppm_text, share_text
+from cellrepro.words import ppm_text, share_text
+from samebits.results import Result
+from samebits.words import amount
 
 
 @dataclass(frozen=True, repr=False)

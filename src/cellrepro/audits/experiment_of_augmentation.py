@@ -12,15 +12,15 @@ import numpy as np
 
 from cellrepro.audits.one_epoch import few_images, one_epoch
 from cellrepro.audits.source_of_difference import Source
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.determinism.seeds import seed_everything
-from cellrepro.digests.digests import value_digest
-from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.model.augmentation import augment
+from cellrepro.model.watches import StepWatch
 from cellrepro.store.ledger import Ledger
-from cellrepro.trace.watches import StepWatch
-from cellrepro.words import verb_of
+from samebits.digests import value_digest
+from samebits.generator_states import generators_kept
+from samebits.seeds import seed_everything
+from samebits.tensor_digests import tensor_digest
+from samebits.words import verb_of
 
 _Generator = Literal["Python", "NumPy", "PyTorch"]
 _GENERATORS: tuple[_Generator, ...] = get_args(_Generator)

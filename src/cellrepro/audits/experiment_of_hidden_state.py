@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.audits.source_of_difference import Source
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.digests.digests import value_digest
-from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import ImageFolder
 from cellrepro.model import evaluator
 from cellrepro.model.encoders import TINY
 from cellrepro.model.network import seeded_network
+from samebits.digests import value_digest
+from samebits.generator_states import generators_kept
+from samebits.tensor_digests import tensor_digest
 
 _EVAL_PIXELS = 512  # along an edge: enough to tell results apart
 _PARTIAL = {"percentile": [1.0, 99.0]}

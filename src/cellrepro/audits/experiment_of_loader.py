@@ -10,11 +10,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from cellrepro.audits.source_of_difference import Source
-from cellrepro.determinism.data_order import item_generator, loader_arguments
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.determinism.seeds import seed_everything
-from cellrepro.digests.digests import value_digest
 from cellrepro.images.folder import ImageFolder
+from samebits.data_order import item_generator, loader_arguments
+from samebits.digests import value_digest
+from samebits.generator_states import generators_kept
+from samebits.seeds import seed_everything
 
 _LoaderKind = Literal["plain", "loader_arguments", "item_generator"]
 
@@ -59,7 +59,7 @@ def _loaded(images: list[np.ndarray], kind: _LoaderKind, n_workers: int, n_draws
     """Load all images once, after some draws from the global generators."""
     import torch
 
-    from cellrepro.trace.check_dataset import through_loader
+    from samebits import through_loader
 
     seed_everything(0, quiet=True)
     torch.rand(n_draws)

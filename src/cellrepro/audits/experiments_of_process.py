@@ -9,17 +9,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from cellrepro.audits.source_of_difference import Source, changed_names
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.determinism.modes import switches
-from cellrepro.determinism.seeds import seed_everything
-from cellrepro.digests.digests import value_digest
-from cellrepro.digests.generator_digests import generator_digests
-from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.model.encoders import TINY
 from cellrepro.model.network import IMPORTED, seeded_network
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.words import verb_of
+from samebits.digests import value_digest
+from samebits.generator_digests import generator_digests
+from samebits.generator_states import generators_kept
+from samebits.modes import switches
+from samebits.seeds import seed_everything
+from samebits.tensor_digests import tensor_digest
+from samebits.words import verb_of
 
 if TYPE_CHECKING:
     from torch import nn

@@ -12,12 +12,12 @@ from natsort import natsorted
 
 from cellrepro.audits.one_epoch import few_images, one_epoch
 from cellrepro.audits.source_of_difference import Source, changed_names
-from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.model.prepared_images import listed_by_cellpose
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.words import amount, some, verb_of
+from samebits.tensor_digests import tensor_digest
+from samebits.words import amount, some, verb_of
 
 
 def file_order(folder: ImageFolder) -> Source:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from cellrepro.command_lines import with_variables
-from cellrepro.determinism import known_operations, modes, process_start
-from cellrepro.determinism.profiles import Profile
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.process.setup import Setup
+from cellrepro.profiles import process_start
+from cellrepro.profiles.profiles import Profile
 from cellrepro.store import installed_versions, machine_identity
-from cellrepro.words import joined
+from samebits import known_operations, modes
+from samebits.words import joined
 
 TESTED = {"cellpose": "4.2.1.1", "segment-anything": "1.0", "torch": "2.15.0"}
 """Versions whose behaviour the lab's claims about Cellpose were checked against."""

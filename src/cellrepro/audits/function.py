@@ -7,7 +7,6 @@ from pathlib import Path
 
 from cellrepro.audits.audit_of_run import AuditOptions, checked_options
 from cellrepro.audits.segmentation import SegmentationAudit
-from cellrepro.determinism.mode_names import Mode
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.run.function_segmenter import plan_function
@@ -15,15 +14,17 @@ from cellrepro.run.inputs import read_images
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Request
 from cellrepro.spec import defaults
+from samebits import replaying
+from samebits.mode_names import Mode
 
 
 def audit_function(
     function: str,
     data: str | Path,
     *,
-    steps: int = defaults.AUDITED_STEPS,
-    replays: int = defaults.REPLAYS,
-    suspects: int = defaults.SUSPECT_REPLAYS,
+    steps: int = replaying.AUDITED_STEPS,
+    replays: int = replaying.REPLAYS,
+    suspects: int = replaying.SUSPECT_REPLAYS,
     threads: int | None = None,
     mode: Mode = defaults.MODE,
     seed: int | None = None,

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cellrepro.audits.findings import Finding
-from cellrepro.determinism.automatic_profile import UsableDevices
-from cellrepro.libraries import version_of
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
+from cellrepro.profiles.automatic_profile import UsableDevices
 from cellrepro.store import hardware
-from cellrepro.words import joined
+from samebits.libraries import version_of
+from samebits.words import joined
 
 _HOW_TO_ASK = "gpu=True in Python, --use_gpu on its command line; without it the processor computes"
 _WHICH_BUILD = (

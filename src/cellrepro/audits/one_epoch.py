@@ -7,13 +7,13 @@ import io
 from collections.abc import Sequence
 from typing import Literal
 
-from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.model.encoders import TINY
 from cellrepro.model.network import seeded_network
 from cellrepro.model.prepared_images import with_flows
 from cellrepro.model.training_loop import TrainingLoop
-from cellrepro.trace.watches import StepWatch
+from cellrepro.model.watches import StepWatch
+from samebits.generator_states import generators_kept
 
 _MOST_IMAGES = 6  # flows take longer than all the rest
 

@@ -14,15 +14,15 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.determinism import profiles
-from cellrepro.errors import BadInput
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
+from cellrepro.profiles import profiles
 from cellrepro.progress import progress
-from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
 from cellrepro.store import hardware, installed_versions
+from samebits.errors import BadInput
+from samebits.results import Result, Row, derived, table_lines
 
 if TYPE_CHECKING:
     from torch import nn
@@ -172,12 +172,12 @@ def witness(*, profile: str | Path = defaults.PROFILE, quiet: bool = False) -> P
 
 def compute_stages(child: Child) -> dict[str, str]:
     """Compute the digest of every stage, in the child and in their order."""
-    from cellrepro.digests.digests import array_digest
     from cellrepro.images.synthetic_sets import labelled_nuclei
     from cellrepro.model.encoders import TINY
     from cellrepro.model.network import build
     from cellrepro.model.training_loop import TrainingLoop
     from cellrepro.model.weight_sources import ModelSource
+    from samebits.digests import array_digest
 
     digests: dict[str, str] = {}
     with child.prepared() as device:
@@ -210,16 +210,16 @@ def compute_stages(child: Child) -> dict[str, str]:
 
 def _digest_of_weights(network: nn.Module) -> str:
     """The digest of a network's tensors, copied to the processor from any device."""
-    from cellrepro.digests.tensor_digests import tensors_digest
+    from samebits.tensor_digests import tensors_digest
 
     return tensors_digest({name: value.cpu() for name, value in network.state_dict().items()})
 
 
 def _stages_of_segmentation(network: nn.Module, image: LabelledImage) -> dict[str, str]:
     """Segment an image, and digest each stage, the flows and the masks."""
-    from cellrepro.digests.digests import array_digest
     from cellrepro.model.inference import segment
     from cellrepro.model.stages import PASSED, Stages
+    from samebits.digests import array_digest
 
     stages = Stages()
     with stages.watching():

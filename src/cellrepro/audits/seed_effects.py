@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cellrepro.digests.digests import array_digest
-from cellrepro.digests.tensor_digests import tensors_digest
 from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.results import Result, Row
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_training
 from cellrepro.spec import defaults
 from cellrepro.spec.spec import Spec
+from samebits.digests import array_digest
+from samebits.results import Result, Row
+from samebits.tensor_digests import tensors_digest
 
 if TYPE_CHECKING:
     from cellrepro.model.encoders import CellposeNetwork
-    from cellrepro.trace.watches import Watch
+    from cellrepro.model.watches import Watch
 
 SeedName = Literal["NumPy and Python", "PyTorch", "data seed"]
 
@@ -233,7 +233,7 @@ def _trial(
 
 def _watch_of_images() -> tuple[Watch, list[np.ndarray]]:
     """A watch, and the list to which it adds the images of every batch."""
-    from cellrepro.trace.watches import Watch
+    from cellrepro.model.watches import Watch
 
     batches: list[np.ndarray] = []
 

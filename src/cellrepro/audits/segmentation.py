@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from cellrepro.audits.audit_of_run import AuditOfRun, AuditOptions, checked_options
 from cellrepro.audits.batch_results import BATCH_SIZES, BatchResult, batches_compared
-from cellrepro.determinism.mode_names import Mode
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.results import Row, derived, in_json
 from cellrepro.run.inputs import read_images
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_segmentation
 from cellrepro.spec import defaults
-from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
-from cellrepro.words import amount, grouped
+from samebits import NondeterministicOperation, replaying
+from samebits.mode_names import Mode
+from samebits.results import Row, derived, in_json
+from samebits.words import amount, grouped
 
 if TYPE_CHECKING:
-    from cellrepro.trace.batch_invariance import BatchDependent, BatchInvariance
+    from samebits import BatchDependent, BatchInvariance
 
 
 _UNPACKED = (
@@ -78,7 +78,7 @@ class SegmentationAudit(AuditOfRun):
                 "values that differ": result.n_differing,
                 "largest difference": f"{result.max_abs:.2g}",
                 "pixels that differ": result.n_pixels,
-                "cells without a counterpart": f"{result.n_changed} of {result.n_cells}",
+                "cells without a match": f"{result.n_changed} of {result.n_cells}",
             }
             for result in self.batches
         ]
@@ -101,7 +101,7 @@ class SegmentationAudit(AuditOfRun):
             yield (
                 f"{self.image}, {amount(self.n_tiles, 'tile')}, batch size {result.batch_size} "
                 f"compared with 1: {grouped(result.n_differing)} values of the network's output "
-                f"differ, {result.n_changed} of {cells} without a counterpart"
+                f"differ, {result.n_changed} of {cells} without a match"
             )
 
 
@@ -114,9 +114,9 @@ def audit_segmentation(
     data: str | Path,
     *,
     mode: Mode = "fast",
-    steps: int = defaults.AUDITED_STEPS,
-    replays: int = defaults.REPLAYS,
-    suspects: int = defaults.SUSPECT_REPLAYS,
+    steps: int = replaying.AUDITED_STEPS,
+    replays: int = replaying.REPLAYS,
+    suspects: int = replaying.SUSPECT_REPLAYS,
     threads: int | None = None,
     model: str | None = None,
     seed: int | None = None,

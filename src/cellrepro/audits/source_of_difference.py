@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cellrepro.results import Result, Row
-from cellrepro.words import amount
+from samebits.results import Result, Row
+from samebits.words import amount
 
 SourceName = Literal[
     "file-order",

@@ -8,17 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from cellrepro.determinism import known_operations, modes, profiles, torch_alerts
-from cellrepro.determinism.mode_names import Mode
-from cellrepro.determinism.substitutes import SUBSTITUTES
-from cellrepro.determinism.torch_alerts import alert_in
-from cellrepro.errors import BadInput
-from cellrepro.results import Result
+import yaml
+
+from cellrepro.profiles import profiles
 from cellrepro.spec import defaults
-from cellrepro.words import joined
+from samebits import known_operations, modes, torch_alerts
+from samebits.errors import BadInput
+from samebits.mode_names import Mode
+from samebits.results import Result
+from samebits.substitutes import SUBSTITUTES
+from samebits.torch_alerts import alert_in
+from samebits.words import joined
 
 _SEEN_ON_PROCESSOR = "(The operations are those of a step on the processor.)"
 _OTHER_FRAMEWORKS = (
@@ -135,7 +140,7 @@ def explain_warning(
         assert alert is not None
         return _not_in_the_list(alert, training, settings.name)
     if settings.kind in entry.devices:
-        calls = known_operations.called_by_cellpose()
+        calls = called_by_cellpose()
         effect = effect_on_training(entry, calls, mode=mode, model=model)
         if settings.kind != "cpu":
             effect = Influence(effect.affects, f"{effect.why} {_SEEN_ON_PROCESSOR}")
@@ -155,6 +160,13 @@ def explain_warning(
         remedy=entry.remedy,
         profile=settings.name,
     )
+
+
+@cache
+def called_by_cellpose() -> dict[str, str]:
+    """The operations that a training step of Cellpose calls, and where it does so first."""
+    text = resources.files("cellrepro.audits") / "called_by_cellpose.yaml"
+    return yaml.safe_load(text.read_text(encoding="utf-8"))
 
 
 def device_of(text: str, entry: known_operations.KnownOperation | None) -> str:

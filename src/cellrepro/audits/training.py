@@ -9,17 +9,17 @@ from pathlib import Path
 
 from cellrepro.audits.audit_of_run import AuditOfRun, AuditOptions, checked_options
 from cellrepro.audits.effect import Effect
-from cellrepro.determinism.mode_names import Mode
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.results import Row, in_json
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_training
 from cellrepro.spec import defaults
-from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
-from cellrepro.words import amount
+from samebits import NondeterministicOperation, replaying
+from samebits.mode_names import Mode
+from samebits.results import Row, in_json
+from samebits.words import amount
 
 _WARM_UP = 2  # steps, for memory and the choice of kernels
 
@@ -130,9 +130,9 @@ def audit_training(
     data: str | Path,
     *,
     mode: Mode = "fast",
-    steps: int = defaults.AUDITED_STEPS,
-    replays: int = defaults.REPLAYS,
-    suspects: int = defaults.SUSPECT_REPLAYS,
+    steps: int = replaying.AUDITED_STEPS,
+    replays: int = replaying.REPLAYS,
+    suspects: int = replaying.SUSPECT_REPLAYS,
     threads: int | None = None,
     model: str = defaults.MODEL,
     seed: int | None = None,
@@ -203,7 +203,7 @@ def audit_steps(child: Child, *, request: Request, options: AuditOptions) -> Tra
     """Begin a training as a worker does, in the child, and audit the steps after one epoch."""
     from cellrepro.images.folder import read_folder
     from cellrepro.model.network import build
-    from cellrepro.trace.torch_warnings import determinism_warnings
+    from samebits import determinism_warnings
 
     # Cellpose's learning rate is 0 in the first epoch, which ends before the audit.
     first_epoch = {

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 
 from cellrepro.audits.effect import Effect, measure_effect
 from cellrepro.audits.training import TrainingAudit
-from cellrepro.determinism.known_operations import base_name
-from cellrepro.errors import BadInput, CellreproError, whole
+from cellrepro.errors import CellreproError
 from cellrepro.run.options import TrainingOptions
 from cellrepro.spec import defaults
-from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+from samebits import NondeterministicOperation
+from samebits.errors import BadInput, whole
+from samebits.known_operations import base_name
 
 _AS_AUDITED = ("seed", "data_seed", "batch_size")
 """Options that default to those of the audit."""
@@ -86,7 +87,7 @@ class _Answer:
 
 def _suspects(audit: TrainingAudit) -> tuple[NondeterministicOperation, ...]:
     """Operations that may flip though none did."""
-    from cellrepro.determinism.substitutes import SUBSTITUTES
+    from samebits.substitutes import SUBSTITUTES
 
     if audit.warnings:
         return audit.warnings

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
-from cellrepro.results import Row
 from cellrepro.words import place_text
+from samebits.results import Row
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison

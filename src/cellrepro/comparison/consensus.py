@@ -35,9 +35,10 @@ from cellrepro.comparison.distinct_results import (
 from cellrepro.comparison.object_groups import ObjectGroups, group_objects
 from cellrepro.comparison.object_matching import Integers
 from cellrepro.comparison.outline_votes import Outlines, count_votes, mean_iou, most_votes, outline
-from cellrepro.errors import BadInput
-from cellrepro.results import Result, Row
-from cellrepro.words import amount, place_text, verb_of
+from cellrepro.words import place_text
+from samebits.errors import BadInput
+from samebits.results import Result, Row
+from samebits.words import amount, verb_of
 
 
 @dataclass(frozen=True)

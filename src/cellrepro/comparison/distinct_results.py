@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cellrepro.comparison.label_numbers import canonical
-from cellrepro.digests.digests import array_digest
-from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_image
-from cellrepro.words import amount, with_verb
+from samebits.digests import array_digest
+from samebits.errors import BadInput
+from samebits.words import amount, with_verb
 
 Source = ArrayLike | Callable[[], ArrayLike]
 """A label image, or a function without arguments that reads it."""
@@ -36,7 +36,7 @@ class DistinctResult:
     n_objects: int
     """Objects in ``image``."""
     digest: str
-    """SHA-256 of ``image``, see `cellrepro.digests.digests.array_digest`."""
+    """SHA-256 of ``image``, see `samebits.digests.array_digest`."""
     runs: tuple[int, ...]
     """The runs that have these objects, as positions in what was given, ascending."""
 

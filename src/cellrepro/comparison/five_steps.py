@@ -15,7 +15,8 @@ from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_SEEDS
-from cellrepro.words import amount, joined, ppm_text, share_text, span, verb_of
+from cellrepro.words import ppm_text, share_text, span
+from samebits.words import amount, joined, verb_of
 
 GRID = "grids/protocol.yaml"
 """The grid file that carries out the steps, as far as one device can answer them."""
@@ -171,10 +172,11 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
     n_pairs = len(axis.evidence)
     pairs = amount(n_pairs, "pair")
     if not changed and not ppm:
-        effect = f"nothing ({pairs})"
+        effect = f"changed nothing ({pairs})"
     else:
         effect = (
-            f"{share_text(changed)} of the cells without a match, {ppm_text(ppm)} of the pixels"
+            f"left {share_text(changed)} of the cells without a match and changed "
+            f"{ppm_text(ppm)} of the pixels"
         )
         if n_pairs > 1:
             n = len(axis.differing)
@@ -188,7 +190,7 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
         beside_seeds = "less than seeds do"
     else:
         beside_seeds = "not shown to be less than seeds do"
-    return f"{'Yes' if changed else 'No'}: {axis.doing} changed {effect}; {beside_seeds}."
+    return f"{'Yes' if changed else 'No'}: {axis.doing} {effect}; {beside_seeds}."
 
 
 def _seeds_step(spread: Spread) -> Step:

@@ -11,9 +11,9 @@ import numpy as np
 
 from cellrepro.comparison.mersenne_twister import N_WORDS, TwisterState, twister
 from cellrepro.comparison.weight_tensors import Tensor
-from cellrepro.determinism.generator_states import ENTRY, parsed_states
-from cellrepro.errors import BadInput
 from cellrepro.pickles import is_plain, of_array
+from samebits.errors import BadInput
+from samebits.generator_states import ENTRY, parsed_states
 
 GeneratorKind = Literal["Python", "NumPy", "PyTorch", "CUDA", "MPS"]
 _PYTORCH_BYTES = 5056  # of the state on the processor (2.0 to 2.15), see `_of_pytorch`

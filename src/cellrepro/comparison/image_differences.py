@@ -29,7 +29,7 @@ class ImageDifference:
     n_objects: int
     """Objects of both sides together."""
     n_unmatched: int
-    """Objects of either side without a counterpart at IoU 0.5."""
+    """Objects of either side without a match."""
     n_pixels: int
     """All pixels of the image."""
     n_differing: int

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cellrepro.comparison.verdicts import Verdict, combine
-from cellrepro.results import Result
-from cellrepro.words import amount
+from samebits.results import Result
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.store.manifest import ResultSummary

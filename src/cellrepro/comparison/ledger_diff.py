@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cellrepro.digests.tensor_digests import comparable
 from cellrepro.store.ledger import BEFORE, STAGES, LedgerRow
+from samebits.tensor_digests import comparable
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Difference:
     """None where only the other ledger has the entry; so is b."""
     b: LedgerRow | None
 
-    def in_words(self) -> str:
+    def values_in_words(self) -> str:
         """Say what each side holds, as short as possible."""
-        return f"{self.name}: {_in_words(self.a)} in A, {_in_words(self.b)} in B"
+        return f"{_in_words(self.a)} in A, {_in_words(self.b)} in B"
 
     @property
     def is_of_bits(self) -> bool:

@@ -18,7 +18,7 @@ from cellrepro.comparison.object_matching import partners
 from cellrepro.comparison.scores import THRESHOLDS, MaskScores, ratio, scores_of
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.images.label_image import label_images
-from cellrepro.results import Result, Row, derived, json_names
+from samebits.results import Result, Row, derived, json_names
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from cellrepro.comparison.changed_cells import resized_cells
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.verdicts import Verdict, combine
-from cellrepro.words import amount, as_sentence, pixels_text
+from cellrepro.words import as_sentence, pixels_text
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.comparison.image_differences import ImageDifference

@@ -25,7 +25,7 @@ from cellrepro.comparison.within_spread import (
     draws,
     resampled_means,
 )
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 
 class Interval(NamedTuple):

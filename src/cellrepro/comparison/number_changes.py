@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cellrepro.comparison.number_remarks import FEW_NUMBERS, LARGEST_OF_BITS, likely_adder
 from cellrepro.comparison.object_matching import Integers, LabelPairs
-from cellrepro.words import some
+from samebits.words import some
 
 _Labels = NDArray[np.integer]
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from cellrepro.comparison.label_numbers import numbered_by_plane, numbering
 from cellrepro.images.label_pieces import LEAST_OF_LARGEST, touching_pieces
 from cellrepro.images.pictures import doubt
-from cellrepro.words import amount, share_text
+from cellrepro.words import share_text
+from samebits.words import amount
 
 _Labels = NDArray[np.integer]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cellrepro.comparison.object_matching import Overlap, partners
 from cellrepro.enums import StrEnum
-from cellrepro.results import derived
+from samebits.results import derived
 
 LEAST_IOU = 0.1
 """IoU of an object and its counterpart; below, two that merely touch would count as moved."""

@@ -375,11 +375,11 @@ def _heaviest_assignment(
     return np.flatnonzero(column_of_row[row] == column)
 
 
-# -- without a counterpart -------------------------------------------------------------------
+# -- without a match -------------------------------------------------------------------------
 
 
 class UnmatchedCells(NamedTuple):
-    """Labels without a counterpart in the other result."""
+    """Labels without a match in the other result."""
 
     before: set[int]
     after: set[int]
@@ -388,7 +388,7 @@ class UnmatchedCells(NamedTuple):
 def unmatched_cells(
     before: NDArray[np.integer], after: NDArray[np.integer], *, least_iou: float = 0.5
 ) -> UnmatchedCells:
-    """Find the labels of either result that have no counterpart of so high an IoU."""
+    """Find the labels of either result that have no match of so high an IoU."""
     table = overlap(before, after)
     pairs = matches(table, least_iou)
     matched_before = set(table.labels_a[table.rows[pairs]].tolist())

@@ -12,17 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from cellrepro.comparison.operation_alignment import (
+from cellrepro.words import that_differ
+from samebits import (
     Agreement,
     Alignment,
     agreement,
     named_operation,
     named_operations,
 )
-from cellrepro.words import amount, that_differ
+from samebits.words import amount
 
 if TYPE_CHECKING:
-    from cellrepro.trace.operation_ledger import OperationRow
+    from samebits import OperationRow
 
 
 _OUTPUTS_DIFFER: dict[Agreement, str] = {

@@ -22,7 +22,7 @@ from cellrepro.comparison.spread_axes import (
     OF_PROFILE,
     rule_of,
 )
-from cellrepro.digests.digests import value_digest
+from samebits.digests import value_digest
 
 _DEPTH = 5
 """Pairs in one surrounding that show five values of an axis, each twice."""

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.determinism.mode_names import MODES
-from cellrepro.digests.digests import value_digest
 from cellrepro.spec.field_words import setting_in_words
 from cellrepro.spec.spec import PARAMETERS, Spec
+from samebits.digests import value_digest
+from samebits.mode_names import MODES
 
 if TYPE_CHECKING:
     from cellrepro.store.environment_record import MachineRecord

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cellrepro.store.stored_run import Repeat
 
 MEASURES = ("changed", "ppm", "ap", "ap50")
-"""Share of cells without a counterpart; differing pixels per million; 1 - AP, mean over IoU 0.5
+"""Share of cells without a match; differing pixels per million; 1 - AP, mean over IoU 0.5
 to 0.95; 1 - AP at 0.5."""
 
 Values = NDArray[np.float64]
@@ -77,7 +77,7 @@ class Pair:
 
     @property
     def changed(self) -> float:
-        """Share of the cells of both sides without a counterpart at IoU 0.5; NaN over none."""
+        """Share of the cells of both sides without a match; NaN over none."""
         return self.mean("changed")
 
     @property

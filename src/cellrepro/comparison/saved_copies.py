@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from cellrepro.comparison.weight_comparison import compare_weights
 from cellrepro.comparison.weight_files import FileComparison, compare_files
-from cellrepro.digests.digests import file_digest
+from samebits.digests import file_digest
 
 
 class SavedFile(NamedTuple):

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from cellrepro.comparison.boundary_score import boundary_f1
 from cellrepro.comparison.label_pair import ReadPair, read_pair
 from cellrepro.comparison.object_matching import Integers, Overlap, matches
-from cellrepro.errors import BadInput
 from cellrepro.images.label_image import label_images
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -24,10 +24,11 @@ from cellrepro.comparison.within_spread import (
     Decision,
     decide,
 )
-from cellrepro.errors import BadInput
-from cellrepro.results import Result, Row
 from cellrepro.spec.spec import PARAMETERS
-from cellrepro.words import amount, share_text, span
+from cellrepro.words import share_text, span
+from samebits.errors import BadInput
+from samebits.results import Result, Row
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison

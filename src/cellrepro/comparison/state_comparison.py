@@ -10,8 +10,8 @@ from typing import Literal
 from cellrepro.comparison.file_content import PARTS, FileContent, StatePart
 from cellrepro.comparison.generator_pairs import GeneratorPair, compare_generators
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_networks
-from cellrepro.shown_text import short
-from cellrepro.words import amount, some
+from samebits.shown_text import short
+from samebits.words import amount, some
 
 _SHORT = 8  # values of a list that are shown whole
 _MOST_NAMES = 4

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cellrepro.comparison.label_numbers import numbered_by_plane, renumbered
 from cellrepro.comparison.object_matching import overlap
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.words import amount
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison

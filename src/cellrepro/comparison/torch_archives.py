@@ -23,7 +23,6 @@ from cellrepro.comparison.stored_tensors import (
     stored_tensor,
 )
 from cellrepro.comparison.weight_tensors import Tensor
-from cellrepro.digests.torch_files import Part, format_of, read_archive
 from cellrepro.pickles import (
     MOST_BYTES,
     PLAIN_NAMES,
@@ -37,6 +36,7 @@ from cellrepro.pickles import (
     quoted,
     sequence,
 )
+from cellrepro.torch_files import Part, format_of, read_archive
 
 _CONTENT = "/data.pkl"
 _LITTLE = b"little"

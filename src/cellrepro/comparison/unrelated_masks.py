@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.systematic_change import TURNS
-from cellrepro.words import share_text, verb_of
+from cellrepro.words import share_text
+from samebits.words import verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -43,11 +44,10 @@ class ChanceOverlap:
     """Share of all pixels that cells of a cover, which is what chance gives."""
 
     def text(self, a: str, b: str) -> str:
-        """Say what is suspected, and why."""
+        """Say what speaks for two images."""
         n_a, n_b = self.n_cells
         match = verb_of(max(1, self.n_matched), "matches", "match")
         return (
-            "these may be masks of two different images: "
             f"{self.n_matched or 'none'} of the {n_a} cells of {a} {match} one of the {n_b} of {b} "
             f"(IoU of 0.5 or more), and the cells of {a} cover {share_text(self.covered)} of those "
             f"of {b}, much as they do of the whole image ({share_text(self.expected)})"

@@ -29,8 +29,8 @@ from cellrepro.comparison.weight_tensors import (
     natural_order,
     prefixes_of_wrappers,
 )
-from cellrepro.results import Result, Row, derived
-from cellrepro.words import amount, grouped, verb_of, with_verb
+from samebits.results import Result, Row, derived
+from samebits.words import amount, grouped, verb_of, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.weight_files import FileComparison

@@ -22,9 +22,9 @@ from cellrepro.comparison.weight_tensors import (
     pieces,
     values,
 )
-from cellrepro.errors import BadInput
-from cellrepro.results import Result, Row
-from cellrepro.words import amount, joined, with_verb
+from samebits.errors import BadInput
+from samebits.results import Result, Row
+from samebits.words import amount, joined, with_verb
 
 _PIECE = 2**16  # parameters of each file in memory at a time
 _LEAST = -1074  # exponent of the least float64; those below the greatest end at 1024

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.digests.torch_files import LOCAL_HEADER, format_of, read_archive
-from cellrepro.results import derived
 from cellrepro.store import checkpoints
-from cellrepro.words import amount
+from cellrepro.torch_files import LOCAL_HEADER, format_of, read_archive
+from samebits.results import derived
+from samebits.words import amount
 
 _Bytes = NDArray[np.uint8]
 _PIECE = 2**22  # bytes of each file in memory at a time

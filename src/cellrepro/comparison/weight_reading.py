@@ -14,12 +14,12 @@ from cellrepro.comparison.file_content import FileContent, content_beside, is_op
 from cellrepro.comparison.stored_tensors import Numbers, View, strides_in_order
 from cellrepro.comparison.torch_archives import content_of
 from cellrepro.comparison.weight_tensors import NUMPY_TYPES, Tensor
-from cellrepro.determinism.generator_states import ENTRY
-from cellrepro.digests.torch_files import is_saved_by_torch
-from cellrepro.errors import BadInput
 from cellrepro.nested_values import each_once
 from cellrepro.pickles import Refused, UnknownName
 from cellrepro.store import checkpoints
+from cellrepro.torch_files import is_saved_by_torch
+from samebits.errors import BadInput
+from samebits.generator_states import ENTRY
 
 _KEYS_OF_NETWORKS = ("model_state_dict", "state_dict", "model", "net", "network", "weights")
 """Usual keys of a network in a checkpoint, the surest first."""

@@ -26,9 +26,9 @@ from cellrepro.comparison.weight_tensors import (
     pieces,
     values,
 )
-from cellrepro.errors import BadInput
-from cellrepro.results import Result, Row
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.results import Result, Row
+from samebits.words import amount
 
 _BLOCK = 2**21  # parameters of all files in a piece; larger ones cost less
 _MOST_THREADS = 4  # a piece in memory for each

@@ -16,8 +16,9 @@ from cellrepro.comparison.weight_tensors import (
     layers_of,
     values,
 )
-from cellrepro.results import Result
-from cellrepro.words import amount, name_of_all
+from cellrepro.words import name_of_all
+from samebits.results import Result
+from samebits.words import amount
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,7 +12,7 @@ import numpy as np
 from natsort import natsorted
 from numpy.typing import NDArray
 
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 Bits = NDArray[np.unsignedinteger]
 """Parameters as unsigned integers of their width, flat."""
@@ -128,7 +128,7 @@ def layer_of(tensor_name: str) -> str:
     """The layer of a network that a tensor belongs to.
 
     The first two components of its name, three with ``blocks``, without its kind. (A ledger groups
-    otherwise, see `cellrepro.trace.watches.layer_group`; its names are stored.)
+    otherwise, see `cellrepro.model.watches.layer_group`; its names are stored.)
 
     >>> layer_of("encoder.blocks.3.attn.qkv.weight"), layer_of("encoder.neck.0.weight")
     ('encoder.blocks.3', 'encoder.neck')

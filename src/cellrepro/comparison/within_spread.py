@@ -21,8 +21,9 @@ import numpy as np
 
 from cellrepro.comparison.repeat_pairs import Pair, Values, mean_of, parts_of, units_of
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.results import Result
-from cellrepro.words import amount, share_text
+from cellrepro.words import share_text
+from samebits.results import Result
+from samebits.words import amount
 
 FEWEST_SEEDS = 3
 FEWEST_IMAGES = 3
@@ -48,7 +49,7 @@ class Decision(Result):
     n_images: int = 0
     """Images that every pair has, and that show an object."""
     changed: tuple[float, float] = (math.nan, math.nan)
-    """Share of cells without a counterpart: of the pairs in question, and of those of seeds."""
+    """Share of cells without a match: of the pairs in question, and of those of seeds."""
     ppm: tuple[float, float] = (math.nan, math.nan)
     """Differing pixels per million, likewise."""
     changed_ratio: float = math.nan
@@ -65,6 +66,15 @@ class Decision(Result):
     def is_judged(self) -> bool:
         """Whether the rule was applied: enough seeds and images were there."""
         return not math.isnan(self.changed_ratio)
+
+    @property
+    def remedy(self) -> str:
+        """What makes the runs that are missing, to follow a sentence; empty where none are."""
+        n_missing = FEWEST_SEEDS - max(1, self.n_seeds)
+        if not self.refusal or n_missing <= 0:
+            return ""
+        values = "another value" if n_missing == 1 else f"{n_missing} other values"
+        return f" (the same command with {values} of --seed adds the runs)"
 
     def sentence(self) -> str:
         """Say what was decided, with its numbers, or why nothing was."""
@@ -97,8 +107,9 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     )
     refusal = _refusal(known, seeds)
     if refusal:
-        reason = f"{refusal}: not enough to say whether seeds change more"
-        return replace(known, reason=reason, refusal=refusal)
+        known = replace(known, refusal=refusal)
+        reason = f"{refusal}: not enough to say whether seeds change more{known.remedy}"
+        return replace(known, reason=reason)
     cells = _largest_ratio(pairs, seeds, "changed", images)
     pixels = _largest_ratio(pairs, seeds, "ppm", images)
     within = cells < 1 and pixels < 1
@@ -127,7 +138,9 @@ def _times(ratio: float) -> str:
 def _refusal(known: Decision, seeds: Sequence[Pair]) -> str:
     """Why nothing can be said beside these pairs of seeds; empty where something can."""
     if known.n_seeds < FEWEST_SEEDS:
-        return f"only {amount(known.n_seeds, 'seed')}" if known.n_seeds else "no other seed"
+        return (
+            f"only {amount(known.n_seeds, 'seed')}" if known.n_seeds else "no run with another seed"
+        )
     if known.n_images < FEWEST_IMAGES:
         return f"only {amount(known.n_images, 'image')} with cells"
     if not known.changed[1] or not known.ppm[1]:

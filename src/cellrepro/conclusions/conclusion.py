@@ -20,9 +20,10 @@ from cellrepro.conclusions.effects import (
 from cellrepro.conclusions.groups import Groups
 from cellrepro.conclusions.measuring import MeasuredImage
 from cellrepro.conclusions.readouts import ChosenReadout
-from cellrepro.errors import BadInput
-from cellrepro.results import Result, Row, in_json, table_lines
-from cellrepro.words import amount, grouped, joined, some, span
+from cellrepro.words import span
+from samebits.errors import BadInput
+from samebits.results import Result, Row, in_json, table_lines
+from samebits.words import amount, grouped, joined, some
 
 Word = Literal["stands", "changes", "undecidable"]
 Side = Literal["higher", "lower", "no effect"]

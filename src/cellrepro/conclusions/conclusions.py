@@ -23,9 +23,9 @@ from cellrepro.conclusions.measuring import (
     measured_side,
 )
 from cellrepro.conclusions.readouts import ChosenReadout
-from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
-from cellrepro.words import amount, some
+from samebits.results import Result, Row
+from samebits.words import amount, some
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
-from cellrepro.errors import BadInput, no_such_file
+from cellrepro.errors import no_such_file
 from cellrepro.images.image_names import image_name
 from cellrepro.store.store_paths import regular_bytes
-from cellrepro.words import amount, cut, some, verb_of
+from cellrepro.words import cut
+from samebits.errors import BadInput
+from samebits.words import amount, some, verb_of
 
 _MOST_BYTES = 2**24
 _MOST_ROWS = 100_000

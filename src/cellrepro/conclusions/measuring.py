@@ -9,7 +9,7 @@ import numpy as np
 
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.conclusions.readouts import ChosenReadout, cells_of
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 PixelReaders = Mapping[str, Callable[[], np.ndarray]]
 """Arrays by the name of their image; each is read when it is needed."""

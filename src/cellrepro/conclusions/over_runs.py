@@ -21,10 +21,10 @@ from cellrepro.conclusions.measuring import (
     measured_side,
 )
 from cellrepro.conclusions.readouts import ChosenReadout
-from cellrepro.errors import BadInput
-from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
-from cellrepro.words import amount, joined, some
+from samebits.errors import BadInput
+from samebits.results import Result, Row, derived
+from samebits.words import amount, joined, some
 
 
 @dataclass(frozen=True)

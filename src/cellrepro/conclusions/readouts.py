@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.errors import BadInput
 from cellrepro.extras import absent, needs
-from cellrepro.words import some
+from samebits.errors import BadInput
+from samebits.words import some
 
 Measured = float | NDArray[np.float64]
 """A number of the image, or one for each cell, whose mean is taken."""

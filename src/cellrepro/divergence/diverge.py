@@ -12,14 +12,15 @@ from cellrepro.divergence.judgements import OF_STAGE, DivergenceJudgement
 from cellrepro.divergence.result import Divergence
 from cellrepro.divergence.run_ledgers import compare_runs, of_segmentations, stages_of
 from cellrepro.divergence.step_inspection import StepInspection
-from cellrepro.errors import whole
 from cellrepro.explanation.compare_repeats import compare_repeats
 from cellrepro.spec import defaults
 from cellrepro.store.ledger import LEDGER
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.terminal import FileName, Quiet, Switch
-from cellrepro.words import amount
+from samebits import replaying
+from samebits.errors import whole
+from samebits.words import amount
 
 
 def diverge(
@@ -30,7 +31,7 @@ def diverge(
     data: FileName | None = None,
     again: Switch = True,
     repetitions: int = 20,
-    suspects: int = defaults.SUSPECT_REPLAYS,
+    suspects: int = replaying.SUSPECT_REPLAYS,
     store: FileName = defaults.STORE,
     quiet: Quiet = False,
 ) -> Divergence:

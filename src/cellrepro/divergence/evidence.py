@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cellrepro.comparison.operation_alignment import Alignment
 from cellrepro.comparison.operation_diff import DivergingOperation
 from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.divergence.judgements import DivergenceJudgement
-from cellrepro.words import amount
+from samebits import Alignment
+from samebits.words import amount
 
 Method = Literal[
     "stored operations",

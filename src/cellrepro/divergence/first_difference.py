@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
 from cellrepro.divergence.judgements import COMPUTED_IN_STEP
+from cellrepro.explanation.setting_meanings import field_in_words
 
 if TYPE_CHECKING:
-    from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
-    from cellrepro.trace.operation_ledger import OperationRow
+    from samebits import NondeterministicOperation, OperationRow
+
+OF_FIELDS = ("environment", "spec")
+"""Stages in which fields of a run's record differ."""
 
 _WHAT_IT_DID = {
     "agree": "got equal inputs and gave different outputs",
@@ -92,12 +95,13 @@ class FirstDifference:
             for entry in ledgers.of_stage(difference.stage)
             if entry.step == difference.step
         ]
+        in_words = field_in_words if difference.stage in OF_FIELDS else str
         return cls(
             step=difference.step,
             epoch=difference.epoch,
             stage=difference.stage,
             names=tuple(names),
-            said=difference.in_words(),
+            said=f"{in_words(difference.name)}: {difference.values_in_words()}",
             is_of_bits=difference.is_of_bits,
         )
 

@@ -14,8 +14,6 @@ from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.scores import average_precision
 from cellrepro.comparison.weight_comparison import compare_weights
 from cellrepro.divergence.masks_by_epoch import LabelImages, read_masks_file, segmented_by_epoch
-from cellrepro.errors import BadInput, whole
-from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
 from cellrepro.store import checkpoints
 from cellrepro.store.checkpoint_choice import stored_checkpoints
@@ -24,6 +22,8 @@ from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.words import ppm_text, share_text
+from samebits.errors import BadInput, whole
+from samebits.results import Result, Row, derived, table_lines
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from cellrepro.run.plan import Request
 from cellrepro.store.ledger import LEDGER, OPERATIONS, LedgerRow
 from cellrepro.store.row_tables import read_rows
 from cellrepro.store.stored_run import Repeat
-from cellrepro.trace.operation_ledger import OperationRow
-from cellrepro.words import amount
+from samebits import OperationRow
+from samebits.words import amount
 
 _OF_NETWORK = ("network", "flows")
 

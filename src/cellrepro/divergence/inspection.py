@@ -12,13 +12,13 @@ from cellrepro.divergence.evidence import Cause, Evidence
 from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.divergence.judgements import DivergenceJudgement, may_explain, of_round_off
 from cellrepro.divergence.substitute_calls import align_operations
-from cellrepro.errors import BadInput
 from cellrepro.model.weight_sources import ModelSource, started_from
 from cellrepro.run.plan_sources import refuse_unreadable_network
 from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.trace.operation_ledger import OperationRow
+from samebits import OperationRow
+from samebits.errors import BadInput
 
 Row = TypeVar("Row")
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
@@ -19,7 +18,8 @@ from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.store.checkpoints import Checkpoint
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import some
+from samebits.errors import BadInput
+from samebits.words import some
 
 LabelImages = Sequence[np.ndarray]
 """Masks of several images, each (Y, X); 0 is background."""

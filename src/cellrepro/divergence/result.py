@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cellrepro.comparison.ledger_diff import LedgerComparison
 from cellrepro.comparison.mask_totals import changes_in_words
 from cellrepro.comparison.object_changes import ObjectKind
-from cellrepro.comparison.operation_alignment import Alignment
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.evidence import Evidence, evidence_lines
-from cellrepro.divergence.first_difference import FirstDifference
+from cellrepro.divergence.first_difference import OF_FIELDS, FirstDifference
 from cellrepro.divergence.judgements import JUDGEMENTS, DivergenceJudgement
+from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.explanation.two_results import Comparison
-from cellrepro.results import Result, Row, derived, in_json
 from cellrepro.store.ledger import STAGES
-from cellrepro.words import amount, share_text, some
+from cellrepro.words import share_text
+from samebits import Alignment
+from samebits.results import Result, Row, derived, in_json
+from samebits.words import amount, some
 
 _MOST_NAMES = 4
 """Listed of what differs in a stage."""
@@ -96,14 +98,15 @@ class Divergence(Result):
     def rows(self) -> list[Row]:
         """Give every stage that differs."""
         return [
-            {"stage": stage, "what differs": ", ".join(names)}
+            {"stage": stage, "what differs": _names_in_words(stage, names, len(names))}
             for stage, names in self.stages.items()
         ]
 
     def lines(self) -> list[str]:
         """Give the sentence, every stage that differs, the evidence, and what was left out."""
         stages = (
-            f"  {stage:12} {some(list(names), _MOST_NAMES)}" for stage, names in self.stages.items()
+            f"  {stage:12} {_names_in_words(stage, names, _MOST_NAMES)}"
+            for stage, names in self.stages.items()
         )
         evidence = () if self.evidence is None else evidence_lines(self.evidence)
         notes = (f"  note: {note}" for note in self.notes)
@@ -130,3 +133,15 @@ class Divergence(Result):
         if comparison.weights is not None and not comparison.weights.equal:
             text += f"; the weights by {comparison.weights.relative_l2:.2g} of their norm"
         return text
+
+
+def _names_in_words(stage: str, names: Sequence[str], most: int) -> str:
+    """What differs in a stage; fields of a record in words, several of one group by its name."""
+    if stage not in OF_FIELDS:
+        return some(list(names), most)
+    groups = [name.partition(".")[0] for name in names]
+    fields = dict.fromkeys(
+        field_in_words(name if groups.count(group) == 1 else group)
+        for name, group in zip(names, groups, strict=True)
+    )
+    return some(list(fields), most, between="; ")

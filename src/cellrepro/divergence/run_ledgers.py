@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cellrepro.comparison.ledger_diff import LedgerComparison, compare_ledgers
-from cellrepro.digests.digests import array_digest, file_digest, value_digest
 from cellrepro.model.stages import PASSED
 from cellrepro.nested_values import flattened
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.ledger import LEDGER, SEGMENTATION_STAGES, STAGES, Ledger, LedgerRow
 from cellrepro.store.row_tables import read_rows
 from cellrepro.store.stored_run import Repeat
+from samebits.digests import array_digest, file_digest, value_digest
 
 _LAST = 2**31 - 1  # a step after all others, for the files that a run ended with
 

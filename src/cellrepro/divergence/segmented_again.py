@@ -13,7 +13,7 @@ from cellrepro.model.stages import Stages
 from cellrepro.process.child import Child
 from cellrepro.run.plan import Request
 from cellrepro.store.ledger import SEGMENTATION_STAGES
-from cellrepro.trace.operation_ledger import OperationRow
+from samebits import OperationRow
 
 IMAGE_STAGES = SEGMENTATION_STAGES[SEGMENTATION_STAGES.index("decoded") :]
 """The stages of a segmentation that an image passes."""
@@ -41,7 +41,7 @@ def segmented_again(
     repetitions: int = 0,
 ) -> SegmentedAgain:
     """Segment an image in the child, with every stage kept, until it differs from itself."""
-    from cellrepro.trace.operation_ledger import OperationLedger
+    from samebits import OperationLedger
 
     with child.opened(request.model) as (network, _), child.loosened():
         child.setup.seed_all()

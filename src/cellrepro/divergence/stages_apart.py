@@ -13,7 +13,8 @@ from cellrepro.divergence.evidence import Cause
 from cellrepro.divergence.first_difference import Size
 from cellrepro.divergence.segmented_again import IMAGE_STAGES, SegmentedAgain
 from cellrepro.model.stages import MADE_BY
-from cellrepro.words import amount, grouped, that_differ
+from cellrepro.words import that_differ
+from samebits.words import amount, grouped
 
 _OF_OLDER_LEDGERS = ("flows", "filtered")  # their only stages of an image
 _WITH_CHANNELS_LAST = ("channels", "normalised")
@@ -73,7 +74,7 @@ def _size_of_masks(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Size:
     n_pixels = sum(result.n_differing for result in results)
     n_cells = sum(result.n_unmatched for result in results)
     cells = amount(n_cells, "cell") if n_cells else "no cell"
-    words = f"{that_differ(n_pixels, 'pixel')}, {cells} without a counterpart"
+    words = f"{that_differ(n_pixels, 'pixel')}, {cells} without a match"
     return Size(n_elements=n_pixels, words=words)
 
 

@@ -26,9 +26,7 @@ from cellrepro.store.checkpoints import CHECKPOINTS
 from cellrepro.store.ledger import LEDGER, LedgerRow, by_place
 from cellrepro.store.row_tables import read_rows
 from cellrepro.store.stored_run import Repeat
-from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
-from cellrepro.trace.operation_ledger import OperationRow
-from cellrepro.trace.random_draws import Draw
+from samebits import Draw, NondeterministicOperation, OperationRow
 
 if TYPE_CHECKING:
     import torch
@@ -167,7 +165,7 @@ def step_in_child(
     suspects: int,
 ) -> StepAgain:
     """Go to the step in the child, then through it again and again; see `step_again`."""
-    from cellrepro.trace.operation_ledger import OperationLedger
+    from samebits import OperationLedger
 
     with child.prepared() as device, child.loosened():
         stepper = Stepper(request, device, child)
@@ -190,7 +188,7 @@ def step_beside_another(
     child: Child, *, request: Request, repeats: Sequence[Repeat], meeting: Meeting, step: int
 ) -> StepAgain:
     """Go through the step in the child, then again for the outputs that are compared."""
-    from cellrepro.trace.operation_ledger import OperationLedger
+    from samebits import OperationLedger
 
     with child.prepared() as device, child.loosened():
         stepper = Stepper(request, device, child)
@@ -216,7 +214,7 @@ def _first_pass(
     Beside another run with errors against float64, and with digests that can be compared with
     those of any device.
     """
-    from cellrepro.trace.operation_ledger import OperationLedger
+    from samebits import OperationLedger
 
     stored = by_place(read_rows(repeat.file(LEDGER), LedgerRow))
     arrival = stepper.go_to(step, stored, repeat.folder / CHECKPOINTS)
@@ -235,7 +233,7 @@ def _first_pass(
 
 def _audit(stepper: Stepper, replayed: StepAgain, suspects: int) -> None:
     """Run each operation known to race ``suspects`` times."""
-    from cellrepro.trace.operation_audit import Auditor
+    from samebits import Auditor
 
     with Auditor(suspects=suspects, model=stepper.network) as auditor:
         stepper.loop.step()

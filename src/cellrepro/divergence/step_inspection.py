@@ -10,9 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cellrepro.call_site import Site
 from cellrepro.comparison.operation_diff import first_divergence, judge_round_off
-from cellrepro.determinism.modes import may_race
 from cellrepro.divergence.evidence import Cause, Evidence
 from cellrepro.divergence.first_difference import FirstDifference, Operation, Size
 from cellrepro.divergence.inspection import CannotInspect, Inspection
@@ -34,10 +32,9 @@ from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, LedgerRow, by_plac
 from cellrepro.store.record_values import is_on_another_computer
 from cellrepro.store.row_tables import read_rows
 from cellrepro.store.stored_run import Repeat
-from cellrepro.trace.draw_difference import first_draw_difference
-from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
-from cellrepro.trace.operation_ledger import OperationRow
-from cellrepro.trace.random_draws import Draw
+from samebits import Draw, NondeterministicOperation, OperationRow, first_draw_difference
+from samebits.call_site import Site
+from samebits.modes import may_race
 
 if TYPE_CHECKING:
     import torch
@@ -279,7 +276,7 @@ def _site(operation: Operation) -> tuple[str | None, ...]:
 
 def _size_between(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> Size:
     """How many elements of an operation's outputs differ, and by how much."""
-    from cellrepro.digests.same_bits import difference
+    from samebits.bit_equality import difference
 
     if not a or not b:
         return Size()

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.determinism import generator_states
-from cellrepro.digests.tensor_digests import comparable
-from cellrepro.errors import BadInput
 from cellrepro.process.child import Child
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.plan import Request
 from cellrepro.store import checkpoint_choice
 from cellrepro.store.checkpoints import TrainingState
 from cellrepro.store.ledger import Ledger, LedgerRow
+from samebits import generator_states
+from samebits.errors import BadInput
+from samebits.tensor_digests import comparable
 
 _TRIES = 12
 """How often a step on the way is tried until it ends in the bits of the stored run."""
@@ -43,7 +43,7 @@ class Snapshot:
     training: TrainingState
     """Network, training loop and optimizer."""
     generators: Any
-    """What `cellrepro.determinism.generator_states.capture` gave."""
+    """What `samebits.generator_states.capture` gave."""
 
 
 class Stepper:
@@ -52,7 +52,7 @@ class Stepper:
     def __init__(self, request: Request, device: Any, child: Child) -> None:
         from cellrepro.images.folder import read_folder
         from cellrepro.model.network import build
-        from cellrepro.trace.watches import StepWatch, Watches
+        from cellrepro.model.watches import StepWatch, Watches
 
         self._child = child
         child.phase("images and flows")

@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from cellrepro.comparison.operation_alignment import Alignment, align
 from cellrepro.comparison.operation_diff import first_divergence
-from cellrepro.determinism.substitutes import stands_in
-from cellrepro.digests.digests import value_digest
-from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.store.stored_run import Repeat
-from cellrepro.trace.operation_ledger import OperationRow
+from samebits import Alignment, OperationRow, align
+from samebits.digests import value_digest
+from samebits.substitutes import stands_in
+from samebits.tensor_digests import tensor_digest
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput, no_such_file
+from cellrepro.errors import no_such_file
 from cellrepro.exchange.model_statement import (
     ModelStatement,
     is_model_statement,
@@ -23,8 +23,9 @@ from cellrepro.exchange.receipt import Receipt, is_receipt, read_receipt
 from cellrepro.exchange.signed.envelope import IN_TOTO, is_envelope, read_envelope
 from cellrepro.exchange.statement import MOST_BYTES, STATEMENT, Attestation, read_payload
 from cellrepro.exchange.strict_json import read_json
-from cellrepro.results import Result, Row
-from cellrepro.words import amount, grouped, joined
+from samebits.errors import BadInput
+from samebits.results import Result, Row
+from samebits.words import amount, grouped, joined
 
 BUNDLE_ENDING = ".intoto.jsonl"
 """Ending of a bundle's file, as in-toto names it."""

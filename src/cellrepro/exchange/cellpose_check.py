@@ -12,12 +12,13 @@ import numpy as np
 
 from cellrepro.comparison.weight_reading import open_weights
 from cellrepro.comparison.weight_tensors import Tensor
-from cellrepro.digests.digests import array_digest
 from cellrepro.errors import Damaged
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.evaluator import loaded_by_cellpose
 from cellrepro.store.peak_memory import peak_memory_of_process
-from cellrepro.words import some, that_differ
+from cellrepro.words import that_differ
+from samebits.digests import array_digest
+from samebits.words import some
 
 if TYPE_CHECKING:
     import torch

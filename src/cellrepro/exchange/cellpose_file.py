@@ -9,9 +9,6 @@ from importlib import metadata
 from pathlib import Path
 
 from cellrepro.comparison.weight_reading import open_weights
-from cellrepro.determinism.profiles import load
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.bundle import BUNDLE_ENDING, bundle_text
 from cellrepro.exchange.cellpose_check import STEPS, CellposeCheck, written_and_checked
 from cellrepro.exchange.kept_passports import passports_of
@@ -27,20 +24,24 @@ from cellrepro.exchange.statement import Attestation, ResourceDescriptor, Statem
 from cellrepro.extras import needs
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.synthetic_sets import labelled_nuclei
-from cellrepro.libraries import has_library
 from cellrepro.model.cellpose_generation import generation_of, installed_version, known_version
 from cellrepro.model.known_weights import recognise
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.calling import in_child
 from cellrepro.process.setup import Setup
-from cellrepro.results import Result, Row
+from cellrepro.profiles.profiles import load
 from cellrepro.spec import defaults
 from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.store.whole_files import new_file, whole_file, write_whole
 from cellrepro.version import __version__
-from cellrepro.words import amount, grouped, short_digest
+from cellrepro.words import short_digest
+from samebits.digests import file_digest
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.libraries import has_library
+from samebits.results import Result, Row
+from samebits.words import amount, grouped
 
 CELLPOSE_ENDING = ".pth"
 """Ending of the file; Cellpose loads any, but users know this one."""

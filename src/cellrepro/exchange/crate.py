@@ -20,7 +20,7 @@ from cellrepro.extras import absent, needs
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.stored_run import MANIFEST, NOTEBOOK, SPEC, WEIGHTS, Repeat
-from cellrepro.words import amount
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from rocrate.model import ContextEntity, DataEntity

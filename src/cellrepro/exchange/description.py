@@ -16,11 +16,11 @@ from cellrepro.exchange.verified import VerifiedReceipt
 from cellrepro.explanation import describe as of_other_files
 from cellrepro.explanation.description import Description
 from cellrepro.explanation.recognition import holds_passports
-from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName
-from cellrepro.words import amount
+from samebits.results import Result, Row
+from samebits.words import amount
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.digests.digests import file_digest
-from cellrepro.digests.torch_files import is_saved_by_torch
-from cellrepro.errors import BadInput, Damaged
+from cellrepro.errors import Damaged
 from cellrepro.exchange.archive.contents import MOST_CRATE_BYTES, MOST_PASSPORT_BYTES
 from cellrepro.exchange.archive.entry_names import CRATE_FILE, EXPORT_ENDING, PASSPORTS_FILE
 from cellrepro.exchange.archive.writing import Outgoing, write_archive
@@ -20,7 +18,6 @@ from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import Signer, find_signer, fingerprint_of
 from cellrepro.model.weight_sources import started_from
-from cellrepro.results import Result, Row, table_lines
 from cellrepro.spec import defaults
 from cellrepro.spec.sent_spec import refused_elsewhere
 from cellrepro.spec.spec import KEY_LENGTH, Spec
@@ -29,7 +26,11 @@ from cellrepro.store.store import Store
 from cellrepro.store.store_paths import inside
 from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat
 from cellrepro.store.whole_files import new_file
-from cellrepro.words import amount, grouped
+from cellrepro.torch_files import is_saved_by_torch
+from samebits.digests import file_digest
+from samebits.errors import BadInput
+from samebits.results import Result, Row, table_lines
+from samebits.words import amount, grouped
 
 _CHECKPOINTS = "checkpoints/"
 

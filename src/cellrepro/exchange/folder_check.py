@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.exchange.problem import LostContent, Problem, ProblemKind
 from cellrepro.store.seal import MOST_SUMS_BYTES, SUMS, read_seal, seal_text
 from cellrepro.store.store_paths import regular_bytes
 from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, SPEC
 from cellrepro.store.whole_files import is_being_written, is_scratch
 from cellrepro.words import short_digest
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 
 NOT_OURS = "the lab has not put it there: move it out of the store"
 _RESTORE_IMAGES = (

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.entry_names import EXPORT_ENDING
 from cellrepro.exchange.bioimageio.measuring import USUAL_REPEATS
 from cellrepro.exchange.bioimageio.package import PACKAGE_ENDING, export_bioimageio
@@ -20,11 +19,12 @@ from cellrepro.exchange.cellpose_file import CELLPOSE_ENDING, export_cellpose_fi
 from cellrepro.exchange.export import export_runs
 from cellrepro.exchange.importing import Imported, import_runs
 from cellrepro.exchange.passport_files import ImportedPassports, export_passports, import_passports
-from cellrepro.results import Result
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.terminal_values import Conditions
+from samebits.errors import BadInput
+from samebits.results import Result
 
 _ExportKind = Literal["package", "network", "passports", "runs"]
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.archive import file_checks
 from cellrepro.exchange.archive.contents import Contents, ReceivedRepeat
 from cellrepro.exchange.archive.reading import ExportedFile
@@ -18,7 +17,8 @@ from cellrepro.store.removal import remove_folder
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import NOTEBOOK, WEIGHTS
 from cellrepro.store.whole_files import link_or_copy, replace_file, to_disk
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.words import amount
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.errors import BadInput, Damaged
+from cellrepro.errors import Damaged
 from cellrepro.exchange.archive.contents import ReceivedRepeat, read_contents
 from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.import_staging import ImportStaging
 from cellrepro.exchange.kept_passports import keep_attestations, refuse_to_keep_too_much
-from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
 from cellrepro.store.store import Store
 from cellrepro.store.store_paths import inside, regular_bytes
 from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, WEIGHTS, Repeat
 from cellrepro.store.unsent_files import note_not_sent
 from cellrepro.store.whole_files import moved
-from cellrepro.words import amount, joined, some, verb_of
+from samebits.errors import BadInput
+from samebits.results import Result, Row
+from samebits.words import amount, joined, some, verb_of
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store.record_values import is_on_another_computer
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 
 INPUTS = "inputs"
 """Folder with the image folders of runs, in a store and in an exported file."""

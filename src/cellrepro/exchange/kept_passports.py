@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, bundle_of, grown_bundle, read_bundle
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.passport_making import passport_of
@@ -19,6 +18,7 @@ from cellrepro.store.store import Store
 from cellrepro.store.store_paths import inside
 from cellrepro.store.stored_run import MANIFEST, Repeat, Run
 from cellrepro.store.whole_files import whole_file
+from samebits.errors import BadInput
 
 PASSPORTS_FOLDER = "passports"
 """Folder of a store with kept passports."""

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cellrepro.digests.digests import value_digest
 from cellrepro.exchange.json_records import JsonRecord, read_record
 from cellrepro.exchange.statement import ResourceDescriptor, Sha256
 from cellrepro.store.record_values import Inside
+from samebits.digests import value_digest
 
 MASKS = "masks"
 """Subject for all masks, if there are too many to name each."""

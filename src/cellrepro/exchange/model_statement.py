@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.comparison.weight_tensors import Network
-from cellrepro.errors import BadInput
 from cellrepro.exchange.json_records import JsonObject, as_json, read_record
 from cellrepro.exchange.problem import Problem
 from cellrepro.exchange.provenance import (
@@ -27,6 +26,7 @@ from cellrepro.exchange.provenance import (
 from cellrepro.exchange.statement import Attestation, ResourceDescriptor, Statement
 from cellrepro.store.unchanged import digest_once
 from cellrepro.words import short_digest
+from samebits.errors import BadInput
 
 CELLPOSE_FILE = "urn:cellrepro:buildtype:cellpose-file:v1"
 """A file that Cellpose loads, written from the trained weights of a run and loaded back."""

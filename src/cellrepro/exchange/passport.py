@@ -14,7 +14,6 @@ from functools import cached_property
 from pydantic import TypeAdapter
 
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.entry_names import REPEAT_NAME
 from cellrepro.exchange.json_records import JsonObject, JsonRecord, read_record, why_not_read
 from cellrepro.exchange.mask_digests import (
@@ -35,6 +34,7 @@ from cellrepro.spec.spec import Spec
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.record_values import Inside
 from cellrepro.store.stored_run import WEIGHTS, read_spec
+from samebits.errors import BadInput
 
 BUILD_TYPES = {
     "train": "urn:cellrepro:buildtype:train:v1",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.passport import RESULT, Passport
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.problem import ASK_THE_SENDER, Problem
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import cut, short_digest, some, that_differ
+from cellrepro.words import cut, short_digest, that_differ
+from samebits.errors import BadInput
+from samebits.words import some
 
 _NOT_NAMED = "nothing of this name"
 _MOST_REPORTED = 10

@@ -14,7 +14,7 @@ from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.receipt import EnvironmentDifference
 from cellrepro.nested_values import flattened
 from cellrepro.store.numeric_class import differing_probes
-from cellrepro.words import some
+from samebits.words import some
 
 
 @dataclass(frozen=True)

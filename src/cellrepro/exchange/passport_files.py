@@ -8,19 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.exchange.bundle import BUNDLE_ENDING, Bundle, bundle_to_hand_on, read_bundle
 from cellrepro.exchange.kept_passports import keep_passports, kept_bundle, passports_of
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.passport_check import contradictions
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import find_signer, fingerprint_of
-from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
 from cellrepro.spec.sent_spec import refuse_strange_variables, refused_elsewhere
 from cellrepro.store.store import Store
 from cellrepro.store.whole_files import new_file, whole_file
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.results import Result, Row, derived, table_lines
+from samebits.words import amount
 
 # -- export ----------------------------------------------------------------------------------------
 

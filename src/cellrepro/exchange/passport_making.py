@@ -10,8 +10,6 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from cellrepro.comparison.judgement import judge
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.exchange.json_records import JsonObject, as_json
 from cellrepro.exchange.mask_digests import (
     FILES_DIGEST,
@@ -42,9 +40,12 @@ from cellrepro.exchange.provenance import (
 from cellrepro.exchange.statement import ResourceDescriptor, Statement, read_payload, utc_time
 from cellrepro.spec.spec import Spec
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
-from cellrepro.store.manifest import Manifest, WarningRecord
+from cellrepro.store.manifest import Manifest
 from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat, Run
 from cellrepro.words import cut
+from samebits.digests import file_digest
+from samebits.errors import BadInput
+from samebits.heard_warning import HeardWarning
 
 MOST_BYTES = 700_000
 """Limit of a payload, above which images and then masks are named together: 1 MB in an envelope."""
@@ -246,7 +247,7 @@ def _result(repeat: Repeat, run: Run | None) -> ResourceDescriptor:
     )
 
 
-def _warnings(warnings: Iterable[WarningRecord]) -> Iterator[ResourceDescriptor]:
+def _warnings(warnings: Iterable[HeardWarning]) -> Iterator[ResourceDescriptor]:
     """Counts of warnings, and the texts of the most frequent ones."""
     kinds = sorted(warnings, key=lambda each: (-each.count, each.category, each.message))
     if not kinds:

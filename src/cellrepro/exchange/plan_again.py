@@ -6,14 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cellrepro.determinism.profiles import Profile
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.exchange.input_lookup import find_images, find_network
 from cellrepro.exchange.passport import Passport
 from cellrepro.exchange.replay_request import ReplayRequest
 from cellrepro.model.encoders import ENCODERS
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.cellpose_versions import refuse_not_made
+from cellrepro.profiles.profiles import Profile
 from cellrepro.run.function_segmenter import plan_function
 from cellrepro.run.options import SegmentationOptions, TrainingOptions, WrapOptions
 from cellrepro.run.plan import Plan
@@ -25,7 +24,9 @@ from cellrepro.spec.spec import Spec
 from cellrepro.store.record_values import is_on_another_computer
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import joined, short_digest
+from cellrepro.words import short_digest
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.words import joined
 
 
 @dataclass(frozen=True)

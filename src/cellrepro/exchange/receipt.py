@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.entry_names import REPEAT_NAME
 from cellrepro.exchange.json_records import (
     CamelCaseRecord,
@@ -24,6 +23,7 @@ from cellrepro.exchange.json_records import (
 )
 from cellrepro.exchange.passport import MACHINE, Passport
 from cellrepro.exchange.statement import TIME, TIME_EXAMPLE, ResourceDescriptor, Sha256, Statement
+from samebits.errors import BadInput
 
 VERIFICATION_RESULT = "https://in-toto.io/attestation/svr/v0.2"
 PROPERTIES = {
@@ -91,7 +91,7 @@ class Receipt(JsonRecord):
     n_objects: int | None = None
     """Cells of the original; None if the masks themselves were not compared."""
     n_changed_objects: int | None = None
-    """Cells of either side without a counterpart; None if the masks were not compared."""
+    """Cells that only one of the two has; None if the masks were not compared."""
     first_divergence: FirstDivergence | None = None
     """Where they part; None if they do not, or it could not be found."""
     environment_differences: dict[str, EnvironmentDifference] = field(default_factory=dict)

@@ -13,10 +13,12 @@ from cellrepro.exchange.passport_comparison import DigestComparison
 from cellrepro.exchange.passport_making import passport_of
 from cellrepro.exchange.receipt import EnvironmentDifference, FirstDivergence, Receipt
 from cellrepro.exchange.statement import utc_time
+from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.explanation.two_results import Comparison
-from cellrepro.results import Result, Row, derived
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount, cut
+from cellrepro.words import cut
+from samebits.results import Result, Row, derived
+from samebits.words import amount
 
 _MOST_DIFFERENCES = 12
 """Limit of the differences of environments in a terminal; JSON has all."""
@@ -74,7 +76,7 @@ class Replay(Result):
 
     @derived
     def changed_objects(self) -> int | None:
-        """Cells without a counterpart; null where the masks of the original are not here."""
+        """Cells that are lost or gained; null where the masks of the original are not here."""
         if self._comparison is None:
             return None
         kinds = self._comparison.totals.kinds
@@ -116,7 +118,7 @@ class Replay(Result):
     def rows(self) -> Sequence[Row]:
         """Give what is not the same in the environments."""
         return [
-            {"environment": name, "there": values.theirs, "here": values.here}
+            {"environment": field_in_words(name), "there": values.theirs, "here": values.here}
             for name, values in self.environment.items()
         ]
 
@@ -130,7 +132,8 @@ class Replay(Result):
         if differences:
             yield "  not the same there and here:"
         for name, values in differences[:_MOST_DIFFERENCES]:
-            yield f"    {name}: {_shown(values.theirs)} there, {_shown(values.here)} here"
+            theirs, ours = _shown(values.theirs), _shown(values.here)
+            yield f"    {field_in_words(name)}: {theirs} there, {ours} here"
         if len(differences) > _MOST_DIFFERENCES:
             yield f"    and {len(differences) - _MOST_DIFFERENCES} more, with --json"
         for reason in self.reasons:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import BUNDLE_ENDING, read_bundle
-from cellrepro.words import joined
+from samebits.errors import BadInput
+from samebits.words import joined
 
 
 @dataclass(frozen=True)

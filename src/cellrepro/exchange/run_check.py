@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.comparison.label_numbers import canonical
-from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.file_checks import check_masks, possible_digests
 from cellrepro.exchange.folder_check import FilesOnDisk, Findings, FolderFiles, FolderSeal
 from cellrepro.exchange.problem import ASK_THE_SENDER, Problem
@@ -15,7 +14,8 @@ from cellrepro.images.decoding import decode_labels, read_bytes
 from cellrepro.store.manifest import Manifest, MaskRecord
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, seal_text
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat, read_record, read_spec
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.words import amount
 
 _RESTORE_RUN = "copy it again from where it came, or remove this run's folder and run it again"
 _RESTORE_REPEAT = (
@@ -200,5 +200,5 @@ def _check_outlines(path: Path, record: MaskRecord) -> None:
     n_objects = int(outlines.max(initial=0))
     if n_objects != record.n_objects:
         raise BadInput(
-            f"{path}: {amount(n_objects, 'object')}, and {record.n_objects} in the manifest"
+            f"{path}: {amount(n_objects, 'cell')}, and {record.n_objects} in the manifest"
         )

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.errors import BadInput
 from cellrepro.store.references import Reference, has_values, repeats_of_one_machine
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
-from cellrepro.words import amount, some
+from samebits.errors import BadInput
+from samebits.words import amount, some
 
 _GRID_ENDINGS = (".yaml", ".yml")
 

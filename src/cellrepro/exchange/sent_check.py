@@ -32,7 +32,7 @@ from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store.seal import SUMS
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat
-from cellrepro.words import amount, some
+from samebits.words import amount, some
 
 _COPY_AGAIN = "copy the file again from where it came, or ask its sender for a new one"
 _MASKS = "masks/"

@@ -16,7 +16,6 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.json_records import (
     CamelCaseRecord,
     JsonObject,
@@ -27,6 +26,7 @@ from cellrepro.exchange.json_records import (
 from cellrepro.exchange.signed.envelope import Envelope, Signature, signed
 from cellrepro.exchange.signed.signer import Signer
 from cellrepro.exchange.strict_json import read_json
+from samebits.errors import BadInput
 
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 MOST_BYTES = 2**22

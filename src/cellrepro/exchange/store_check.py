@@ -7,17 +7,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.digests.digests import file_digest
 from cellrepro.exchange.folder_check import FilesOnDisk
 from cellrepro.exchange.problem import LostContent, Problem, problem_lines
 from cellrepro.exchange.signed.allowed_signers import read_allowed_signers
 from cellrepro.exchange.store_findings import checked_store
-from cellrepro.results import Result, Row
 from cellrepro.spec import defaults
 from cellrepro.store.removal import remove_file
 from cellrepro.store.store import Store, StoreOrFolder
 from cellrepro.store.whole_files import link_or_copy, replace_file, scratch_beside
-from cellrepro.words import amount
+from samebits.digests import file_digest
+from samebits.results import Result, Row
+from samebits.words import amount
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cellrepro.errors import BadInput, no_such_file
+from cellrepro.errors import no_such_file
 from cellrepro.exchange.bundle import BUNDLE_ENDING
 from cellrepro.exchange.folder_check import (
     NOT_OURS,
@@ -36,7 +36,9 @@ from cellrepro.store.store_paths import OWN_FOLDERS
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat, read_record
 from cellrepro.store.unsent_files import NOTE_ENDING, RECEIVED, names_not_sent
 from cellrepro.store.whole_files import Owner, is_being_written
-from cellrepro.words import amount, joined, short_digest
+from cellrepro.words import short_digest
+from samebits.errors import BadInput
+from samebits.words import amount, joined
 
 _IMAGES = re.compile(r"[0-9a-f]{16}")
 _NETWORK = re.compile(r"[0-9a-f]{64}\.safetensors")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import bundle_of
 from cellrepro.exchange.folder_check import FilesOnDisk, Findings, check_images
 from cellrepro.exchange.input_lookup import folder_of_inputs, holds_images_of
@@ -23,7 +22,8 @@ from cellrepro.store.seal import SUMS
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import MANIFEST, Repeat
 from cellrepro.store.unsent_files import names_not_sent
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.words import amount
 
 _FEW_REPEATS = 5
 """Below so many repeats no progress is shown."""

@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Iterator
 
-from cellrepro.errors import BadInput
 from cellrepro.words import cut
+from samebits.errors import BadInput
 
 MOST_BYTES = 2**24
 """The default limit of a document: 16 MiB."""

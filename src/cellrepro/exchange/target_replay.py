@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import grown_bundle
 from cellrepro.exchange.importing import import_runs
 from cellrepro.exchange.kept_passports import current_of, keep_attestations
@@ -27,7 +26,8 @@ from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.store.whole_files import whole_file
-from cellrepro.words import amount, some
+from samebits.errors import BadInput
+from samebits.words import amount, some
 
 
 def replay_target(

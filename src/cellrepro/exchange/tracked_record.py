@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.comparison.judgement import judge
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import Bundle
 from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.spec.spec import Spec, fields_of_another_task
@@ -17,6 +15,8 @@ from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import MANIFEST, Repeat
 from cellrepro.version import __version__
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 
 _NONE = "none"
 """Text of a parameter without a value, since trackers store only texts."""

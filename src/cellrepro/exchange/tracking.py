@@ -14,19 +14,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import BUNDLE_ENDING, bundle_text
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.tracked_record import KNOWN_BY, PASSPORT_TAG, Upload, tracked_record
 from cellrepro.extras import absent, needs
 from cellrepro.progress import print_note, progress
-from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import NOTEBOOK, WEIGHTS
 from cellrepro.terminal import FileName
 from cellrepro.terminal_values import Conditions
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.results import Result, Row, derived
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

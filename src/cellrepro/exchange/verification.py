@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from cellrepro.errors import BadInput, no_such_file
+from cellrepro.errors import no_such_file
 from cellrepro.exchange.archive.entry_names import EXPORT_ENDING
 from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.bundle import BUNDLE_ENDING, read_bundle
@@ -20,6 +20,7 @@ from cellrepro.exchange.verification_result import TargetKind, Verification
 from cellrepro.spec import defaults
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Quiet
+from samebits.errors import BadInput
 
 _AN_EXPORT = f"an exported file, NAME{EXPORT_ENDING}"
 _A_PASSPORT = f"a passport, NAME{BUNDLE_ENDING}"

@@ -10,8 +10,8 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.exchange.problem import Problem, problem_lines
 from cellrepro.exchange.signed.signature_check import SignatureCheck
 from cellrepro.exchange.verified import VerifiedModel, VerifiedRepeat, worst_signature
-from cellrepro.results import Result, Row, derived
-from cellrepro.words import amount, joined
+from samebits.results import Result, Row, derived
+from samebits.words import amount, joined
 
 if TYPE_CHECKING:
     from cellrepro.exchange.replay import Replay

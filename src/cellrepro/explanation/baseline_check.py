@@ -14,7 +14,6 @@ from cellrepro.comparison.changed_cells import ChangedCell, cell_rows, cells_of
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.object_changes import ObjectKind
-from cellrepro.errors import BadInput
 from cellrepro.explanation.baseline_comparison import (
     BaselineComparison,
     Hidden,
@@ -29,12 +28,14 @@ from cellrepro.explanation.baseline_limits import (
 )
 from cellrepro.explanation.mask_files import MaskReaders
 from cellrepro.explanation.references import masks_of
-from cellrepro.results import Result, Row, derived, table_lines
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, MasksOfImages, Share
-from cellrepro.words import ppm_text, share_text, some
+from cellrepro.words import ppm_text, share_text
+from samebits.errors import BadInput
+from samebits.results import Result, Row, derived, table_lines
+from samebits.words import some
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,7 +49,7 @@ class BaselineCheck(Result):
     changed: float
     """Share of the cells of both sides without a match at IoU 0.5."""
     lost: int
-    """Cells of the baseline without a counterpart."""
+    """Cells that are lost: only the baseline has them."""
     broken: tuple[str, ...]
     """What is beyond its limit or could not be compared, a sentence each."""
     limits: Limits
@@ -90,8 +91,9 @@ class BaselineCheck(Result):
 
     def _head(self) -> str:
         state = "ok" if self.ok else "broken"
-        changed = f"{share_text(self.changed)} of the cells changed"
-        return f"{state}: {ppm_text(self.ppm)}, {changed}, {self.lost} lost"
+        pixels = f"{ppm_text(self.ppm)} of the pixels differ"
+        unmatched = f"{share_text(self.changed)} of the cells without a match"
+        return f"{state}: {pixels}, {unmatched}, {self.lost} lost"
 
 
 def check_baseline(
@@ -115,9 +117,10 @@ def check_baseline(
     max_ppm : float, optional
         Differing pixels per million of any one image, 0 to 1 000 000.
     max_changed : float or str, optional
-        Share of the cells of both sides without a match at IoU 0.5, 0 to 1 or as ``"5 %"``.
+        Share of the cells without a match at IoU 0.5, counted on both sides, 0 to 1 or as
+        ``"5 %"``.
     max_lost : int, optional
-        Cells of the baseline without a counterpart. Without any of the three limits those of the
+        Lost cells, which only the baseline has. Without any of the three limits those of the
         baseline count; if one is given, the others are not held to.
     store : str or Path
         Folder of finished runs.
@@ -191,7 +194,11 @@ def _judged(
     measures = (
         Measure("max_ppm", ppm, _number(ppm_text(ppm)), f"ppm of the pixels of {worst}"),
         Measure(
-            "max_changed", changed, _number(share_text(changed)), "% of the cells changed", 100
+            "max_changed",
+            changed,
+            _number(share_text(changed)),
+            "% of the cells without a match",
+            100,
         ),
         Measure("max_lost", lost, str(lost), "cell lost" if lost == 1 else "cells lost"),
     )

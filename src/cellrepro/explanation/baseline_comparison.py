@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
-from cellrepro.errors import BadInput
 from cellrepro.explanation.baseline_limits import Limits
 from cellrepro.explanation.label_notes import label_notes
 from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.images.integer_images import Integers
-from cellrepro.results import derived
 from cellrepro.store.baseline_file import BaselineFile
+from samebits.errors import BadInput
+from samebits.results import derived
 
 
 @dataclass(frozen=True)

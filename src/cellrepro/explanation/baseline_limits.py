@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 Limits = Mapping[str, float]
 """Limits by name; masks are not held to one that is left out.
 
 ``max_ppm`` limits the differing pixels per million of any one image, ``max_changed`` the share of
-the cells of both sides without a match at IoU 0.5, and ``max_lost`` the cells of the baseline
-without a counterpart.
+the cells of both sides without a match, and ``max_lost`` the cells that only the baseline has.
 """
 
 

@@ -12,17 +12,17 @@ from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.comparison.spread_axes import AXES
-from cellrepro.errors import BadInput
 from cellrepro.explanation.baseline_limits import limits_text
 from cellrepro.explanation.references import masks_of, reference_kind
-from cellrepro.results import Result, Row, json_text
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.store.whole_files import refuse_existing
 from cellrepro.terminal import FileName
-from cellrepro.words import amount, joined
+from samebits.errors import BadInput
+from samebits.results import Result, Row, json_text
+from samebits.words import amount, joined
 
 # ``reproducibility_tolerance`` of model descriptions 0.5, as bioimageio.spec 0.5.14.3 takes it.
 _MOST_FOR_BIOIMAGE_IO = 30_000  # pixels per million

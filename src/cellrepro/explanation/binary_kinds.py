@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cellrepro.explanation.file_kinds import AS_TIFF, CONVERT, NOT_USED, UNPACK, FileKind
-from cellrepro.words import amount, some
 from cellrepro.zip_files import opened_zip
+from samebits.words import amount, some
 
 N_OF_HEADER = 64
 """Bytes of the beginning among which a binary file has a zero."""

@@ -13,8 +13,8 @@ from cellrepro.explanation.conditions import IMAGE_CROP, Condition, Crop
 from cellrepro.explanation.fit import Fit
 from cellrepro.explanation.search import MOST_CHANGES
 from cellrepro.explanation.trials import Gap, Trials, gap_between, n_cells_in
-from cellrepro.results import derived
 from cellrepro.spec.segmentation_settings import Settings
+from samebits.results import derived
 
 
 class RecordedResult(NamedTuple):

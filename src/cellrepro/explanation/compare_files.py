@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from cellrepro.comparison.mask_totals import image_weight, verdict_over
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.explanation.cellpose_call import IMAGE, NETWORK, shell_line
 from cellrepro.explanation.folder_cause import why_of_folders
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
@@ -38,6 +37,7 @@ from cellrepro.images.image_file import read_image, read_labels
 from cellrepro.images.image_names import image_name
 from cellrepro.images.outline_files import is_outline_file
 from cellrepro.spec import defaults
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from cellrepro.store.store import Store

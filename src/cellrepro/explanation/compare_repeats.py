@@ -31,7 +31,7 @@ from cellrepro.nested_values import flattened
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.numeric_class import differing_probes
-from cellrepro.words import amount, some
+from samebits.words import amount, some
 
 if TYPE_CHECKING:
     from cellrepro.spec.spec import Spec

@@ -12,9 +12,9 @@ from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_networks
 from cellrepro.comparison.weight_files import compare_files
 from cellrepro.comparison.weight_reading import open_file
-from cellrepro.errors import BadInput
 from cellrepro.explanation.two_results import Comparison, Differs
-from cellrepro.words import joined, verb_of
+from samebits.errors import BadInput
+from samebits.words import joined, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.file_content import FileContent

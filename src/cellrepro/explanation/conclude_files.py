@@ -17,7 +17,6 @@ from cellrepro.conclusions.groups import GroupNames
 from cellrepro.conclusions.measuring import ImageReader
 from cellrepro.conclusions.over_runs import ConclusionsOverRuns, conclusions_over
 from cellrepro.conclusions.readouts import ChosenReadout, OwnReadout, chosen_readouts
-from cellrepro.errors import BadInput
 from cellrepro.explanation.compare_files import masks_of_both
 from cellrepro.explanation.mask_files import MaskReaders, in_one_size
 from cellrepro.explanation.references import file_or_run, masks_of, reference_kind
@@ -26,7 +25,8 @@ from cellrepro.images.image_file import image_of_masks, refuse_other_size
 from cellrepro.images.label_image import label_image
 from cellrepro.spec import defaults
 from cellrepro.store.store import Store
-from cellrepro.words import joined, some
+from samebits.errors import BadInput
+from samebits.words import joined, some
 
 if TYPE_CHECKING:
     from cellrepro.store.stored_run import Repeat

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.determinism.mode_names import Mode
 from cellrepro.explanation.cellpose_call import CellposeCall, shell_line
 from cellrepro.explanation.commands import Commands, ShellLine
 from cellrepro.explanation.conditions import (
@@ -26,6 +25,7 @@ from cellrepro.model.weight_sources import ModelSource
 from cellrepro.spec import defaults
 from cellrepro.spec.segmentation_settings import CHANNELS, NAMES, Settings
 from cellrepro.store.stored_run import WEIGHTS
+from samebits.mode_names import Mode
 
 _LOADED_BY_CELLPOSE = (PRETRAINED, "vit-l")
 _HALF = "bfloat16"

@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.signal import fftconvolve
 
-from cellrepro.errors import BadInput
 from cellrepro.explanation.conditions import IMAGE_CROP, Crop
 from cellrepro.explanation.sides import Side
+from samebits.errors import BadInput
 
 _LEAST_DICE = 0.3  # of the pixels of cells, where a crop lies
 _LEAST_DICE_RESIZED = 0.6  # of masks scaled to one size

@@ -13,8 +13,7 @@ import numpy as np
 from cellrepro.comparison.judgement import judge
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.number_remarks import number_remarks
-from cellrepro.digests.digests import array_digest, file_digest
-from cellrepro.errors import BadInput, no_such_file
+from cellrepro.errors import no_such_file
 from cellrepro.explanation.commands_of_record import commands_of_record
 from cellrepro.explanation.description import Description
 from cellrepro.explanation.file_kinds import FileKind
@@ -40,7 +39,9 @@ from cellrepro.spec import defaults
 from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
-from cellrepro.words import amount
+from samebits.digests import array_digest, file_digest
+from samebits.errors import BadInput
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,10 +12,10 @@ from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, FILENAME, REMOVED, RecordedSettings
 from cellrepro.explanation.settings_of_both import is_usual_value, setting_text, value_text
 from cellrepro.images.image_axes import size_text
-from cellrepro.libraries import has_library
-from cellrepro.results import Result, Row
 from cellrepro.store.installed_versions import PACKAGES
-from cellrepro.words import amount, grouped, some
+from samebits.libraries import has_library
+from samebits.results import Result, Row
+from samebits.words import amount, grouped, some
 
 DescribedKind = Literal[
     "weights",

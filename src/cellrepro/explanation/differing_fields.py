@@ -7,7 +7,8 @@ from typing import TypeGuard
 
 from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.explanation.settings_of_both import setting_text
-from cellrepro.words import cut, some
+from cellrepro.words import cut
+from samebits.words import some
 
 _MOST_NAMES = 4
 _MOST_LETTERS = 60

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cellrepro.determinism import profiles
-from cellrepro.determinism.mode_names import Mode
-from cellrepro.determinism.seeds import seed_of
-from cellrepro.errors import BadInput, no_such_file
+from cellrepro.errors import no_such_file
 from cellrepro.explanation.causes import Replayed
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.condition_commands import LabSetup, commands_for
@@ -25,11 +22,15 @@ from cellrepro.images.image_file import read_image
 from cellrepro.images.image_names import image_name
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.setup import Setup
+from cellrepro.profiles import profiles
 from cellrepro.progress import print_note
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Place, Quiet
+from samebits.errors import BadInput
+from samebits.mode_names import Mode
+from samebits.seeds import seed_of
 
 _INTERRUPTED = (
     "the replay was interrupted: what the files record is above, and no cause was tried to its "

@@ -20,8 +20,9 @@ from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.sides import Side
 from cellrepro.explanation.why import Cause, Why
 from cellrepro.model.window import Window
-from cellrepro.results import Result, Row, derived
-from cellrepro.words import amount, joined, share_text, verb_of
+from cellrepro.words import share_text
+from samebits.results import Result, Row, derived
+from samebits.words import amount, joined, verb_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,7 +72,7 @@ class Explanation(Result):
 
     @derived
     def changed(self) -> float | None:
-        """Share of the cells of both sides without a counterpart; None, like ``ppm``, where the two
+        """Share of the cells of both sides without a match; None, like ``ppm``, where the two
         cannot be laid on each other."""
         return None if self.result is None else self.result.changed
 
@@ -163,7 +164,7 @@ class Explanation(Result):
 
     @derived
     def unexplained(self) -> float:
-        """Share of cells that the causes leave without a counterpart, on the worse side."""
+        """Share of cells that the causes leave without a match, on the worse side."""
         if self.result is None:
             return 1.0
         if self.by_hand.explains_all:

@@ -11,7 +11,8 @@ from cellrepro.explanation.label_notes import no_cell_note
 from cellrepro.explanation.recorded_lines import next_command_lines, recorded_lines
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.settings_of_both import value_text
-from cellrepro.words import amount, share_text, some, that_differ, verb_of
+from cellrepro.words import share_text, that_differ
+from samebits.words import amount, some, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -210,7 +211,7 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
     return (
         f"{result}: the nearest of {tried} is {nearest}; it makes {fit.exact} of {letter}'s "
         f"{amount(fit.n_target, 'cell')} pixel for pixel, and leaves {fit.cells_left} of "
-        f"{amount(fit.of_cells, 'cell')}, {letter}'s and its own, without a counterpart "
+        f"{amount(fit.of_cells, 'cell')}, {letter}'s and its own, without a match "
         f"({that_differ(fit.pixels_left, 'pixel')})"
     )
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from cellrepro.enums import StrEnum
 from cellrepro.explanation.conditions import Condition
 from cellrepro.explanation.trials import Gap
-from cellrepro.results import derived
+from samebits.results import derived
 
 _AS_GOOD_AS_EQUAL = 1e-3  # share of pixels of cells that rounding on another device changes
 _IN_PART = 0.5  # share of cells made again pixel for pixel; with other settings none is
@@ -82,7 +82,7 @@ class Fit:
 
     @derived
     def cells_left(self) -> int:
-        """Cells without a counterpart, of both the side and what was made."""
+        """Cells without a match, of both the side and what was made."""
         return self.gap.n_unmatched
 
     @derived

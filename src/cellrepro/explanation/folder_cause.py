@@ -20,7 +20,7 @@ from cellrepro.explanation.recorded_cause import (
 )
 from cellrepro.explanation.size_limit import over_images as limit_over_images
 from cellrepro.explanation.why import Cause, Share, Why
-from cellrepro.words import some, verb_of
+from samebits.words import some, verb_of
 
 _MOST_IMAGES = 4  # that are named
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import compare_masks
-from cellrepro.words import amount, some
+from samebits.words import amount, some
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

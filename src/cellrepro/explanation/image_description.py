@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.digests.digests import file_digest
 from cellrepro.explanation.description import Description
 from cellrepro.images.decoding import FORMATS, decode, decode_labels, read_bytes
 from cellrepro.images.image_axes import letters_of
 from cellrepro.images.pixel_size import pixel_size_in
-from cellrepro.words import with_verb
+from samebits.digests import file_digest
+from samebits.words import with_verb
 
 
 def described_image(path: Path) -> Description:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cellrepro.digests.digests import array_digest
 from cellrepro.explanation.conditions import IMAGE_CHANNELS, IMAGE_CROP, IMAGE_DEPTH, Condition
 from cellrepro.explanation.recorded_settings import (
     IMAGE_DIGEST,
@@ -18,6 +17,7 @@ from cellrepro.explanation.recorded_settings import (
 )
 from cellrepro.explanation.search_values import TRIED
 from cellrepro.images.integer_images import Integers
+from samebits.digests import array_digest
 
 _AS_IN_FILE: Condition = {IMAGE_DEPTH: None, IMAGE_CHANNELS: None}
 

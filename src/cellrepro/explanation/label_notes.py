@@ -20,7 +20,7 @@ from cellrepro.comparison.systematic_change import SystematicChange, systematic_
 from cellrepro.comparison.unrelated_masks import chance_overlap
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.images.pictures import doubt
-from cellrepro.words import amount, joined, some, with_verb
+from samebits.words import amount, joined, some, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -39,7 +39,7 @@ class LabelNotes(NamedTuple):
     systematic: SystematicChange | None
     """The one change of all cells, which is one of the sentences, too."""
     unrelated: str
-    """That they may be of two images, and why, which is one of the sentences, too; else empty."""
+    """What speaks for two images, with which one of the sentences ends; else empty."""
 
 
 def label_notes(
@@ -57,24 +57,33 @@ def label_notes(
     change = systematic_change(labels_a, labels_b, result)
     by_chance = chance_overlap(labels_a, labels_b, result) if change is None else None
     unrelated = "" if by_chance is None else by_chance.text(a, b)
-    first = [unrelated] if change is None else [change.text(a, b)]
-    sentences = (*filter(None, first), *_sentences(side_a, side_b, result, rule))
+    first = []
+    if change is not None:
+        first = [change.text(a, b)]
+    elif unrelated:
+        first = [f"these may be masks of two different images, as {unrelated}"]
+    sentences = (*first, *_sentences(side_a, side_b, result, rule))
     return LabelNotes(sentences, rule, change, unrelated)
 
 
 def _sentences(a: _Side, b: _Side, result: MaskComparison, rule: str) -> Iterator[str]:
-    if result.by_plane:
-        yield _reading_note(result, a.name, b.name)
+    yield from counting_notes(result, a.name, b.name)
     if rule:
         yield rule
-    for side in (a, b):
-        if side.n_shared:
-            yield (
-                f"{with_verb(side.n_shared, 'number', 'stands', 'stand')} in {side.name} for "
-                "several cells that do not touch; each of these is counted as a cell"
-            )
-    if not rule:
+    else:
         yield from _remarks_on_both(a, b, by_plane=result.by_plane)
+
+
+def counting_notes(result: MaskComparison, a: str = "A", b: str = "B") -> Iterator[str]:
+    """Say where cells were counted otherwise than by their numbers."""
+    if result.by_plane:
+        yield _reading_note(result, a, b)
+    for side, n_shared in ((a, result.n_shared_a), (b, result.n_shared_b)):
+        if n_shared:
+            yield (
+                f"{with_verb(n_shared, 'number', 'stands', 'stand')} in {side} for several cells "
+                "that do not touch; each of these is counted as a cell"
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -196,9 +196,9 @@ def serve(child: Child, *, image: np.ndarray, model: ModelSource, key: bytes) ->
     with child.opened(model) as (network, _), Listener((_HOME, 0), authkey=key) as listener:
         import torch
 
-        from cellrepro.determinism.generator_states import generators_kept
         from cellrepro.model.evaluator import evaluator
         from cellrepro.model.live_masks import LiveMasks
+        from samebits.generator_states import generators_kept
 
         inbox = Inbox()
         network.register_forward_pre_hook(lambda *_: inbox.stop_unwanted())  # before each tile

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION, refuse_no_precision
 from cellrepro.explanation.mask_files import MaskReader, OutlineReader
 from cellrepro.explanation.recorded_settings import (
@@ -24,6 +23,7 @@ from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.image_names import image_name
 from cellrepro.images.outline_files import is_outline_file, read_outlines
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from cellrepro.explanation.hand_edits import HandEdit

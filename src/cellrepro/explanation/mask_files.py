@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.images.decoding import ARCHIVE_ENDING, SEG_ENDING
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.image_names import image_name, is_named_as_masks
@@ -22,7 +21,8 @@ from cellrepro.images.outline_files import (
     read_outlines,
 )
 from cellrepro.images.outlines import Outlines, Shape, size_note
-from cellrepro.words import joined, some
+from samebits.errors import BadInput
+from samebits.words import joined, some
 
 MASK_ENDINGS = (".tif", ".tiff", ".png", ".npy", ARCHIVE_ENDING)
 """Of files that hold label images; files of outlines are told by `is_outline_file`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cellrepro.digests.torch_files import PICKLE, ZIP
 from cellrepro.explanation.binary_kinds import (
     N_OF_HEADER,
     kind_by_first_bytes,
@@ -15,6 +14,7 @@ from cellrepro.explanation.binary_kinds import (
 from cellrepro.explanation.cellpose_call import quoted
 from cellrepro.explanation.file_kinds import NOT_USED, FileKind
 from cellrepro.explanation.text_kinds import kind_of_text
+from cellrepro.torch_files import PICKLE, ZIP
 
 _N_BYTES = 2**16  # of the beginning, enough to tell what a text is
 

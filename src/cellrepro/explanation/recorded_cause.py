@@ -37,7 +37,7 @@ from cellrepro.explanation.size_limit import SideName, SizeLimit, size_limit, sm
 from cellrepro.explanation.stitching import cut_cells, stitching_text
 from cellrepro.explanation.store_evidence import StoreEvidence
 from cellrepro.explanation.why import Cause, Share, Why
-from cellrepro.words import joined
+from samebits.words import joined
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -92,6 +92,8 @@ EDITS = "edits by hand"
 IMAGE = "image"
 MIN_SIZE = "min_size"
 NUMBERS = "numbers"
+OTHER_NUMBERS = "the same outlines, with different numbers"
+"""What is said of `NUMBERS` that follow no rule."""
 OUTLINES = "outlines"
 POSITION = "position"
 STITCHING = "stitching"
@@ -114,7 +116,7 @@ class FileEvidence:
     systematic: SystematicChange | None = None
     """The one change by which all cells of B follow from those of A."""
     unrelated: str = ""
-    """That the two may be of two images, and why; empty where nothing speaks for it."""
+    """What speaks for masks of two images; empty where nothing does."""
     stitching: str = ""
     """Where planes were stitched otherwise; empty where they were not."""
     n_stitched: int = 0
@@ -200,7 +202,7 @@ def proven_cause(evidence: FileEvidence) -> Cause | None:
             words="but for cells drawn or removed by hand, the two are the same in every pixel",
         )
     if evidence.verdict == Verdict.SAME_OBJECTS:
-        words = evidence.number_rule or "the same outlines, with different numbers"
+        words = evidence.number_rule or OTHER_NUMBERS
         return Cause(NUMBERS, confirmed=True, words=words)
     change = evidence.systematic
     if change is not None and change.explains_all:

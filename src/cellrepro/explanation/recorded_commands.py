@@ -19,7 +19,7 @@ from cellrepro.explanation.recorded_settings import (
     RecordedSettings,
 )
 from cellrepro.spec.segmentation_settings import CHANNELS, Settings
-from cellrepro.words import amount
+from samebits.words import amount
 
 _ALWAYS_SAID = ("diameter", "flow_threshold", "cellprob_threshold")
 """Settings that a command names also at their default."""

@@ -12,7 +12,8 @@ from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, REMOVED, tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
 from cellrepro.explanation.settings_of_both import is_missing, value_text
-from cellrepro.words import joined, short_digest, some
+from cellrepro.words import short_digest
+from samebits.words import joined, some
 
 if TYPE_CHECKING:
     from cellrepro.explanation.explanation import Explanation

@@ -6,7 +6,6 @@ from contextlib import suppress
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from cellrepro.errors import BadInput
 from cellrepro.explanation.conditions import MODEL
 from cellrepro.explanation.recorded_settings import (
     MODEL_DIGEST,
@@ -17,7 +16,8 @@ from cellrepro.explanation.recorded_settings import (
 from cellrepro.model.cellpose_generation import generation_of, known_version
 from cellrepro.model.encoders import PRETRAINED
 from cellrepro.model.weight_sources import ModelSource, cellpose_folder, find_model
-from cellrepro.words import some
+from samebits.errors import BadInput
+from samebits.words import some
 
 if TYPE_CHECKING:
     from cellrepro.store.store import Store

@@ -12,8 +12,8 @@ from typing import Literal
 
 from cellrepro.explanation.conditions import PRECISION, Condition
 from cellrepro.model import cellpose_generation
-from cellrepro.results import Result, Row
-from cellrepro.words import amount
+from samebits.results import Result, Row
+from samebits.words import amount
 
 DEVICE = "device"
 DRAWN = "n_drawn_by_hand"

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cellrepro.errors import BadInput, no_such_file
+from cellrepro.errors import no_such_file
 from cellrepro.explanation.mask_files import (
     MaskReaders,
     is_mask_file,
@@ -19,6 +19,7 @@ from cellrepro.explanation.mask_files import (
 from cellrepro.images.image_names import image_name
 from cellrepro.images.ome_zarr import is_zarr
 from cellrepro.images.outline_files import is_outline_file
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from cellrepro.store.store import Store

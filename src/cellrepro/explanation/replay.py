@@ -78,7 +78,7 @@ def replay(
     recorded_a, recorded_b = sides
     duration = SearchDuration(most_minutes=search_minutes, shorter=shorter, tell=child.tell)
     with child.prepared() as device:
-        from cellrepro.determinism.generator_states import generators_kept
+        from samebits.generator_states import generators_kept
 
         trials = image.trials(
             child,

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from cellrepro.determinism.profiles import Profile
-from cellrepro.errors import BadInput
 from cellrepro.explanation.causes import RecordedResult, Replayed
 from cellrepro.explanation.conditions import IMAGE_CROP
 from cellrepro.explanation.recorded_settings import MODEL_DIGEST, NOT_RECORDED
@@ -23,9 +21,11 @@ from cellrepro.process.child import Event
 from cellrepro.process.interrupts import end_on_request
 from cellrepro.process.process_ends import RunError
 from cellrepro.process.setup import Setup
+from cellrepro.profiles.profiles import Profile
 from cellrepro.progress import progress
 from cellrepro.progress_count import Progress
 from cellrepro.store import hardware
+from samebits.errors import BadInput
 
 _WHAT_FOLLOWS_INTERRUPT = (
     "the search ends with what it has found: after the segmentation that is being computed, and a "

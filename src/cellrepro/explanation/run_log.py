@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import NamedTuple
 
-from cellrepro.errors import BadInput, no_such_file
+from cellrepro.errors import no_such_file
 from cellrepro.explanation.conditions import MODEL, VERSION
 from cellrepro.explanation.recorded_settings import (
     DEVICE,
@@ -25,7 +25,8 @@ from cellrepro.explanation.recorded_settings import (
     of_file,
 )
 from cellrepro.spec.segmentation_settings import CHANNELS
-from cellrepro.words import amount, joined, some
+from samebits.errors import BadInput
+from samebits.words import amount, joined, some
 
 USUAL_NAME = "run.log"
 _FIRST = "WRITING LOG OUTPUT TO"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION, refuse_no_precision
 from cellrepro.explanation.recorded_settings import (
     DEVICE,
@@ -26,6 +25,7 @@ from cellrepro.explanation.recorded_settings import (
 from cellrepro.record import FORMAT, masks_digest
 from cellrepro.spec.segmentation_settings import CHANNELS, NAMES
 from cellrepro.store.store_paths import regular_bytes
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from cellrepro.images.integer_images import Integers

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from cellrepro.comparison.object_matching import overlap
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.explanation.conditions import IMAGE_CROP, Condition, Crop, changed_names, without
 from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, NetworkDoubt, ValueTried
 from cellrepro.explanation.image_readings import can_be_read
@@ -26,6 +26,7 @@ from cellrepro.explanation.search_values import (
     neighbours,
 )
 from cellrepro.explanation.trials import Gap, Trial, Trials, is_elsewhere, n_differing, nearest
+from samebits.errors import BadInput
 
 MOST_CHANGES = 3
 """Changes beside what is recorded; more than these explain nothing to anybody."""

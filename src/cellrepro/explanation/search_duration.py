@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from cellrepro.explanation.conditions import Condition
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK
-from cellrepro.words import minutes, with_verb
+from cellrepro.words import minutes
+from samebits.words import with_verb
 
 if TYPE_CHECKING:
     from cellrepro.process.child import EventKind

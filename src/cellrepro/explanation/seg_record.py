@@ -35,7 +35,7 @@ from cellrepro.explanation.recorded_settings import (
 )
 from cellrepro.images.seg_file import N_COLORS
 from cellrepro.spec.segmentation_settings import CHANNELS, NAMES
-from cellrepro.words import amount, joined
+from samebits.words import amount, joined
 
 if TYPE_CHECKING:
     from cellrepro.images.seg_file import SegFile

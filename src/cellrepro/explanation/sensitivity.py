@@ -13,7 +13,6 @@ import numpy as np
 from cellrepro.comparison.image_differences import difference_of
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.scores import average_precision
-from cellrepro.errors import BadInput
 from cellrepro.explanation.variations import (
     Example,
     Variant,
@@ -27,7 +26,6 @@ from cellrepro.images.folder import LabelledImage
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import print_note
-from cellrepro.results import Result, Row
 from cellrepro.run.inputs import read_images
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
@@ -35,7 +33,10 @@ from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK, NAMES, Settings
 from cellrepro.store.store import Store
-from cellrepro.words import amount, share_text, some, verb_of
+from cellrepro.words import share_text
+from samebits.errors import BadInput
+from samebits.results import Result, Row
+from samebits.words import amount, some, verb_of
 
 VALUES: Mapping[str, tuple[Any, ...]] = {
     "flow_threshold": (0.0, 0.2, 0.8),
@@ -88,11 +89,11 @@ class Sensitivity(Result):
         strongest = self.settings[0]
         n_without_effect = sum(not variant.n_changed for variant in self.settings)
         if not strongest.n_changed:
-            return f"none of {over} changes a cell"
+            return f"none of {over} leaves a cell without a match"
         return (
-            f"of {over}, {strongest.name} {strongest.value} changes most: "
-            f"{share_text(strongest.changed)} of the cells; {n_without_effect} "
-            f"{verb_of(n_without_effect, 'changes', 'change')} none"
+            f"of {over}, {strongest.name} {strongest.value} leaves most cells without a match: "
+            f"{share_text(strongest.changed)}; {n_without_effect} "
+            f"{verb_of(n_without_effect, 'leaves', 'leave')} none"
         )
 
     def rows(self) -> list[Row]:
@@ -116,7 +117,7 @@ class Sensitivity(Result):
         base = ", ".join(Variation(*item).setting for item in self.base.items())
         lines = [
             f"{cells} in {amount(self.images, 'image')} with {base or 'the usual settings'}. "
-            "Below, each setting by itself: the cells that have no counterpart (IoU 0.5), of the "
+            "Below, each setting by itself: the cells without a match (IoU of 0.5), of the "
             "cells of both results, with the usual value and with this one; "
             f"their 95 % interval {self.interval_kind}; and what became of the cells, in the words "
             "of `compare`:"
@@ -207,8 +208,8 @@ def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -
     images_by_variation: list[list[VariedImage]] = [[] for _ in variations]
     worst: dict[str, Example] = {}
     with child.opened(request.model) as (network, _):
-        from cellrepro.determinism.generator_states import generators_kept
         from cellrepro.model.evaluator import evaluator
+        from samebits.generator_states import generators_kept
 
         evaluate = evaluator(network, sharing=True)
 

@@ -57,6 +57,15 @@ _DIGESTS: Mapping[str, str] = {
 
 
 _FIELDS: Mapping[str, str] = {
+    "profile": "profile",
+    "threads": "number of threads",
+    "versions": "versions",
+    "host": "computer",
+    "machine": "machine",
+    "dtype": "precision",
+    "data_digest": "images",
+    "model_digest": "weights",
+    "probes": "probe",
     "switches": "switches of PyTorch",
     "variables": "environment variables",
     "numeric_libraries": "numeric libraries (BLAS, OpenMP)",
@@ -66,18 +75,20 @@ _FIELDS: Mapping[str, str] = {
     "profile_settings": "settings of the profile",
 }
 """Fields of a run's record whose names say little, in words."""
+_CAUSES: Mapping[str, str] = {"image": "two different images"}
+"""Likewise causes that are no field."""
 
 
 def field_in_words(name: str) -> str:
-    """Name a field of a run's record; a setting of Cellpose keeps its own name.
+    """Name a cause or a field of a run's record; a setting of Cellpose keeps its own name.
 
     >>> field_in_words("numeric_libraries.num_threads"), field_in_words("normalize.percentile")
     ('numeric libraries (BLAS, OpenMP), number of threads', 'normalize.percentile')
     """
     first, _, rest = name.partition(".")
     if first not in _FIELDS:
-        return name
-    return f"{_FIELDS[first]}{', ' if rest else ''}{_FIELDS.get(rest, rest)}"
+        return _CAUSES.get(name, name)
+    return f"{_FIELDS[first]}, {field_in_words(rest)}" if rest else _FIELDS[first]
 
 
 def setting_meaning(name: str) -> str:

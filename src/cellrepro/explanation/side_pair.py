@@ -12,7 +12,6 @@ import numpy as np
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.commands_of_record import commands_of_record
 from cellrepro.explanation.crops import Part, in_common, part_shown, with_crop
@@ -25,6 +24,7 @@ from cellrepro.explanation.sides import Side, read_side
 from cellrepro.explanation.why import Why
 from cellrepro.images.size_factor import factor_text, size_factor
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 
 
 class MasksInCommon(NamedTuple):
@@ -37,7 +37,7 @@ class MasksInCommon(NamedTuple):
     systematic: SystematicChange | None
     """The one change of all cells."""
     unrelated: str
-    """That the two may be of two images, and why; else empty."""
+    """What speaks for masks of two images; else empty."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.explanation.conditions import MODEL, VERSION, Condition
 from cellrepro.explanation.hand_edits import HandEdit
 from cellrepro.explanation.image_readings import reading_of, received_pixels
@@ -28,10 +28,11 @@ from cellrepro.images.outlines import Outlines
 from cellrepro.model.cellpose_generation import known_version
 from cellrepro.model.weight_sources import ModelSource, find_model, started_from
 from cellrepro.process.cellpose_versions import is_installed, python_of
-from cellrepro.results import derived
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.results import derived
+from samebits.words import amount
 
 SideKind = Literal[
     "stored run", "_seg.npy", "label image", "label image with its record", "outlines"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cellrepro.words import some, with_verb
+from samebits.words import some, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison

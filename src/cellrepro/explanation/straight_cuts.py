@@ -9,8 +9,8 @@ from pathlib import Path
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.straight_borders import StraightBorder, straight_borders
 from cellrepro.images.image_file import read_labels
-from cellrepro.results import Result
-from cellrepro.words import amount
+from samebits.results import Result
+from samebits.words import amount
 
 
 @dataclass(frozen=True)

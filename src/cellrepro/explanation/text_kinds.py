@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cellrepro.explanation.file_kinds import AS_LABELS, NOT_USED, FileKind
 from cellrepro.images.outline_files import GEOJSON_ENDING, TEXT_ENDING
-from cellrepro.words import amount, some
+from samebits.words import amount, some
 
 _LARGEST_JSON = 2**26
 _MOST_NAMES = 4

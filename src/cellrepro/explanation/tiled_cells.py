@@ -12,9 +12,9 @@ from cellrepro.comparison.object_matching import labels_in, unmatched_cells
 from cellrepro.comparison.straight_borders import Seam, StraightBorder, seam, straight_borders
 from cellrepro.explanation.tile_lines import tile_lines
 from cellrepro.model.tile_layout import TileLayout
-from cellrepro.results import derived
 from cellrepro.spec.segmentation_settings import Settings
-from cellrepro.words import amount, verb_of
+from samebits.results import derived
+from samebits.words import amount, verb_of
 
 CROPS = ((37, 53), (91, 22))
 """Rows and columns, in pixels, that are cut off at the beginning, so that tiles lie elsewhere."""
@@ -39,13 +39,13 @@ class Tiled:
     n_cells: int
     """In the usual result."""
     n_dependent: int
-    """Cells of the usual result without a counterpart at IoU 0.5 where other tiles lie, with the
-    same normalisation."""
+    """Cells of the usual result without a match where other tiles lie, with the same
+    normalisation."""
     n_gained: int
-    """Cells there without a counterpart in the usual result. A cell that several variants have
+    """Cells there without a match in the usual result. A cell that several variants have
     counts once."""
     n_by_normalisation: int
-    """Cells of a crop without a counterpart where the crop is normalised by itself, and cells that
+    """Cells of a crop without a match where the crop is normalised by itself, and cells that
     appear there. A cell that several crops show counts once."""
     seam: Seam
     """Straight ends at tile borders, beside everywhere else."""
@@ -151,7 +151,7 @@ def _low_and_high(image: np.ndarray) -> list[list[float]]:
     return limits
 
 
-# -- cells without a counterpart -------------------------------------------------------------
+# -- cells without a match -------------------------------------------------------------------
 
 
 def _lost_and_gained(before: np.ndarray, cropped: np.ndarray) -> tuple[set[int], set[int]]:

@@ -7,14 +7,11 @@ from functools import partial
 from typing import Literal
 
 from cellrepro.comparison.object_matching import Integers
-from cellrepro.determinism.mode_names import Mode
-from cellrepro.errors import BadInput
 from cellrepro.explanation.straight_cuts import Cuts, cut_lines, straight_cuts
 from cellrepro.explanation.tiled_cells import CROPS, N_VARIANTS, OVERLAP, Tiled, follow
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import print_note
-from cellrepro.results import Result, Row, derived
 from cellrepro.run.inputs import read_images
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
@@ -25,7 +22,10 @@ from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.terminal_values import EvalSettings
-from cellrepro.words import amount, verb_of
+from samebits.errors import BadInput
+from samebits.mode_names import Mode
+from samebits.results import Result, Row, derived
+from samebits.words import amount, verb_of
 
 TileCause = Literal["tiling", "normalisation", "none"]
 
@@ -207,9 +207,9 @@ def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:
     """Runs in a child process: follow the cells of every image."""
     followed = []
     with child.opened(request.model) as (network, _):
-        from cellrepro.determinism.generator_states import generators_kept
         from cellrepro.model.evaluator import evaluator
         from cellrepro.model.tile_layout import scaled_channels, tile_layout
+        from samebits.generator_states import generators_kept
 
         evaluate = evaluator(network)
         settings = request.spec.settings

@@ -12,13 +12,13 @@ import numpy as np
 
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.object_matching import matches, overlap, partners
-from cellrepro.digests.digests import value_digest
 from cellrepro.errors import CellreproError
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION, Condition
 from cellrepro.explanation.image_readings import as_read
 from cellrepro.model.shared_steps import RecentResults
 from cellrepro.process.cellpose_versions import is_installed
 from cellrepro.spec.segmentation_settings import CHANNELS, NAMES, Settings
+from samebits.digests import value_digest
 
 if TYPE_CHECKING:
     from cellrepro.model.window import Window
@@ -28,7 +28,7 @@ class Gap(NamedTuple):
     """How far two results of one image are apart."""
 
     n_unmatched: int
-    """Cells of both sides without a counterpart at IoU 0.5."""
+    """Cells of both sides without a match."""
     n_differing: int
     """Pixels."""
 

@@ -16,15 +16,16 @@ from cellrepro.comparison.systematic_change import (
     over_images,
 )
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.explanation.differing_fields import field_lines
 from cellrepro.explanation.label_notes import counts_by_plane, label_notes, no_cell_note
 from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.explanation.stitching import cut_cells, stitching_text
 from cellrepro.images.size_factor import factor_text
-from cellrepro.results import MOST_LINES, Result, Row, derived, table_lines
-from cellrepro.words import amount, joined, short_digest, some, verb_of
+from cellrepro.words import short_digest
+from samebits.errors import BadInput
+from samebits.results import MOST_LINES, Result, Row, derived, table_lines
+from samebits.words import amount, joined, some, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.state_comparison import StateComparison
@@ -296,7 +297,7 @@ class ComparedMasks:
     systematic: Mapping[str, SystematicChange] = field(default_factory=dict)
     """The one change of all cells of an image, where there is one."""
     unrelated: Mapping[str, str] = field(default_factory=dict)
-    """By image, that the two may be of two images, and why."""
+    """By image, what speaks for masks of two images."""
 
 
 def compare_by_image(

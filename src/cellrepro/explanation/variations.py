@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike
 from cellrepro.comparison.image_differences import ImageDifference
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.within_spread import FEWEST_IMAGES, draws
-from cellrepro.results import derived
 from cellrepro.spec.field_words import setting_in_words
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.words import share_text
+from samebits.results import derived
 
 IntervalOver = Literal["images", "cells"]
 """Images (bootstrap), or cells (binomial) where there are fewer than three images."""
@@ -49,7 +49,7 @@ class Variant(Variation):
     """What one setting at one value does to the cells of all images."""
 
     changed: float
-    """Share of both sides' cells without a counterpart at IoU 0.5."""
+    """Share of both sides' cells without a match."""
     n_changed: int
     """Number of these cells."""
     n_cells: int
@@ -125,7 +125,7 @@ class Example(Variation):
     masks: np.ndarray = field(repr=False)
     """The same with the setting varied."""
     share: float = 0.0
-    """Share of its cells that changed."""
+    """Share of its cells without a match."""
 
 
 class VariedImage(NamedTuple):
@@ -174,7 +174,7 @@ def mean_score(scores: Iterable[float | None]) -> float | None:
 
 
 def share_changed(differences: Iterable[ImageDifference]) -> float:
-    """The share of cells without a counterpart; 0 where there is no cell."""
+    """The share of cells without a match; 0 where there is no cell."""
     over_images = list(differences)
     n_changed = sum(difference.n_unmatched for difference in over_images)
     n_cells = sum(difference.n_objects for difference in over_images)
@@ -190,11 +190,11 @@ class _Interval(NamedTuple):
 
 
 def _share_interval(n_changed: ArrayLike, n_cells: ArrayLike) -> _Interval:
-    """The 95 % interval of the share of cells that changed.
+    """The 95 % interval of the share of cells without a match.
 
     From three images on it is a percentile bootstrap over images, as in `seed_spread`; from fewer,
     Wilson's interval of a binomial share (1927), as if each cell were drawn by itself. That counts
-    half of both sides' cells, since a cell and its counterpart are one trial.
+    half of both sides' cells, since a cell and its match are one trial.
     """
     changed = np.asarray(n_changed, float)
     cells = np.asarray(n_cells, float)

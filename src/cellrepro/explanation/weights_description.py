@@ -13,13 +13,13 @@ from cellrepro.comparison.generator_reading import GeneratorState
 from cellrepro.comparison.state_comparison import plain_text, shown
 from cellrepro.comparison.weight_reading import open_file
 from cellrepro.comparison.weight_tensors import Tensor, pieces, values
-from cellrepro.digests.digests import file_digest
-from cellrepro.digests.torch_files import is_saved_by_torch
 from cellrepro.explanation.description import Description
 from cellrepro.model.known_weights import OFFICIAL_NAMES, recognise
-from cellrepro.shown_text import short
 from cellrepro.store import checkpoints
-from cellrepro.words import amount, joined, some
+from cellrepro.torch_files import is_saved_by_torch
+from samebits.digests import file_digest
+from samebits.shown_text import short
+from samebits.words import amount, joined, some
 
 _PARAMETERS_AT_A_TIME = 2**18
 _MOST_NAMES = 4

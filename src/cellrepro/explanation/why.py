@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from cellrepro.explanation.setting_meanings import digests_in_words, field_in_words
 from cellrepro.explanation.settings_of_both import is_missing, setting_text
-from cellrepro.words import amount, cut, joined
+from cellrepro.words import cut
+from samebits.words import amount, joined
 
 _MOST_LETTERS = 60  # of a value
 

@@ -10,10 +10,10 @@ from scipy.ndimage import find_objects
 
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.object_matching import Integers, unmatched_cells
-from cellrepro.errors import BadInput
 from cellrepro.explanation.tile_lines import tiles_along
 from cellrepro.model.window import Window
 from cellrepro.spec.segmentation_settings import Settings
+from samebits.errors import BadInput
 
 AUTO = "auto"
 """Stands for the window with most changed cells."""
@@ -117,7 +117,7 @@ def _window_of_most(a: Integers, b: Integers) -> Window:
 
 
 def _boxes(a: Integers, b: Integers, *, least_iou: float) -> list[tuple[int, int, int, int]]:
-    """Top, bottom, left and right of the cells without a counterpart in the other result."""
+    """Top, bottom, left and right of the cells without a match in the other result."""
     numbered = (canonical(a).astype(np.int64), canonical(b).astype(np.int64))
     boxes = []
     unmatched = unmatched_cells(*numbered, least_iou=least_iou)

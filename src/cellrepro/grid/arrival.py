@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from cellrepro.errors import NotPossibleHere
-from cellrepro.words import amount, minutes
+from cellrepro.words import minutes
+from samebits.errors import NotPossibleHere
+from samebits.words import amount
 
 START_SECONDS = 600.0
 """Seconds that workers may take to connect while no job is queued."""

@@ -16,11 +16,11 @@ import yaml
 from distributed import Client
 from distributed import TimeoutError as DaskTimeout  # up to Python 3.10 not the builtin
 
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.arrival import SlurmQueue, Started
 from cellrepro.grid.dask_pool import DaskPool
 from cellrepro.grid.points import Grid
 from cellrepro.yaml_values import read_yaml
+from samebits.errors import BadInput, NotPossibleHere
 
 _CONNECT_SECONDS = 10
 

@@ -17,7 +17,6 @@ from typing import Any
 from distributed import Client
 from distributed import TimeoutError as DaskTimeout  # up to Python 3.10 not the builtin
 
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.grid.arrival import JobQueue, wait_for_workers
 from cellrepro.grid.dask_worker import (
     GPU_RESOURCE,
@@ -37,6 +36,7 @@ from cellrepro.grid.points import Grid, Machines
 from cellrepro.grid.status import Board
 from cellrepro.store.stored_run import Run
 from cellrepro.version import __version__
+from samebits.errors import BadInput, NotPossibleHere
 
 _SCHEDULER_LOST = (
     "the Dask scheduler is lost; start it and its workers again and give the same command: what is "

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, whole
+from cellrepro.errors import CellreproError
 from cellrepro.grid.grid_runs import GridRun, GridRuns
 from cellrepro.grid.job import Job
 from cellrepro.grid.local_pool import LocalPool
 from cellrepro.grid.points import Grid
 from cellrepro.grid.status import board_of
 from cellrepro.progress import progress
+from samebits.errors import BadInput, NotPossibleHere, whole
 
 if TYPE_CHECKING:
     from cellrepro.grid.dask_pool import DaskPool

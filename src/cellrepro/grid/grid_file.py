@@ -9,9 +9,9 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cellrepro.errors import BadInput
 from cellrepro.wrong_fields import wrong_fields
 from cellrepro.yaml_values import read_yaml
+from samebits.errors import BadInput
 
 Scalar = str | int | float | bool | dict[str, Any] | list[Any] | None
 """A value of a parameter; a mapping or a list where the notebook takes one."""

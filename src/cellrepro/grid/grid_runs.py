@@ -10,8 +10,9 @@ from typing import Literal, get_args, overload
 
 from cellrepro.grid.grid_file import Scalar
 from cellrepro.grid.point import varied_in_words
-from cellrepro.results import Result, Row, table_lines
-from cellrepro.words import amount, grouped, minutes
+from cellrepro.words import minutes
+from samebits.results import Result, Row, table_lines
+from samebits.words import amount, grouped
 
 GoodEnding = Literal["done", "present", "planned", "not-here"]
 BadEnding = Literal["failed", "out-of-memory", "disk-full", "time-limit", "interrupted"]

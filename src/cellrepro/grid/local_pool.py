@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from cellrepro.errors import BadInput
 from cellrepro.grid.grid_runs import GridRun
 from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
@@ -21,6 +20,7 @@ from cellrepro.grid.points import Grid
 from cellrepro.grid.status import Board
 from cellrepro.model.encoders import SMALL
 from cellrepro.store import hardware, machine_identity
+from samebits.errors import BadInput
 
 CORE = 1000
 """Thousandths of a core: sums of floats drift, and a job that needs every core would wait for ever

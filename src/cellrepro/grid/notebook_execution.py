@@ -16,10 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.process.calling import Children
 from cellrepro.process.grid_handover import read_ending
 from cellrepro.process.process_ends import RunError, Status
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from jupyter_client import AsyncKernelManager

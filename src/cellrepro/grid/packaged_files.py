@@ -6,11 +6,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.errors import BadInput
 from cellrepro.images.folder_files import is_litter
-from cellrepro.results import Result
 from cellrepro.store.whole_files import whole_file
 from cellrepro.terminal import FileName
+from samebits.errors import BadInput
+from samebits.results import Result
 
 
 def packaged_folder(name: str) -> Path:

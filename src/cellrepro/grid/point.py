@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cellrepro.determinism.profiles import ProfileReference
 from cellrepro.grid.grid_file import Scalar
 from cellrepro.grid.parameter_names import SETTING, VARIABLE
 from cellrepro.grid.task_options import options_by_name
+from cellrepro.profiles.profiles import ProfileReference
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cellrepro.errors import BadInput, whole
 from cellrepro.grid.grid_file import GridFile, Scalar, read_file
 from cellrepro.grid.notebook_execution import notebook_parameters
 from cellrepro.grid.packaged_files import find_notebook, packaged_folder
 from cellrepro.grid.parameter_names import wrong_names
 from cellrepro.grid.point import Parameters, Point, plan_point
-from cellrepro.results import Result, Row
 from cellrepro.run.plan_sources import PlanInputs
 from cellrepro.spec import defaults
 from cellrepro.spec.spec import PARAMETERS
 from cellrepro.store.store import Store
-from cellrepro.words import amount
+from samebits.errors import BadInput, whole
+from samebits.results import Result, Row
+from samebits.words import amount
 
 Machines = Literal["all"] | tuple[str, ...] | None
 """The machines that carry out each point: all, those of Dask workers by name or resource, or None

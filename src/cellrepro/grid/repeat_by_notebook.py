@@ -26,7 +26,7 @@ from cellrepro.process.setup import interpreter_for, only_gpu
 from cellrepro.progress import LINES_VARIABLE
 from cellrepro.progress_log import FILE_VARIABLE, followed
 from cellrepro.store.stored_run import MANIFEST, NOTEBOOK, Repeat
-from cellrepro.words import some
+from samebits.words import some
 
 
 @dataclass(frozen=True)

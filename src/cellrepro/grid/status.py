@@ -23,8 +23,6 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from cellrepro.digests.digests import value_digest
-from cellrepro.errors import BadInput
 from cellrepro.grid.grid_runs import BAD_ENDINGS, GridRun, JobStatus
 from cellrepro.grid.job import Job
 from cellrepro.process.calling import Children
@@ -32,6 +30,8 @@ from cellrepro.progress_count import Progress
 from cellrepro.store import locks
 from cellrepro.store.store import Store
 from cellrepro.store.whole_files import write_whole
+from samebits.digests import value_digest
+from samebits.errors import BadInput
 
 _FOLDER = ".grids"
 """Folder of a store."""

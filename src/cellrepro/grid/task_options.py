@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from cellrepro.errors import BadInput
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.spec.field_marks import field_marks
 from cellrepro.spec.new_spec import LEAVE_OUT
 from cellrepro.spec.spec import Spec
+from samebits.errors import BadInput
 
 Options = TypeVar("Options", TrainingOptions, SegmentationOptions)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tifffile
 
-from cellrepro.errors import BadInput, NotPossibleHere
+from samebits.errors import BadInput, NotPossibleHere
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

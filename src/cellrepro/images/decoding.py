@@ -15,14 +15,15 @@ from pathlib import Path
 import numpy as np
 import tifffile
 
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere, no_such_file
+from cellrepro.errors import CellreproError, no_such_file
 from cellrepro.images.codecs import jpeg_pixels, no_cmyk, png_pixels
 from cellrepro.images.image_axes import Decoded
 from cellrepro.images.mapped import Content, content_of
 from cellrepro.images.packed_sizes import damaged, jpeg_frame, most_unpacked, refuse_absurd
 from cellrepro.images.tiff_decoding import decode_tiff
-from cellrepro.words import some
 from cellrepro.zip_files import opened_zip
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.words import some
 
 FORMATS = {".tif": "TIFF", ".tiff": "TIFF", ".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 """The format by the ending of a file's name, in lower case."""

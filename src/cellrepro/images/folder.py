@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.digests.digests import array_digest
-from cellrepro.errors import BadInput
 from cellrepro.images.folder_files import ImagePair, Split, Survey, list_folder
 from cellrepro.images.image_axes import FLAT, Axes
 from cellrepro.images.image_file import Checked, check_image, check_masks
 from cellrepro.images.mapped import Content
-from cellrepro.results import Result, Row
-from cellrepro.words import amount
+from samebits.digests import array_digest
+from samebits.errors import BadInput
+from samebits.results import Result, Row
+from samebits.words import amount
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple
 
 from natsort import natsorted
 
-from cellrepro.errors import BadInput
 from cellrepro.images.decoding import (
     FORMATS,
     OTHER_ENDINGS,
@@ -26,7 +25,8 @@ from cellrepro.images.decoding import (
 from cellrepro.images.image_names import image_name
 from cellrepro.images.mapped import Content
 from cellrepro.images.ome_zarr import is_zarr
-from cellrepro.words import amount, some
+from samebits.errors import BadInput
+from samebits.words import amount, some
 
 Split = Literal["train", "test"]
 _SPLITS: tuple[Split, ...] = ("train", "test")

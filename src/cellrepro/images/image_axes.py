@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.errors import BadInput
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.words import amount
 
 _MOST_CHANNELS = 3  # Cellpose 4 reads three
 MOST_LOOKED_AT = 8

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.images.decoding import SEG_ENDING, decode, decode_labels, read_bytes
 from cellrepro.images.image_axes import FLAT, MOST_LOOKED_AT, Axes, Decoded, in_order, native
 from cellrepro.images.label_image import LARGEST_LABEL, label_image
@@ -20,7 +19,8 @@ from cellrepro.images.ome_zarr import is_zarr, read_zarr
 from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.images.pictures import refuse_picture
 from cellrepro.images.size_factor import factor_text
-from cellrepro.words import some, with_verb
+from samebits.errors import BadInput
+from samebits.words import some, with_verb
 
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
 _LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becomes int32

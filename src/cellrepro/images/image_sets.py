@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.errors import BadInput, whole
 from cellrepro.images import public_sets, synthetic_sets
-from cellrepro.results import Result
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName
+from samebits.errors import BadInput, whole
+from samebits.results import Result
 
 SYNTHETIC = "synthetic"
 

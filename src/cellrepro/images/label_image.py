@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cellrepro.errors import BadInput
 from cellrepro.images.size_factor import factor_text
+from samebits.errors import BadInput
 
 LARGEST_LABEL = 2**32 - 1
 

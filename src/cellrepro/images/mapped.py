@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TypeAlias
 
-from cellrepro.errors import NotPossibleHere
+from samebits.errors import NotPossibleHere
 
 _LEAST_MAPPED = 2**30  # bytes
 

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from cellrepro.errors import BadInput, whole
 from cellrepro.images.canvas import Canvas, Form, Frame, draw_form
 from cellrepro.images.integer_images import ONE, SUBPIXEL, Draws, Integers, square_root
 from cellrepro.images.microscope import photograph
 from cellrepro.images.nuclei_look import FixedLook, NucleiLook
+from samebits.errors import BadInput, whole
 
 _TRIES = 200  # for one nucleus to find a place
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import NamedTuple
 
-from cellrepro.errors import BadInput
 from cellrepro.images.integer_images import ONE, SUBCOUNT, SUBPIXEL
+from samebits.errors import BadInput
 
 
 class _Range(NamedTuple):

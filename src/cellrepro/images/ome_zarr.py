@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 import numpy as np
 
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images import within_limits
 from cellrepro.images.image_axes import Decoded
 from cellrepro.images.mapped import is_large, refuse_full_disk
-from cellrepro.libraries import has_library
-from cellrepro.words import joined
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.libraries import has_library
+from samebits.words import joined
 
 if TYPE_CHECKING:
     import zarr

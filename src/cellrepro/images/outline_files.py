@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.errors import BadInput, no_such_file
+from cellrepro.errors import no_such_file
 from cellrepro.extras import absent, needs
 from cellrepro.images.decoding import empty_file, read_bytes
 from cellrepro.images.outlines import MOST_CELLS, MOST_POINTS, Outline, Outlines, Ring, outlines_of
 from cellrepro.pickles import Refused
-from cellrepro.words import amount, some
 from cellrepro.zip_files import opened_zip
+from samebits.errors import BadInput
+from samebits.words import amount, some
 
 if TYPE_CHECKING:
     import roifile

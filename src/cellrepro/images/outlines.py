@@ -18,8 +18,8 @@ import fastremap
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.errors import BadInput
-from cellrepro.words import amount, some
+from samebits.errors import BadInput
+from samebits.words import amount, some
 
 Ring = NDArray[np.float64]
 """Points (x, y) of a closed line, shape (N, 2)."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import tifffile
 
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.mapped import Content
+from samebits.errors import BadInput, NotPossibleHere
 
 ALWAYS_ALLOWED = 64 * 2**20
 """Bytes of pixels that a file of any size may promise."""

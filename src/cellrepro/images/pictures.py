@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.errors import BadInput
 from cellrepro.images.label_pieces import connected_components
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.words import amount
 
 _SIDES_LOOKED_AT = {2: (512, 512), 3: (64, 64, 64)}
 """The part of an image that is looked at, pixels: where most of it is no background."""

@@ -16,14 +16,14 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder_files import is_litter
 from cellrepro.images.set_layouts import LAYOUTS, convert
 from cellrepro.store.removal import remove_empty
 from cellrepro.store.whole_files import write_whole
-from cellrepro.words import some
 from cellrepro.wrong_fields import wrong_fields
+from samebits.digests import file_digest
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.words import some
 
 _TIMEOUT = (10.0, 60.0)  # seconds to connect and between two pieces of data
 

@@ -12,12 +12,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from cellrepro.errors import BadInput, no_such_file
+from cellrepro.errors import no_such_file
 from cellrepro.images.decoding import SEG_ENDING, empty_file
 from cellrepro.images.label_image import label_image
 from cellrepro.pickles import PLAIN_NAMES, PickleReader, Refused, UnknownName, of_array
-from cellrepro.results import Result, Row
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.results import Result, Row
+from samebits.words import amount
 
 N_COLORS = "n_colors"
 """The GUI writes a colour for each cell; only how many there are is handed on."""

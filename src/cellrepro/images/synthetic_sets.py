@@ -12,12 +12,12 @@ import numpy as np
 import tifffile
 from numpy.typing import NDArray
 
-from cellrepro.errors import BadInput, whole
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.folder_files import is_litter
 from cellrepro.images.nuclei_drawing import SyntheticImage, draw_nuclei, nuclei
 from cellrepro.images.nuclei_look import NucleiLook
 from cellrepro.store.whole_files import whole_file
+from samebits.errors import BadInput, whole
 
 DIGESTS_FILE = "SHA256SUMS"
 _USUAL_SHAPE = (256, 256)

@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import tifffile
 
-from cellrepro.errors import BadInput
 from cellrepro.images import within_limits
 from cellrepro.images.codecs import no_cmyk, refuse_compression
 from cellrepro.images.image_axes import Decoded
@@ -35,7 +34,8 @@ from cellrepro.images.tiff_strips import (
     size_of_jpeg,
 )
 from cellrepro.store.tiff_pages import IMAGE_DESCRIPTION, TiffPages, TooManyPages, pages_of
-from cellrepro.words import some
+from samebits.errors import BadInput
+from samebits.words import some
 
 _OF_JPEG = {6, 7, 33007, 34892}
 """Compressions whose strips and tiles begin with the header of a JPEG."""

@@ -6,9 +6,9 @@ import math
 import re
 from pathlib import Path
 
-from cellrepro.errors import BadInput
 from cellrepro.store.tiff_pages import IMAGE_DESCRIPTION, TiffPages
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.words import amount
 
 _SOFTWARE = 305
 _USUAL_TAGS = frozenset(range(254, 348)) | {

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import tifffile
 
-from cellrepro.errors import BadInput
 from cellrepro.images.codecs import decoded_by_python
 from cellrepro.images.mapped import Content
 from cellrepro.images.packed_sizes import ALWAYS_ALLOWED, damaged, jpeg_frame, most_unpacked
+from samebits.errors import BadInput
 
 _JPEG_TABLES = 347
 _OF_BYTES = (

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.errors import CellreproError
 from cellrepro.images.mapped import Content, is_large
 from cellrepro.own_scripts import script_command
+from samebits.errors import BadInput, NotPossibleHere
 
 Arrays = Mapping[str, np.ndarray]
 """What a script answers with."""

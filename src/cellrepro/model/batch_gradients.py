@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cellrepro.model.augmentation import Crop
     from cellrepro.model.encoders import CellposeNetwork
-    from cellrepro.trace.watches import Watch
+    from cellrepro.model.watches import Watch
 
 
 class Team(Protocol):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cellrepro.errors import BadInput, NotPossibleHere
-from cellrepro.libraries import version_of
-from cellrepro.words import joined, some
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.libraries import version_of
+from samebits.words import joined, some
 
 TRAINED_WITH = ("4.2.0", "4.2.1", "4.2.1.1")
 """Versions with whose loop the lab trains. ``tests/model/test_training_loop.py`` compares it with

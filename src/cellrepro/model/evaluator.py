@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.digests.digests import array_digest, value_digest
-from cellrepro.errors import BadInput
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.patching import replaced
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.shared_steps import RecentResults, SharedSteps
 from cellrepro.model.window import Window, WindowedNetwork
+from samebits.digests import array_digest, value_digest
+from samebits.errors import BadInput
+from samebits.generator_states import generators_kept
 
 if TYPE_CHECKING:
     import torch

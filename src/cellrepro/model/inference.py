@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.determinism.generator_states import generators_kept
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.cellpose_generation import FLOW_STEPS
 from cellrepro.model.evaluator import evaluator
 from cellrepro.spec.segmentation_settings import Settings
+from samebits.generator_states import generators_kept
 
 if TYPE_CHECKING:
     from cellrepro.model.encoders import CellposeNetwork

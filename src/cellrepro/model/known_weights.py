@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from cellrepro.libraries import has_library
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.encoders import ENCODERS
 from cellrepro.model.network import parameter_shapes
 from cellrepro.model.pretrained import NOT_DRAWN
-from cellrepro.words import amount
+from samebits.libraries import has_library
+from samebits.words import amount
 
 OFFICIAL_NAMES = {
     "e1440429eb384f95afe32bcba6510f90d518eaedc917ede549bed6804004abe2": "cpsam",

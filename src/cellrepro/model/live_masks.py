@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.model.cell_flow_errors import CellFlowErrors
 from cellrepro.model.cellpose_generation import FLOW_STEPS, NETWORK_DIAMETER
 from cellrepro.model.followed_paths import FollowedPaths
 from cellrepro.spec.segmentation_settings import Settings
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from cellrepro.model.evaluator import EvalOutput, Evaluator

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.determinism.seeds import check_seed
 from cellrepro.model.cellpose_generation import refuse_own_network
 from cellrepro.model.encoders import ENCODERS, CellposeNetwork, Encoder
 from cellrepro.model.pretrained import load_pretrained
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.model.weights_file import load_weights
+from samebits.generator_states import generators_kept
+from samebits.seeds import check_seed
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +42,7 @@ def build(
     """Build Cellpose's ``CPSAM`` with its weights; no generator of the process is moved."""
     import torch
 
-    from cellrepro.torch_internals import modes_suspended_if_any
+    from samebits.torch_internals import modes_suspended_if_any
 
     with generators_kept(), modes_suspended_if_any():
         if source.architecture in ENCODERS:

@@ -22,7 +22,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.errors import NotPossibleHere
 from cellrepro.model.cellpose_generation import TRAINED_WITH, installed_version
 from cellrepro.model.network import import_cellpose
 from cellrepro.model.patching import replaced
@@ -36,8 +35,9 @@ from cellrepro.model.portable_normalisation import (
     smooth_sharpen_img,
 )
 from cellrepro.model.portable_resizing import resize
-from cellrepro.torch_internals import modes_suspended_if_any
-from cellrepro.words import joined
+from samebits.errors import NotPossibleHere
+from samebits.torch_internals import modes_suspended_if_any
+from samebits.words import joined
 
 _LEAST_TILE = 224
 """Pixels: the weights of a smaller tile are the middle of these."""

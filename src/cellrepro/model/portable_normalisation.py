@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cellrepro.arithmetic.kernels.products import product
-from cellrepro.torch_internals import modes_suspended_if_any
+from samebits import product
+from samebits.torch_internals import modes_suspended_if_any
 
 _Float = TypeVar("_Float", np.float32, np.float64)
 

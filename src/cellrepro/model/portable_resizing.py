@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.errors import BadInput, NotPossibleHere
+from samebits.errors import BadInput, NotPossibleHere
 
 _Pixel = TypeVar("_Pixel", np.float32, np.float64, np.uint8, np.uint16, np.int16)
 _Float = TypeVar("_Float", np.float32, np.float64)

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cellrepro.arithmetic import scalars
-from cellrepro.errors import BadInput
 from cellrepro.model.patching import replaced
+from samebits import scalars
+from samebits.errors import BadInput
 
 _ROOT_OF_PI = math.sqrt(math.pi)  # a square root is correctly rounded everywhere; ``** 0.5`` is not
 _RADIANS = math.pi / 180.0

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.spec.training_fields import Hyperparameters
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     import torch

@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.digests.torch_files import format_of, is_saved_by_torch
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.model.cellpose_generation import generation_of, installed_version
-from cellrepro.words import amount, some
+from cellrepro.torch_files import format_of, is_saved_by_torch
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.words import amount, some
 
 if TYPE_CHECKING:
     from cellrepro.model.encoders import CellposeNetwork

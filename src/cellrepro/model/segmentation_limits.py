@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cellrepro.errors import BadInput
 from cellrepro.model.cellpose_generation import FLOW_STEPS, NETWORK_DIAMETER
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.words import amount
 
 _MOST_PIXELS = 2**31 - 1
 """Pixels in a resized plane: OpenCV counts them in 32 bits."""

@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from cellrepro.digests.digests import array_digest, value_digest
 from cellrepro.model.patching import replaced
+from samebits.digests import array_digest, value_digest
 
 MOST_BYTES = 2**28
 """Bytes that a cache may hold, beside the two results that were used last."""

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.model.patching import replaced
+from samebits.tensor_digests import tensor_digest
 
 
 class CellposeFunction(NamedTuple):

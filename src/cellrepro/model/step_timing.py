@@ -14,15 +14,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.determinism.modes import mode_in_force
-from cellrepro.determinism.seeds import seed_everything
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.patching import replaced
 from cellrepro.model.prepared_images import USUAL, training_labels, with_flows
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.store.peak_memory import forget_peak_memory, peak_memory
+from samebits.errors import BadInput
+from samebits.generator_states import generators_kept
+from samebits.modes import mode_in_force
+from samebits.seeds import seed_everything
 
 if TYPE_CHECKING:
     from cellrepro.model.encoders import CellposeNetwork

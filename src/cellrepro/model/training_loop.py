@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.determinism.generator_states import generators_kept
-from cellrepro.errors import whole
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.batch_gradients import BatchGradients, Team
 from cellrepro.model.cellpose_generation import refuse_training
@@ -30,10 +28,12 @@ from cellrepro.model.prepared_images import USUAL, CellposeImages
 from cellrepro.model.training_batches import Cropping
 from cellrepro.spec.training_fields import Hyperparameters
 from cellrepro.store.checkpoints import LoopState
+from samebits.errors import whole
+from samebits.generator_states import generators_kept
 
 if TYPE_CHECKING:
     from cellrepro.model.encoders import CellposeNetwork
-    from cellrepro.trace.watches import Watch
+    from cellrepro.model.watches import Watch
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class TrainingLoop:
     ) -> None:
         import torch
 
-        from cellrepro.trace.watches import Watch
+        from cellrepro.model.watches import Watch
 
         refuse_training()
         self._network = network

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.digests.digests import file_digest
-from cellrepro.digests.torch_files import is_saved_by_torch
-from cellrepro.errors import BadInput
 from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.model.encoders import ARCHITECTURES, ENCODERS, PRETRAINED
 from cellrepro.store.record_values import is_on_another_computer
 from cellrepro.store.unchanged import digest_once
+from cellrepro.torch_files import is_saved_by_torch
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from cellrepro.store.store import Store

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     import torch

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from cellrepro.digests.digests import value_digest
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.process.locked_environment import program_in, uv_command
 from cellrepro.store.installed_versions import distributions
 from cellrepro.store.locks import locked
 from cellrepro.store.whole_files import write_whole
+from samebits.digests import value_digest
+from samebits.errors import BadInput, NotPossibleHere
 
 CACHE_VARIABLE = "CELLREPRO_CACHE"
 """Names the folder of these environments; by default the user's cache."""

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 from cellrepro.errors import CellreproError
 from cellrepro.extras import missing_module, needs
-from cellrepro.libraries import has_library
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.process.interrupts import leave_interrupts_to_caller
 from cellrepro.process.late_compiler import import_compiler_late
+from cellrepro.process.late_pyplot import import_pyplot_late
 from cellrepro.process.setup import Setup
+from samebits.libraries import has_library
 
 if TYPE_CHECKING:
     import torch
@@ -116,6 +117,7 @@ class Child:
 
             with _importing():
                 try:
+                    import_pyplot_late()
                     import_cellpose()
                     self._has_cellpose = True
                 except Exception:  # of a broken one nearly any
@@ -126,8 +128,8 @@ class Child:
     @contextmanager
     def prepared(self, cellpose: NeedOfCellpose = "needed") -> Iterator[torch.device]:
         """`enter`, with the mode in force for one block; `loosened` is for the task to add."""
-        from cellrepro.determinism.modes import mode_in_force
-        from cellrepro.determinism.substitutes import SUBSTITUTES
+        from samebits.modes import mode_in_force
+        from samebits.substitutes import SUBSTITUTES
 
         device = self.enter(cellpose)
         profile = self.setup.profile
@@ -150,7 +152,7 @@ class Child:
         if self.setup.mode != "portable":
             yield
             return
-        from cellrepro.arithmetic.portable_mode import proved_arithmetic
+        from samebits import proved_arithmetic
 
         with ExitStack() as stack:
             if self._has_cellpose:
@@ -176,7 +178,7 @@ class Child:
         """A context in which the operation ``loose``, if any, is left as PyTorch has it."""
         if self.setup.loose is None:
             return _NothingLoose()
-        from cellrepro.determinism.loose_operation import LooseOperation
+        from samebits.loose_operation import LooseOperation
 
         return LooseOperation(self.setup.loose)
 

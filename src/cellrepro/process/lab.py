@@ -19,13 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.process.locked_environment import FolderTaken, LockedEnvironment, SetUpFailed
 from cellrepro.process.own_wheel import write_own_wheel
 from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.whole_files import write_whole
 from cellrepro.version import __version__
+from samebits.digests import file_digest
+from samebits.errors import BadInput, NotPossibleHere
 
 LAB_VARIABLE = "CELLREPRO_LAB"
 """Names the folder of the lab; by default the one that was made last."""

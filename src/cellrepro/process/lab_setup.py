@@ -7,11 +7,11 @@ from pathlib import Path
 
 from cellrepro.commands import BY_NAME
 from cellrepro.extras import absent
-from cellrepro.libraries import version_of
 from cellrepro.process.lab import Lab, make_lab
-from cellrepro.results import Result
 from cellrepro.terminal import FileName
-from cellrepro.words import joined
+from samebits.libraries import version_of
+from samebits.results import Result
+from samebits.words import joined
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from cellrepro.determinism.numeric_variables import NUMERIC_VARIABLES
-from cellrepro.determinism.process_start import require_at_startup
-from cellrepro.determinism.profiles import Profile, cpu_capability
-from cellrepro.digests.digests import value_digest
-from cellrepro.errors import BadInput
-from cellrepro.libraries import has_library
 from cellrepro.process.calling import Children, in_child, in_this_process
 from cellrepro.process.cellpose_versions import cache_folder
 from cellrepro.process.child import Child
 from cellrepro.process.grid_handover import handover_folder
 from cellrepro.process.setup import Setup, only_gpu
+from cellrepro.profiles.numeric_variables import NUMERIC_VARIABLES
+from cellrepro.profiles.process_start import require_at_startup
+from cellrepro.profiles.profiles import Profile, cpu_capability
 from cellrepro.store import hardware, installed_versions, machine_identity
 from cellrepro.store.environment_record import EnvironmentRecord, MachineRecord
 from cellrepro.store.numeric_class import measure_numeric_class
 from cellrepro.store.whole_files import write_whole
+from samebits.digests import value_digest
+from samebits.errors import BadInput
+from samebits.libraries import has_library
 
 if TYPE_CHECKING:
     import torch
@@ -132,7 +132,7 @@ def look(child: Child) -> MachineRecord:
 
 def numeric_class(profile: Profile, device: torch.device) -> dict[str, Any]:
     """Measure the numeric class under a profile, whatever mode is in force."""
-    from cellrepro.determinism.modes import mode_in_force
+    from samebits.modes import mode_in_force
 
     with mode_in_force("fast", tf32=profile.tf32, device=profile.kind):
         return measure_numeric_class(str(device))

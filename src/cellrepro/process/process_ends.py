@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cellrepro.determinism.torch_alerts import PHRASES
-from cellrepro.errors import CellreproError, NotPossibleHere
+from cellrepro.errors import CellreproError
+from samebits.errors import NotPossibleHere
+from samebits.torch_alerts import PHRASES
 
 Status = Literal[
     "out-of-memory",

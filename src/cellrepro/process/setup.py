@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from cellrepro.determinism.mode_names import Mode
-from cellrepro.determinism.process_start import startup_variables
-from cellrepro.determinism.profiles import Profile
-from cellrepro.determinism.seeds import seed_everything
-from cellrepro.errors import NotPossibleHere
 from cellrepro.process.cellpose_versions import is_installed, python_of, refuse_not_made
+from cellrepro.profiles.process_start import startup_variables
+from cellrepro.profiles.profiles import Profile
 from cellrepro.spec.sent_spec import refuse_strange_variables
 from cellrepro.spec.spec import Spec
 from cellrepro.wrong_fields import wrong_fields
+from samebits.errors import NotPossibleHere
+from samebits.mode_names import Mode
+from samebits.seeds import seed_everything
 
 
 @dataclass(frozen=True)

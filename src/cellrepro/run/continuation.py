@@ -6,11 +6,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from cellrepro.determinism.profiles import Profile
-from cellrepro.errors import BadInput
 from cellrepro.images.image_axes import FLAT
 from cellrepro.model.epoch_schedule import learning_rates
 from cellrepro.model.weight_sources import started_from
+from cellrepro.profiles.profiles import Profile
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_sources import FolderSummary, PlanInputs
@@ -23,7 +22,8 @@ from cellrepro.store.ledger import LEDGER
 from cellrepro.store.row_tables import read_rows
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.words import amount
 
 
 def plan_continuation(options: TrainingOptions, reference: str, inputs: PlanInputs) -> Plan:

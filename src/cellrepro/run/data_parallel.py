@@ -18,14 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.determinism import seeds
-from cellrepro.errors import NotPossibleHere
 from cellrepro.process.calling import Children, in_child
 from cellrepro.process.child import Child, Event
 from cellrepro.process.process_ends import RunError
 from cellrepro.run.inputs import read_images, training_loop
 from cellrepro.run.plan import Request
 from cellrepro.run.rank_exchange import FOR_EVER, Groups, RankTeam
+from samebits import seeds
+from samebits.errors import NotPossibleHere
 
 if TYPE_CHECKING:
     import torch

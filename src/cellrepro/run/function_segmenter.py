@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.child import NeedOfCellpose
@@ -24,6 +23,7 @@ from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs
 from cellrepro.run.segmenter import WrappedRequest, plan_wrapped
+from samebits.errors import BadInput
 
 T = TypeVar("T")
 _WHOLE_UP_TO = 2**53  # beyond it a float64 cannot hold every integer

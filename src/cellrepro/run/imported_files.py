@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.digests.digests import file_digest, value_digest
+from samebits.digests import file_digest, value_digest
 
 _INSTALLED = ("site-packages", "dist-packages")
 

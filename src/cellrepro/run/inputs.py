@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.images.image_axes import FLAT, Axes
 from cellrepro.model.batch_gradients import Team
@@ -14,9 +13,10 @@ from cellrepro.model.training_loop import Epoch, TrainingLoop, nothing_after
 from cellrepro.run.plan import CHANGED_SINCE, Request
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.spec.spec import Spec
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
-    from cellrepro.trace.watches import Watch
+    from cellrepro.model.watches import Watch
 
 
 def read_images(request: Request) -> ImageFolder:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.errors import BadInput
 from cellrepro.store.whole_files import refuse_existing, whole_file, write_whole
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from cellrepro.store.stored_run import Repeat

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from typing_extensions import Self
 
-from cellrepro.errors import BadInput
 from cellrepro.spec import defaults
 from cellrepro.spec.defaults import STORED_CHECKPOINTS, StoredCheckpoints
 from cellrepro.spec.training_fields import (
@@ -23,6 +22,7 @@ from cellrepro.spec.training_fields import (
     WholeNumber,
 )
 from cellrepro.wrong_fields import wrong_fields
+from samebits.errors import BadInput
 
 
 class _Options(BaseModel):

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from cellrepro.comparison.judgement import EqualRepeats, Judgement
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.results import Result, Row, derived
 from cellrepro.run.plan import Plan
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount, span
+from cellrepro.words import span
+from samebits.results import Result, Row, derived
+from samebits.words import amount
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Outcome(Result):
                 "weights": manifest.weights.digest[:12] if manifest.weights else "",
                 "masks": manifest.masks_digest[:12],
                 "images": len(manifest.masks),
-                "objects": manifest.n_objects,
+                "cells": manifest.n_objects,
                 "AP@0.5": _score_text(manifest.ap50),
                 "on training images": _score_text(manifest.ap50_train),
                 "seconds": f"{sum(manifest.seconds.values()):.1f}",
@@ -145,7 +146,7 @@ def _score_text(ap50: float | None) -> str:
 def _repeat_line(manifest: Manifest) -> str:
     weights = f"weights {manifest.weights.digest[:12]}, " if manifest.weights else ""
     return (
-        f"  repeat {manifest.repeat}: {weights}{amount(manifest.n_objects, 'object')} in "
+        f"  repeat {manifest.repeat}: {weights}{amount(manifest.n_objects, 'cell')} in "
         f"{amount(len(manifest.masks), 'image')}, {_score(manifest)}, "
         f"{sum(manifest.seconds.values()):.1f} s"
     )

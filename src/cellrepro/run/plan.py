@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.determinism.profiles import Profile
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.child import NeedOfCellpose
 from cellrepro.process.machine_here import machine_here
 from cellrepro.process.setup import Setup
+from cellrepro.profiles.profiles import Profile
 from cellrepro.run.options import RecordingOptions
 from cellrepro.run.until_found import Goal
 from cellrepro.spec.spec import Spec
 from cellrepro.store.manifest import ModelRecord
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     import torch

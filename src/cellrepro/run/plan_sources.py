@@ -9,15 +9,15 @@ from pathlib import Path
 import fastremap
 
 from cellrepro.comparison.weight_reading import open_file
-from cellrepro.determinism import profiles
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import ImageFolder, read_folder
 from cellrepro.images.image_axes import Axes
 from cellrepro.model.cellpose_generation import generation_of, refuse_own_network
 from cellrepro.model.encoders import ENCODERS, PRETRAINED
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.cellpose_versions import is_installed
+from cellrepro.profiles import profiles
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
 
 
 @dataclass(frozen=True)

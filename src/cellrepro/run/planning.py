@@ -8,15 +8,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from cellrepro.determinism import profiles
-from cellrepro.determinism.known_operations import base_name, entries
-from cellrepro.errors import BadInput
 from cellrepro.images.image_axes import FLAT
 from cellrepro.model.cellpose_generation import Generation, generation_of, refuse_training
 from cellrepro.model.encoders import LEARNING_RATES, SMALL, SMALL_DRAWS_PER_EPOCH
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.model.segmentation_limits import refuse_impossible
 from cellrepro.model.weight_sources import ModelSource
+from cellrepro.profiles import profiles
 from cellrepro.run.continuation import plan_continuation
 from cellrepro.run.inputs import axes_of
 from cellrepro.run.options import (
@@ -34,6 +32,8 @@ from cellrepro.spec.new_spec import make_spec
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
+from samebits.known_operations import base_name, entries
 
 
 def planned(
@@ -76,7 +76,7 @@ def planned(
 
 def _operation_of_strict(name: str) -> str:
     """Check that mode ``strict`` holds an operation, and give its plain name."""
-    from cellrepro.determinism.substitutes import SUBSTITUTES
+    from samebits.substitutes import SUBSTITUTES
 
     known_to_torch = {base_name(op) for entry in entries() for op in entry.ops}
     with_substitute = {op for substitute in SUBSTITUTES for op in substitute.replaces}

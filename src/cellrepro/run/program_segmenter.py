@@ -16,9 +16,6 @@ from pathlib import Path, PureWindowsPath
 import numpy as np
 
 from cellrepro.command_lines import words_of
-from cellrepro.determinism.mode_names import Mode
-from cellrepro.digests.digests import value_digest
-from cellrepro.errors import BadInput, NotPossibleHere
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.image_file import read_labels
 from cellrepro.model.weight_sources import ModelSource
@@ -30,6 +27,9 @@ from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs
 from cellrepro.run.segmenter import WrappedRequest, plan_wrapped
+from samebits.digests import value_digest
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.mode_names import Mode
 
 LOGS = "logs"
 """Folder of a repeat with the output of the program, a file for each image."""

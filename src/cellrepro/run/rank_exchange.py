@@ -19,14 +19,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from cellrepro.determinism import generator_states
-from cellrepro.digests.tensor_digests import tensors_digest
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.gradient_sum import GradientSum
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.process.process_ends import RunError, reworded
 from cellrepro.store import checkpoints
+from samebits import generator_states
+from samebits.errors import BadInput
+from samebits.tensor_digests import tensors_digest
 
 if TYPE_CHECKING:
     import torch

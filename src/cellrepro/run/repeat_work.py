@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.digests.digests import value_digest
-from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import ImageFolder
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.epoch_schedule import trains_nothing
@@ -24,8 +22,10 @@ from cellrepro.store.environment_record import ENVIRONMENT_FIELDS, EnvironmentRe
 from cellrepro.store.manifest import DataRecord, Manifest, MaskRecord, ModelRecord
 from cellrepro.store.peak_memory import peak_memory
 from cellrepro.store.training_record import TrainingRecord, WeightsRecord
-from cellrepro.trace.torch_warnings import WarningLog
-from cellrepro.words import any_of
+from samebits import WarningLog
+from samebits.digests import value_digest
+from samebits.tensor_digests import tensor_digest
+from samebits.words import any_of
 
 if TYPE_CHECKING:
     import torch
@@ -102,7 +102,7 @@ class RepeatWork:
 
     def write_beginning(self) -> None:
         """Write environment, spec, decoded data, initial weights and seeds into the ledger."""
-        from cellrepro.trace.watches import StepWatch
+        from cellrepro.model.watches import StepWatch
 
         ledger = self.recorder.ledger
         environment = {**self.environment.model_dump(), "switches": self.switches}

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from cellrepro.comparison.judgement import judge
-from cellrepro.determinism.process_start import require_at_startup
-from cellrepro.errors import BadInput, whole
 from cellrepro.process.calling import in_child, in_this_process
 from cellrepro.process.child import Event
 from cellrepro.process.grid_handover import (
@@ -21,6 +19,7 @@ from cellrepro.process.grid_handover import (
     handover_folder_of,
     leave_further_run,
 )
+from cellrepro.profiles.process_start import require_at_startup
 from cellrepro.progress import print_note, progress
 from cellrepro.progress_count import Progress
 from cellrepro.run import worker
@@ -33,7 +32,8 @@ from cellrepro.spec.spec import Spec
 from cellrepro.store.checkpoint_choice import differences
 from cellrepro.store.checkpoints import CHECKPOINTS, folders
 from cellrepro.store.stored_run import MANIFEST, Repeat
-from cellrepro.words import amount
+from samebits.errors import BadInput, whole
+from samebits.words import amount
 
 
 def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from cellrepro.determinism.mode_names import Mode
 from cellrepro.run.masks_folder import refuse_masks, write_masks
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.outcome import Outcome
@@ -15,6 +14,7 @@ from cellrepro.spec import defaults
 from cellrepro.spec.defaults import LedgerKind
 from cellrepro.terminal import IN_PYTHON, FileName, Quiet
 from cellrepro.terminal_values import EvalSettings
+from samebits.mode_names import Mode
 
 
 def segment(

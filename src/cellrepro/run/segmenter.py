@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.label_image import label_image
 from cellrepro.images.pictures import pieces_of
@@ -22,6 +21,7 @@ from cellrepro.run.plan import Plan, Request
 from cellrepro.run.plan_sources import PlanInputs
 from cellrepro.run.planning import planned
 from cellrepro.store.manifest import ModelRecord
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     import torch

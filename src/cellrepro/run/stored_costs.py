@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cellrepro.errors import BadInput
 from cellrepro.run.plan import Plan
 from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount, minutes
+from cellrepro.words import minutes
+from samebits.errors import BadInput
+from samebits.words import amount
 
 MOST_READ = 200
 """Stored runs that are read at most."""

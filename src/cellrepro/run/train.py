@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from cellrepro.determinism.mode_names import Mode
-from cellrepro.errors import BadInput
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.planning import plan_training
@@ -17,6 +15,8 @@ from cellrepro.spec.defaults import LedgerKind, StoredCheckpoints
 from cellrepro.stated import STATED
 from cellrepro.terminal import FileName, Quiet, Switch
 from cellrepro.terminal_values import Numbers, Steps, Weights
+from samebits.errors import BadInput
+from samebits.mode_names import Mode
 
 if TYPE_CHECKING:  # what Python takes
     Kept = StoredCheckpoints | bool

@@ -8,9 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from cellrepro.determinism import checkpoint_seeds, generator_states
-from cellrepro.digests.digests import value_digest
-from cellrepro.errors import BadInput
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import TrainingLoop
 from cellrepro.run.options import RecordingOptions
@@ -21,10 +18,13 @@ from cellrepro.store.checkpoints import CHECKPOINTS, Checkpoint, Origin
 from cellrepro.store.ledger import DRAWS, LEDGER, OPERATIONS, Ledger, LedgerRow
 from cellrepro.store.row_tables import Pieces, read_rows, write_rows
 from cellrepro.store.whole_files import link_or_copy
+from samebits import checkpoint_seeds, generator_states
+from samebits.digests import value_digest
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
-    from cellrepro.trace.operation_ledger import OperationWatch
-    from cellrepro.trace.watches import Watch, Watches
+    from cellrepro.model.operation_watch import OperationWatch
+    from cellrepro.model.watches import Watch, Watches
 
 RowType = TypeVar("RowType")
 
@@ -65,7 +65,7 @@ class TrainingRecorder:
         """Make the watches of the training's steps; None with ``ledger="off"``."""
         if self._level == "off":
             return None
-        from cellrepro.trace.watches import StepWatch, Watches
+        from cellrepro.model.watches import StepWatch, Watches
 
         watches: list[Watch] = [StepWatch(self.ledger)]
         if self._level == "ops":
@@ -74,7 +74,7 @@ class TrainingRecorder:
 
     def _operation_watch(self, network: CellposeNetwork) -> OperationWatch:
         """The watch of operations, made on first use."""
-        from cellrepro.trace.operation_ledger import OperationWatch
+        from cellrepro.model.operation_watch import OperationWatch
 
         if self._operations is None:
             steps = self._recording.operation_steps
@@ -220,8 +220,7 @@ def growing_ledgers(unfinished: Path, level: LedgerKind) -> dict[str, Pieces]:
     rows = unfinished / "rows"
     ledgers = {LEDGER: Pieces(rows / "steps", LedgerRow)}
     if level == "ops":
-        from cellrepro.trace.operation_ledger import OperationRow
-        from cellrepro.trace.random_draws import Draw
+        from samebits import Draw, OperationRow
 
         ledgers[OPERATIONS] = Pieces(rows / "operations", OperationRow)
         ledgers[DRAWS] = Pieces(rows / "draws", Draw)

@@ -10,7 +10,8 @@ from typing import Literal
 from cellrepro.images.folder import ImageFolder, LabelledImage
 from cellrepro.spec.spec import Spec
 from cellrepro.store.training_record import Look, TrainingRecord, UntilRecord
-from cellrepro.words import amount, minutes
+from cellrepro.words import minutes
+from samebits.words import amount
 
 MOST_EPOCHS = 150
 """Most epochs of a training, of which the last 50 have a falling learning rate, so they belong

@@ -7,8 +7,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
-from cellrepro.determinism import modes
-from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.model.encoders import CellposeNetwork
 from cellrepro.model.training_loop import Epoch, Training, TrainingLoop
 from cellrepro.process.child import Child
@@ -31,6 +29,8 @@ from cellrepro.store.checkpoints import Origin
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.stored_run import MANIFEST, WEIGHTS
 from cellrepro.store.training_record import TrainingRecord, WeightsRecord
+from samebits import modes
+from samebits.tensor_digests import tensor_digest
 
 
 def make_repeat(
@@ -240,7 +240,7 @@ def _n_changed(network: CellposeNetwork, initial: Path) -> int:
     """Number of scalars whose bits differ from a weights file, read tensor by tensor."""
     from safetensors import safe_open
 
-    from cellrepro.digests.same_bits import as_integers
+    from samebits.bit_equality import as_integers
 
     n_changed = 0
     with safe_open(initial, framework="pt") as file:

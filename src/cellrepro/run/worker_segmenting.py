@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.comparison.label_numbers import canonical
-from cellrepro.digests.digests import array_digest
-from cellrepro.digests.tensor_digests import tensor_digest
 from cellrepro.images.folder import LabelledImage
 from cellrepro.model.stages import Stages
 from cellrepro.run.repeat_work import RepeatWork
@@ -17,7 +15,9 @@ from cellrepro.run.worker_scoring import score
 from cellrepro.store.committing import STAGED_DATA
 from cellrepro.store.ledger import Ledger
 from cellrepro.store.manifest import MaskRecord
-from cellrepro.words import amount
+from samebits.digests import array_digest
+from samebits.tensor_digests import tensor_digest
+from samebits.words import amount
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +48,7 @@ def segment_images(work: RepeatWork) -> dict[str, MaskRecord]:
         records[image.name] = record
         if with_ledger:
             _write_down(work.recorder.ledger, result, record, stages.digests)
-        work.child.tell("done", f"{image.name}: {amount(record.n_objects, 'object')}")
+        work.child.tell("done", f"{image.name}: {amount(record.n_objects, 'cell')}")
     return records
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from cellrepro.determinism.mode_names import Mode
 from cellrepro.progress import print_note
 from cellrepro.run.function_segmenter import plan_function
 from cellrepro.run.options import WrapOptions
@@ -16,7 +15,8 @@ from cellrepro.run.repeats import carry_out
 from cellrepro.spec import defaults
 from cellrepro.stated import STATED
 from cellrepro.terminal import FileName, Quiet, Words
-from cellrepro.words import amount
+from samebits.mode_names import Mode
+from samebits.words import amount
 
 
 def wrap(

@@ -14,7 +14,8 @@ from cellrepro.grid.grid_runs import BAD_ENDINGS
 from cellrepro.grid.status import GridStatus, JobRow
 from cellrepro.loss_lines import loss_in_letters
 from cellrepro.store.stored_run import NOTEBOOK
-from cellrepro.words import amount, minutes
+from cellrepro.words import minutes
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from rich.console import Group

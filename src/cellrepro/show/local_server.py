@@ -29,9 +29,10 @@ from types import FrameType
 from typing import Literal
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.progress import print_line
-from cellrepro.results import json_text
+from samebits.errors import BadInput
+from samebits.results import json_text
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "

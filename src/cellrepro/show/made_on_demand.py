@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.determinism.mode_names import Mode
 from cellrepro.images.image_sets import write_benchmark
 from cellrepro.model.encoders import SMALL
 from cellrepro.progress import progress
@@ -20,6 +19,7 @@ from cellrepro.spec import defaults
 from cellrepro.spec.defaults import LedgerKind
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Run
+from samebits.mode_names import Mode
 
 _STEEP = 0.01
 """A learning rate at which small networks find cells within a few epochs, and not the same cells

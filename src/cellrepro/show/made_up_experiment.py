@@ -11,8 +11,8 @@ import numpy as np
 import tifffile
 from numpy.typing import NDArray
 
-from cellrepro.errors import BadInput
 from cellrepro.images.nuclei_drawing import nuclei
+from samebits.errors import BadInput
 
 _N_IMAGES = 8  # of each group
 _SHAPE = (160, 160)

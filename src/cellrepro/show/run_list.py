@@ -10,9 +10,8 @@ from typing import Literal
 
 from cellrepro.comparison.judgement import EqualRepeats, judge
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput, Damaged
+from cellrepro.errors import Damaged
 from cellrepro.explanation.settings_of_both import setting_text
-from cellrepro.results import Result, Row, table_lines
 from cellrepro.spec import defaults
 from cellrepro.store.manifest import ResultSummary
 from cellrepro.store.references import has_values, values_of
@@ -21,7 +20,9 @@ from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.store.unchanged import ReadingBudget
 from cellrepro.terminal import FileName
 from cellrepro.terminal_values import Conditions
-from cellrepro.words import amount, joined, some
+from samebits.errors import BadInput
+from samebits.results import Result, Row, table_lines
+from samebits.words import amount, joined, some
 
 MOST_BYTES = 10**9
 """Of weights and masks that are read in search of damage, which takes about a second."""

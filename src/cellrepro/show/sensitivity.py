@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from cellrepro.determinism.mode_names import Mode
 from cellrepro.explanation.sensitivity import Sensitivity, sensitivity_of
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.spec import defaults
 from cellrepro.store.whole_files import refuse_existing, whole_file
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.terminal_values import EvalSettings, Overrides
+from samebits.mode_names import Mode
 
 
 def refuse_figures(folder: Path) -> None:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.run_names import Names
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.show.which_runs import with_objects
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import joined
+from samebits.errors import BadInput
+from samebits.words import joined
 
 
 @dataclass(frozen=True)

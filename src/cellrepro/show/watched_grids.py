@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from cellrepro.grid.grid_runs import BAD_ENDINGS
 from cellrepro.grid.status import GridStatus, standing, standing_by_file
-from cellrepro.results import Result
 from cellrepro.show.grid_table import Cells, file_address, headline, no_grid, page, tables
 from cellrepro.spec import defaults
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName
+from samebits.results import Result
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -14,12 +14,12 @@ from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.place_fields import place_of, sort_key
 from cellrepro.comparison.run_names import Names
 from cellrepro.divergence.growth import has_checkpoints
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.model.weight_sources import find_model
 from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
+from samebits.errors import BadInput
 
 _QUESTION = (
     "task",

@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cellrepro.errors import BadInput
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.spec.spec import Spec, fields_of_another_task
 from cellrepro.wrong_fields import wrong_fields
+from samebits.errors import BadInput
 
 LEAVE_OUT = {
     "settings": "a training segments with Cellpose's own settings, so that trainings can be "

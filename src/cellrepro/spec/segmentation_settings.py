@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from cellrepro.errors import BadInput
 from cellrepro.spec.setting_names import NamedSettings, nested, plainly_named, spelt_out
 from cellrepro.wrong_fields import wrong_fields
+from samebits.errors import BadInput
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Range = tuple[_Finite, _Finite]

@@ -11,16 +11,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from cellrepro.determinism.numeric_variables import (
-    MOST_THREADS,
-    NUMERIC_VARIABLES,
-    THREAD_VARIABLES,
-)
-from cellrepro.determinism.profiles import ProfileReference
-from cellrepro.errors import BadInput
-from cellrepro.shown_text import short
+from cellrepro.profiles.numeric_variables import MOST_THREADS, NUMERIC_VARIABLES, THREAD_VARIABLES
+from cellrepro.profiles.profiles import ProfileReference
 from cellrepro.spec.spec import Spec
-from cellrepro.words import some
+from samebits.errors import BadInput
+from samebits.shown_text import short
+from samebits.words import some
 
 _MOST_NAMED = 8
 

@@ -7,11 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from cellrepro.determinism.modes import check_switches
-from cellrepro.determinism.profiles import device_kind
-from cellrepro.digests.digests import value_digest
 from cellrepro.field_defaults import added_later
-from cellrepro.shown_text import short
+from cellrepro.profiles.profiles import device_kind
 from cellrepro.spec.field_marks import InSpec, Task, field_marks
 from cellrepro.spec.field_words import setting_in_words
 from cellrepro.spec.segmentation_settings import CHANNELS, NAMES, Settings
@@ -23,6 +20,9 @@ from cellrepro.spec.training_fields import (
     TrainingFields,
     Version,
 )
+from samebits.digests import value_digest
+from samebits.modes import check_switches
+from samebits.shown_text import short
 
 KEY_LENGTH = 16
 """Hex digits of a key: 64 bits, so that no two of a million specs share one by accident."""

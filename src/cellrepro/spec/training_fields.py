@@ -19,12 +19,12 @@ from pydantic import (
     field_validator,
 )
 
-from cellrepro.determinism.mode_names import Mode
-from cellrepro.determinism.modes import check_mode
-from cellrepro.determinism.seeds import check_seed
 from cellrepro.spec import defaults
 from cellrepro.spec.defaults import LedgerKind
 from cellrepro.spec.field_marks import InSpec
+from samebits.mode_names import Mode
+from samebits.modes import check_mode
+from samebits.seeds import check_seed
 
 _FIRST = InSpec(first=True, chosen=True)
 """The mark of a choice in every task, in specs since the first version."""

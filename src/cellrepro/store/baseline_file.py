@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import psutil
 
-from cellrepro.digests.digests import array_digest
-from cellrepro.errors import BadInput, NotPossibleHere, no_such_file, whole_number
+from cellrepro.errors import no_such_file
 from cellrepro.nested_values import each_once
 from cellrepro.store.whole_files import whole_file
 from cellrepro.zip_files import opened_zip
+from samebits.digests import array_digest
+from samebits.errors import BadInput, NotPossibleHere, whole_number
 
 _RECORD = "baseline.json"
 _FORMAT = 1

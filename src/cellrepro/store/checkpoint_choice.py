@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cellrepro.errors import BadInput
 from cellrepro.store.checkpoints import (
     CHECKPOINTS,
     PLAIN,
@@ -19,6 +18,7 @@ from cellrepro.store.checkpoints import (
 from cellrepro.store.numeric_class import differing_probes
 from cellrepro.store.removal import remove_if_possible
 from cellrepro.store.stored_run import Repeat
+from samebits.errors import BadInput
 
 
 def nearest(parent: Path, *, step: int | None = None) -> tuple[Checkpoint | None, tuple[str, ...]]:

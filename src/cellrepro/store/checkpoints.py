@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.determinism import generator_states
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.store.removal import remove_if_possible
 from cellrepro.store.unchanged import digest_once
 from cellrepro.store.whole_files import folder_to_disk, to_disk
+from samebits import generator_states
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 
 _FORMAT = 1
 STATE = "state.safetensors"

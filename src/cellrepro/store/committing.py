@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store.removal import remove_folder
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, seal_files, seal_repeat
 from cellrepro.store.store_paths import inside
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat
 from cellrepro.store.whole_files import link_or_copy, moved, replace_by_link, write_whole
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from cellrepro.store.manifest import Manifest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cellrepro.digests.digests import value_digest
 from cellrepro.store.record_values import Count, NumericClass, StoredRecord
+from samebits.digests import value_digest
 
 ENVIRONMENT_FIELDS = (
     "host",

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 
 def host() -> dict[str, Any]:

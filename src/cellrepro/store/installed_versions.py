@@ -11,8 +11,8 @@ from email.message import Message
 from importlib import metadata
 from typing import Any
 
-from cellrepro.libraries import has_library
 from cellrepro.store.hardware import driver
+from samebits.libraries import has_library
 
 _COMPUTING = (
     "cellpose",

@@ -57,7 +57,7 @@ class LedgerRow:
     name: str
     """Name of the variable, file, image, generator or group of layers."""
     digest: str
-    """Digest of a tensor, a file or a plain value, see `cellrepro.digests`."""
+    """Digest of a tensor, a file or a plain value, see `samebits.digests`."""
     value: float | None = None
     """A number beside the digest: the loss, a norm."""
     detail: str | None = None

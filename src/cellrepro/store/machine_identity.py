@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cellrepro.errors import BadInput
 from cellrepro.store.environment_record import MachineRecord
 from cellrepro.store.hardware import driver, gpus, processor
 from cellrepro.store.installed_versions import cuda, numeric_versions
+from samebits.errors import BadInput
 
 MACHINE_VARIABLE = "CELLREPRO_MACHINE"
 """Names this machine; needed where several containers were made from one image."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from cellrepro.call_site import Site
-from cellrepro.digests.digests import value_digest
 from cellrepro.spec.spec import Digest
 from cellrepro.store.environment_record import EnvironmentRecord
 from cellrepro.store.record_values import (
@@ -23,6 +21,8 @@ from cellrepro.store.record_values import (
     moment_of,
 )
 from cellrepro.store.training_record import TrainingRecord, WeightsRecord
+from samebits.digests import value_digest
+from samebits.heard_warning import HeardWarning
 
 
 class DataRecord(StoredRecord):
@@ -91,25 +91,6 @@ class MaskRecord(StoredRecord):
     """Number of objects of the ground truth; null without one."""
 
 
-class WarningRecord(StoredRecord):
-    """One kind of warning, as Python printed it."""
-
-    message: str
-    """Text of the warning."""
-    category: str
-    """Name of its Python class."""
-    file: str
-    """Path of the file that gave it."""
-    line: Count
-    """Line of that file."""
-    phase: str
-    """Phase of the repeat: ``train``, ``segment`` …"""
-    count: Count
-    """How often it was given."""
-    place: Site | None = None
-    """The operation that gave it; only mode ``warn`` watches operations."""
-
-
 class ResultSummary(BaseModel):
     """The part of a manifest that says what came of a repeat, enough to compare it with others."""
 
@@ -169,7 +150,7 @@ class Manifest(EnvironmentRecord, ResultSummary):
 
     Their masks were not kept. Empty where these are what was segmented, and in old stores.
     """
-    warnings: list[WarningRecord]
+    warnings: list[HeardWarning]
     """Python's warnings during the repeat."""
 
     @property

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.digests.digests import array_digest, value_digest
-from cellrepro.libraries import has_library
+from samebits.digests import array_digest, value_digest
+from samebits.libraries import has_library
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +27,7 @@ def measure_numeric_class(device: str = "cpu") -> dict[str, Any]:
         return {"name": value_digest(probes)[:12], "probes": probes}
     import torch
 
-    from cellrepro.torch_internals import modes_suspended_if_any
+    from samebits.torch_internals import modes_suspended_if_any
 
     cudnn = torch.backends.cudnn
     before = (cudnn.deterministic, cudnn.benchmark)

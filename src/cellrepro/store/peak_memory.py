@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from cellrepro.libraries import has_library
+from samebits.libraries import has_library
 
 
 def peak_memory() -> dict[str, int | None]:

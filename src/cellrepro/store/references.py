@@ -10,10 +10,10 @@ from difflib import get_close_matches
 
 from yaml import YAMLError
 
-from cellrepro.errors import BadInput
 from cellrepro.store import machine_identity
 from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.yaml_values import read_yaml
+from samebits.errors import BadInput
 
 _MOST_ASKED = ("task", "data", "model", "seed", "profile", "mode", "epochs", "machine", "key")
 """Fields that are proposed where no name is near."""

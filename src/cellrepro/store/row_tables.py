@@ -8,8 +8,8 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from cellrepro.errors import BadInput
 from cellrepro.store.whole_files import whole_file
+from samebits.errors import BadInput
 
 _TYPES = {
     "int": "int32",

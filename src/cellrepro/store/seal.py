@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.store.record_values import stays_inside
 from cellrepro.store.whole_files import whole_file
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 
 SUMS = "SHA256SUMS"
 MOST_SUMS_BYTES = 2**27

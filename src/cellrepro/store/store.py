@@ -30,8 +30,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.errors import BadInput, Damaged, NotPossibleHere
-from cellrepro.shown_text import visible
+from cellrepro.errors import Damaged
 from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store import committing, locks, store_paths, unfinished
 from cellrepro.store.committing import STAGED_DATA
@@ -50,7 +49,9 @@ from cellrepro.store.stored_run import (
 from cellrepro.store.tiff_pages import check_pages_of_file
 from cellrepro.store.unchanged import digest_once, sealed_digests
 from cellrepro.store.unfinished import KeptFailure
-from cellrepro.words import amount, some
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.shown_text import visible
+from samebits.words import amount, some
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 OWN_FOLDERS = (
     *(".staging", ".claims", "unfinished", "failed", "received"),

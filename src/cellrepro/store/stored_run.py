@@ -13,15 +13,16 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from cellrepro.digests.digests import array_digest
-from cellrepro.errors import BadInput, Damaged
-from cellrepro.shown_text import short
+from cellrepro.errors import Damaged
 from cellrepro.spec.spec import Spec
 from cellrepro.store import store_paths
 from cellrepro.store.manifest import Manifest, ResultSummary
 from cellrepro.store.tiff_pages import check_pages_of_file
 from cellrepro.store.unchanged import RESTORE, ReadingBudget, refuse_damaged
 from cellrepro.wrong_fields import wrong_fields
+from samebits.digests import array_digest
+from samebits.errors import BadInput
+from samebits.shown_text import short
 
 MANIFEST = "manifest.json"
 SPEC = "spec.json"

@@ -12,9 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from cellrepro.digests.digests import file_digest
 from cellrepro.errors import Damaged
 from cellrepro.store.seal import read_seal
+from samebits.digests import file_digest
 
 RESTORE = "copy the store again, or remove that repeat's folder and run it again"
 """Advice at the end of what is said of a damaged file."""

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import psutil
 
-from cellrepro.digests.digests import file_digest, value_digest
-from cellrepro.errors import BadInput
 from cellrepro.store.removal import despite_read_only
+from samebits.digests import file_digest, value_digest
+from samebits.errors import BadInput
 
 # -- names that are free ---------------------------------------------------------------------
 

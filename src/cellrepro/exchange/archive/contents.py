@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.entry_names import CRATE_FILE, PASSPORTS_FILE, EntryName, Kind
 from cellrepro.exchange.archive.reading import ExportedFile
 from cellrepro.exchange.bundle import Bundle, parse_bundle
@@ -21,6 +20,7 @@ from cellrepro.store.manifest import Manifest
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, MOST_SUMS_BYTES, SUMS, read_seal
 from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, read_spec
 from cellrepro.wrong_fields import wrong_fields
+from samebits.errors import BadInput
 
 MOST_SPEC_BYTES = 2**24
 """Limit of a spec, which has a chance for each image of the training where these are given."""

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from cellrepro.errors import BadInput
 from cellrepro.store.seal import SUMS
 from cellrepro.words import cut
+from samebits.errors import BadInput
 
 EXPORT_ENDING = ".zip"
 """Ending of an exported file; ``NAME.cellrepro.zip`` tells it from other zip files."""

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.digests.digests import array_digest
-from cellrepro.errors import BadInput
 from cellrepro.exchange.strict_json import read_json
 from cellrepro.images.decoding import decode_labels, read_bytes
-from cellrepro.libraries import has_library
 from cellrepro.store.manifest import MaskRecord
-from cellrepro.words import amount
+from samebits.digests import array_digest
+from samebits.errors import BadInput
+from samebits.libraries import has_library
+from samebits.words import amount
 
 _MOST_NOTEBOOK_BYTES = 2**26
 _MOST_NOTEBOOK_DEPTH = 64

@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-from cellrepro.errors import BadInput, Damaged, no_such_file
+from cellrepro.errors import Damaged, no_such_file
 from cellrepro.exchange.archive.entry_names import EntryName, refuse_twins
 from cellrepro.exchange.archive.writing import (
     BLOCK,
@@ -31,6 +31,7 @@ from cellrepro.exchange.archive.writing import (
     UTF8_NAME,
 )
 from cellrepro.store.seal import MOST_SUMS_BYTES, SUMS, read_seal
+from samebits.errors import BadInput
 
 _MOST_FILES = 500_000
 _MOST_DIRECTORY_BYTES = 2**27

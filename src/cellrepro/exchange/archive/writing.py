@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput, Damaged
+from cellrepro.errors import Damaged
 from cellrepro.exchange.archive.entry_names import EntryName, refuse_twins
 from cellrepro.progress import progress
 from cellrepro.progress_count import Progress
 from cellrepro.store.seal import SUMS, seal_text
 from cellrepro.store.whole_files import whole_file
-from cellrepro.words import amount
+from samebits.digests import file_digest
+from samebits.errors import BadInput
+from samebits.words import amount
 
 BLOCK = 2**20
 """Bytes of a content that are held in memory."""

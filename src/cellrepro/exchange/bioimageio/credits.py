@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 _AUTHOR = re.compile(r"(?P<name>[^/\\()]+?)\s*(\((?P<user>[A-Za-z0-9-]{1,39})\))?")
 _DOI = re.compile(r"(?:https?://(?:dx\.)?doi\.org/|doi:)?(?P<doi>10\.[0-9]{4,9}/\S+)")

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.verdicts import Verdict, combine
-from cellrepro.determinism import profiles
-from cellrepro.digests.digests import array_digest
 from cellrepro.exchange.bioimageio.measuring import MeasuredOutput
 from cellrepro.exchange.bioimageio.tolerance import (
     SPECIFICATION_DEFAULT,
@@ -26,8 +24,10 @@ from cellrepro.exchange.bioimageio.tolerance import (
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
-from cellrepro.results import derived
+from cellrepro.profiles import profiles
 from cellrepro.spec.segmentation_settings import Settings
+from samebits.digests import array_digest
+from samebits.results import derived
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance, Place
 from cellrepro.exchange.bioimageio.tolerance import HiddenObjects, Tolerance
-from cellrepro.words import amount, joined, with_verb
+from samebits.words import amount, joined, with_verb
 
 
 def tolerance_text(tolerance: Tolerance) -> str:

@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.determinism import profiles
-from cellrepro.determinism.mode_names import profile_names
-from cellrepro.determinism.profiles import Profile
-from cellrepro.errors import BadInput, NotPossibleHere, whole
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.machine_here import numeric_class
 from cellrepro.process.setup import Setup
+from cellrepro.profiles import profiles
+from cellrepro.profiles.profile_names import profile_names
+from cellrepro.profiles.profiles import Profile
 from cellrepro.progress import progress
 from cellrepro.store import machine_identity
 from cellrepro.store.environment_record import MachineRecord
-from cellrepro.words import joined
+from samebits.errors import BadInput, NotPossibleHere, whole
+from samebits.words import joined
 
 USUAL_REPEATS = 2
 """Processes that measure under each profile."""

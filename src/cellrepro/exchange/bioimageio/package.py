@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.archive.writing import Outgoing, write_zip
 from cellrepro.exchange.bioimageio import measured_words
 from cellrepro.exchange.bioimageio.credits import Credits
@@ -18,11 +17,12 @@ from cellrepro.exchange.bioimageio.package_files import Package
 from cellrepro.exchange.bioimageio.packaged_run import packaged_run, refuse_without_libraries
 from cellrepro.exchange.bioimageio.resource_description import refuse_unknown_license
 from cellrepro.exchange.bioimageio.tolerance import USUAL_FACTOR, HiddenObjects, Tolerance
-from cellrepro.results import Result, Row, derived
 from cellrepro.spec import defaults
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.store.whole_files import new_file
+from samebits.errors import BadInput
+from samebits.results import Result, Row, derived
 
 PACKAGE_ENDING = ".bioimageio.zip"
 

@@ -35,8 +35,8 @@ from cellrepro.exchange.bundle import bundle_text
 from cellrepro.exchange.cellpose_check import write_torch_file
 from cellrepro.exchange.kept_passports import attestations_of
 from cellrepro.exchange.statement import Attestation
-from cellrepro.results import json_names, plain
 from cellrepro.store.store import Store
+from samebits.results import json_names, plain
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.determinism import profiles
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bioimageio.measuring import (
     Architecture,
     Measurements,
@@ -27,10 +25,12 @@ from cellrepro.model.weight_sources import ModelSource, started_from
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
+from cellrepro.profiles import profiles
 from cellrepro.spec.segmentation_settings import Normalize
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import WEIGHTS, Repeat
-from cellrepro.words import joined, some
+from samebits.errors import BadInput
+from samebits.words import joined, some
 
 NETWORK_FILE = Path(__file__).parents[2] / "model" / "packaged_network.py"
 """Source file that a package includes as its architecture."""

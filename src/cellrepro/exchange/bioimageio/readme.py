@@ -12,7 +12,7 @@ from cellrepro.exchange.bioimageio.measured_tolerance import MeasuredTolerance
 from cellrepro.exchange.bioimageio.packaged_run import TILE_SIZE, PackagedRun
 from cellrepro.exchange.bioimageio.resource_description import NETWORK, PASSPORT
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK
-from cellrepro.words import amount
+from samebits.words import amount
 
 _TEMPLATE = Path(__file__).with_name("readme.md.j2")
 _SHOWN_VERSIONS = ("python", "torch", "cellpose", "numpy")

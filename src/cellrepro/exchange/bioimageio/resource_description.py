@@ -16,11 +16,11 @@ from typing import cast
 import yaml
 from pydantic import ValidationError
 
-from cellrepro.digests.digests import file_digest
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bioimageio.credits import CELLPOSE_PAPERS, Citation, Credits
 from cellrepro.exchange.bioimageio.packaged_run import TILE_SIZE, InputTile, Scaling
 from cellrepro.exchange.bioimageio.tolerance import Tolerance
+from samebits.digests import file_digest
+from samebits.errors import BadInput
 
 FORMAT_VERSION = "0.5.14"
 DESCRIPTION = "bioimageio.yaml"

@@ -16,8 +16,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.errors import BadInput
-from cellrepro.results import derived
+from samebits.errors import BadInput
+from samebits.results import derived
 
 Floats: TypeAlias = NDArray[np.float32]
 

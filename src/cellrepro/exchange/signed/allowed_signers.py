@@ -10,8 +10,8 @@ from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.signed.keys import ED25519, OTHER_KINDS, PublicKey, small_text
+from samebits.errors import BadInput
 
 SIGNERS_VARIABLE = "CELLREPRO_ALLOWED_SIGNERS"
 """Environment variable with the path of the list of allowed signers."""

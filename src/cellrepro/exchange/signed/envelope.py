@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cellrepro.errors import BadInput
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from cellrepro.exchange.signed.signer import Signer

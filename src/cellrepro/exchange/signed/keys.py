@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cellrepro.errors import BadInput, no_such_file
+from cellrepro.errors import no_such_file
 from cellrepro.extras import absent, needs
+from samebits.errors import BadInput
 
 ED25519 = "ssh-ed25519"
 """OpenSSH's name of the only kind of key that is supported here."""

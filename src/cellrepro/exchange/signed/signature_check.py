@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cellrepro.exchange.signed.allowed_signers import AllowedSigner
 from cellrepro.exchange.signed.envelope import Signature
-from cellrepro.words import joined
+from samebits.words import joined
 
 if TYPE_CHECKING:
     from cellrepro.exchange.statement import Attestation

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from cellrepro.errors import BadInput
 from cellrepro.exchange.signed.keys import (
     PublicKey,
     not_ed25519,
@@ -16,6 +15,7 @@ from cellrepro.exchange.signed.keys import (
     refuse_without_cryptography,
     small_text,
 )
+from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -10,10 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from cellrepro.determinism import profiles
-from cellrepro.determinism.mode_names import Mode
-from cellrepro.determinism.seeds import seed_of
-from cellrepro.errors import BadInput
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.condition_commands import LabSetup, commands_for
 from cellrepro.explanation.conditions import MODEL, PRECISION
@@ -21,11 +17,15 @@ from cellrepro.explanation.live_segmentation import LiveAnswer, LiveRequest, Liv
 from cellrepro.images.image_file import read_image
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.setup import Setup
+from cellrepro.profiles import profiles
 from cellrepro.show.explorer.live_view import NOW, REFERENCE
 from cellrepro.show.explorer.read_view import read_pixels_of_masks
 from cellrepro.show.explorer.view import View
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.store.store import Store
+from samebits.errors import BadInput
+from samebits.mode_names import Mode
+from samebits.seeds import seed_of
 
 NAMES = (REFERENCE, NOW)
 """The two sides."""

@@ -14,7 +14,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.live_segmentation import (
     Kind,
@@ -26,7 +26,8 @@ from cellrepro.explanation.live_segmentation import (
 from cellrepro.show.explorer.planes import PackedPlane
 from cellrepro.show.explorer.scenes import Scene, Scenes
 from cellrepro.spec.segmentation_settings import Settings
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.words import amount
 
 REFERENCE = "reference"
 NOW = "now"

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import traitlets
 
-from cellrepro.determinism.mode_names import Mode
 from cellrepro.progress import progress
 from cellrepro.show.explorer.live_start import NAMES, LiveImage, start_live
 from cellrepro.show.explorer.live_view import LiveView, Shown
 from cellrepro.show.explorer.widget import Explorer
 from cellrepro.spec import defaults
+from samebits.mode_names import Mode
 
 
 class LiveExplorer(Explorer):

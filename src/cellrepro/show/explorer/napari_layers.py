@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cellrepro.errors import NotPossibleHere
-from cellrepro.libraries import has_library
 from cellrepro.show.explorer.planes import NarrowImage
 from cellrepro.show.explorer.scenes import Scene, Scenes
 from cellrepro.show.figures.colours import CHANNELS
 from cellrepro.show.local_server import has_screen
+from samebits.errors import NotPossibleHere
+from samebits.libraries import has_library
 
 if TYPE_CHECKING:
     import napari

@@ -16,12 +16,12 @@ from cellrepro.comparison.consensus import Agreement, agree
 from cellrepro.comparison.label_numbers import NumberedByPlane, numbered_by_plane, numbering
 from cellrepro.comparison.label_pair import ReadPair, read_pair
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind, object_changes
-from cellrepro.digests.digests import array_digest
-from cellrepro.errors import BadInput
 from cellrepro.show.explorer.planes import NarrowImage, PackedPlane, packed_array, packed_json
 from cellrepro.show.explorer.view import TRUTH, View, checked_image, checked_labels, read_source
 from cellrepro.show.figures.colours import CATEGORIES
 from cellrepro.show.figures.stack_planes import telling_plane
+from samebits.digests import array_digest
+from samebits.errors import BadInput
 
 T = TypeVar("T")
 _MOST_RESULTS = 64  # size of the cache: label images, maps and lists of changes of one image

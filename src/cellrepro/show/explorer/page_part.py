@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from cellrepro.errors import BadInput
 from cellrepro.show.explorer.browser_code import DRAWING, HELD_BYTES, module_text, style_text
 from cellrepro.show.explorer.planes import PackedPlane
 from cellrepro.show.explorer.scenes import Scene, Scenes
 from cellrepro.show.explorer.view import View
+from samebits.errors import BadInput
 
 _MODELS = Path(__file__).with_name("page")
 _EXPORT = "export default "

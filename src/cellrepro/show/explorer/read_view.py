@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.images.image_file import image_of_masks, read_labels
 from cellrepro.images.label_image import label_image
 from cellrepro.images.outline_files import is_outline_file
 from cellrepro.images.pictures import refuse_picture
 from cellrepro.images.pixel_size import pixel_size_in
 from cellrepro.show.explorer.view import View
+from samebits.errors import BadInput
 
 
 def read_view(

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from cellrepro.comparison.changed_cells import resized_cells
 from cellrepro.comparison.mask_totals import fates_text
 from cellrepro.comparison.object_changes import ObjectKind
-from cellrepro.errors import BadInput
 from cellrepro.show.explorer.open_view import OpenView
 from cellrepro.show.explorer.planes import PackedPlane
 from cellrepro.show.explorer.view import TRUTH, View
 from cellrepro.show.figures.colours import OTHER_OBJECT
-from cellrepro.words import amount, grouped, ppm_text, verb_of
+from cellrepro.words import ppm_text
+from samebits.errors import BadInput
+from samebits.words import amount, grouped, verb_of
 
 _LONGEST_NAME = 14  # of a run in a sentence; longer ones would hide the numbers
 _BESIDE_TRUTH: Mapping[str, Mapping[ObjectKind, str]] = {

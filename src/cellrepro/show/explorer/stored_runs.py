@@ -11,7 +11,6 @@ from pathlib import Path
 
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.run_names import Names
-from cellrepro.errors import BadInput
 from cellrepro.images.folder import folder_digest
 from cellrepro.show.explorer.view import View
 from cellrepro.show.explorer.widget import Explorer
@@ -19,7 +18,8 @@ from cellrepro.show.which_runs import question_of
 from cellrepro.store.manifest import MaskRecord
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount, grouped
+from samebits.errors import BadInput
+from samebits.words import amount, grouped
 
 MOST_RUNS = 200
 """How many stored repeats one can choose from, where none is named."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.images.image_axes import MOST_LOOKED_AT
 from cellrepro.images.label_image import label_image
 from cellrepro.images.size_factor import factor_text
+from samebits.errors import BadInput
 
 Source = np.ndarray | Callable[[], np.ndarray | None]
 """An array, or a function without arguments that reads it; None if the file is not there."""

@@ -17,7 +17,7 @@ import anywidget
 import numpy as np
 import traitlets
 
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.show.explorer import browser_code
 from cellrepro.show.explorer.napari_layers import can_open_napari, opened_in_napari
 from cellrepro.show.explorer.read_view import read_view
@@ -27,7 +27,8 @@ from cellrepro.show.figures import masks
 from cellrepro.show.figures.pixels import channels_text
 from cellrepro.show.figures.stack_planes import plane_name
 from cellrepro.show.figures.style import heading
-from cellrepro.words import some
+from samebits.errors import BadInput
+from samebits.words import some
 
 if TYPE_CHECKING:
     import napari

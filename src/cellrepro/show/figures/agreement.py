@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike
 
 from cellrepro.comparison.consensus import Agreement, Stability
 from cellrepro.comparison.label_numbers import canonical
-from cellrepro.errors import BadInput, whole
 from cellrepro.show.figures import pixels, style
 from cellrepro.show.figures.colours import COLOURS
 from cellrepro.show.figures.pixels import enlarged, outlined, painted, panel_shape
 from cellrepro.show.figures.style import WIDTH, Picture
-from cellrepro.words import amount, grouped, verb_of
+from samebits.errors import BadInput, whole
+from samebits.words import amount, grouped, verb_of
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap

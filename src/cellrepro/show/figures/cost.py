@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import EDGE, GREY, SERIES, Picture
-from cellrepro.words import amount
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.audits.cost import Cost
@@ -57,4 +57,6 @@ def cost_bars(cost: Cost) -> Picture:
     if "strict" in texts:
         of_strict = next(row for row in cost.table if row.name == "strict")
         text = f"A step in mode strict takes {of_strict.ratio_text} times as long as in Cellpose"
+        if not of_strict.shows_price:
+            text += ": no price is seen within the noise"
     return figure.described(text, caption, f"Bar chart of ratios and seconds a step: {listed}.")

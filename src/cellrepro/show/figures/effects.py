@@ -10,7 +10,7 @@ from cellrepro.conclusions.effects import GroupEffect
 from cellrepro.conclusions.over_runs import ConclusionsOverRuns
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, PALE, SERIES, WIDTH, Picture
-from cellrepro.words import amount
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,7 +28,8 @@ from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.figures.style import WIDTH, Picture
 from cellrepro.spec import defaults
 from cellrepro.store.store import Store
-from cellrepro.words import amount, as_sentence
+from cellrepro.words import as_sentence
+from samebits.words import amount
 
 _NAME_LETTERS = 34  # of an image or a side in the title of a panel
 

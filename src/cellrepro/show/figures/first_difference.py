@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from cellrepro.determinism.known_operations import base_name
 from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.divergence.judgements import OF_STAGE
 from cellrepro.show.figures.style import SERIES
 from cellrepro.store.ledger import AFTER_TRAINING, BEFORE_TRAINING, STAGES
-from cellrepro.words import grouped
+from samebits.known_operations import base_name
+from samebits.words import grouped
 
 if TYPE_CHECKING:
     from cellrepro.comparison.ledger_diff import Difference
-    from cellrepro.trace.operation_ledger import OperationRow
+    from samebits import OperationRow
 
 EQUAL = "#D9EEF9"
 """Colour of what agrees."""

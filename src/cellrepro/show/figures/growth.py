@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
+from cellrepro.show.figures.colours import COLOURS
 from cellrepro.show.figures.style import EDGE, SERIES, Picture
-from cellrepro.words import amount, pixels_text, share_text, span
+from cellrepro.words import pixels_text, share_text, span
+from samebits.errors import BadInput
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,7 +69,7 @@ def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None
     if masked and not with_pixels:
         caption += " No pixel of the masks differs at any of these epochs."
     elif masked and not with_cells:
-        caption += " Every cell has its counterpart at every epoch."
+        caption += " Every cell has a match at every epoch."
     return figure.described(text, caption, alt)
 
 
@@ -115,7 +117,7 @@ def _draw_weights(axes: Axes, moments: Sequence[Moment]) -> None:
 def _draw_pixels(axes: Axes, masked: Sequence[Moment]) -> None:
     ppm = [moment.ppm or 0.0 for moment in masked]
     style.with_zero(axes, "y", ppm)
-    axes.plot(_epochs(masked), ppm, "s-", color=SERIES[1], mec="black")
+    axes.plot(_epochs(masked), ppm, "s-", color=SERIES[0], mec="black")
     style.label_axes(axes, y="differing pixels\nper million (ppm)")
     style.title(axes, "masks: pixels that differ between A and B", size=9)
 
@@ -123,8 +125,8 @@ def _draw_pixels(axes: Axes, masked: Sequence[Moment]) -> None:
 def _draw_cells(axes: Axes, masked: Sequence[Moment], bar_width: float) -> None:
     """Bars up for the cells that only B has, and down for those that only A has."""
     bars = (
-        ("gained", [moment.gained or 0 for moment in masked], SERIES[3], ""),
-        ("lost", [-(moment.lost or 0) for moment in masked], SERIES[2], "\\\\\\"),
+        ("gained", [moment.gained or 0 for moment in masked], COLOURS["only_b"], ""),
+        ("lost", [-(moment.lost or 0) for moment in masked], COLOURS["only_a"], "\\\\\\"),
     )
     for name, counts, colour, hatch in bars:
         drawn = axes.bar(
@@ -141,6 +143,7 @@ def _draw_cells(axes: Axes, masked: Sequence[Moment], bar_width: float) -> None:
         axes.bar_label(drawn, texts, padding=2, fontsize=8)
     axes.axhline(0, color="black", lw=0.9)
     axes.margins(y=0.3)
+    axes.locator_params(axis="y", integer=True)
     axes.legend(loc="upper left", fontsize=8, frameon=False, ncols=2)
     style.label_axes(axes, y="cells")
     style.title(axes, "masks: cells only in B (gained) and only in A (lost)", size=9)
@@ -150,8 +153,9 @@ def _draw_scores(axes: Axes, scored: Sequence[Moment]) -> None:
     """A line for each of the two runs."""
     pairs = [moment.ap50 for moment in scored if moment.ap50 is not None]
     epochs = _epochs(scored)
-    axes.plot(epochs, [a for a, _ in pairs], "o-", color=SERIES[0], ms=5, label="A")
-    axes.plot(epochs, [b for _, b in pairs], "s--", color=SERIES[1], ms=5, label="B")
+    of_a, of_b = zip(*pairs, strict=True)
+    axes.plot(epochs, of_a, "o-", color=COLOURS["a"], mec="black", ms=5, label="A")
+    axes.plot(epochs, of_b, "s--", color=COLOURS["b"], mec="black", ms=5, label="B")
     axes.set_ylim(-0.04, 1.04)
     axes.legend(loc="best", fontsize=8, frameon=False, ncols=2)
     style.label_axes(axes, y="mean AP@0.5")

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.weight_comparison import compare_weights
-from cellrepro.determinism.known_operations import base_name
-from cellrepro.errors import BadInput
 from cellrepro.show.figures import masks, style, weights
 from cellrepro.show.figures.letters import draw_letters
 from cellrepro.show.figures.style import Picture
-from cellrepro.words import amount, ppm_text
+from cellrepro.words import ppm_text
+from samebits.errors import BadInput
+from samebits.known_operations import base_name
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.audits.effect import Effect

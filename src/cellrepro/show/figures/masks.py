@@ -11,7 +11,6 @@ from cellrepro.comparison.category_map import categories
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.number_remarks import n_numbers
 from cellrepro.comparison.scores import average_precision
-from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.colours import COLOURS, OTHER_OBJECT
 from cellrepro.show.figures.pixels import (
@@ -26,7 +25,9 @@ from cellrepro.show.figures.pixels import (
 from cellrepro.show.figures.scale_bar import draw_scale_bar, scale_bar
 from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.figures.style import WIDTH, Picture
-from cellrepro.words import amount, grouped, ppm_text
+from cellrepro.words import ppm_text
+from samebits.errors import BadInput
+from samebits.words import amount, grouped
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

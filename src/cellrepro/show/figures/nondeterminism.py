@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cellrepro.determinism.known_operations import base_name
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import EDGE, SERIES, Picture
-from cellrepro.words import amount, grouped
+from samebits.known_operations import base_name
+from samebits.words import amount, grouped
 
 if TYPE_CHECKING:
     from cellrepro.audits.training import TrainingAudit
-    from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+    from samebits import NondeterministicOperation
 
 _MOST_PLACES = 10
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
+from cellrepro.show.figures.colours import COLOURS
 from cellrepro.show.figures.first_difference import DIFFERENT, FIRST, operation
-from cellrepro.show.figures.style import SERIES, Picture
-from cellrepro.words import amount, grouped
+from cellrepro.show.figures.style import Picture
+from samebits.errors import BadInput
+from samebits.words import amount, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-    from cellrepro.comparison.operation_alignment import Alignment
     from cellrepro.divergence.first_difference import FirstDifference
     from cellrepro.divergence.result import Divergence
-    from cellrepro.trace.operation_ledger import OperationRow
+    from samebits import Alignment, OperationRow
 
 _PHASES = {"forward": "#F4F4F4", "backward": "#E4E4E4", "update": "#FBF3D9"}
 """Backgrounds by pass."""
@@ -112,8 +112,8 @@ def _draw_kinds(
     rows = [
         ("different bits", differing, "o", DIFFERENT),
         ("equal bits", equal, "|", DIFFERENT),
-        ("only in A", only_a, "o", SERIES[2]),
-        ("only in B", _positions_of_b(alignment), "o", SERIES[2]),
+        ("only in A", only_a, "o", COLOURS["only_a"]),
+        ("only in B", _positions_of_b(alignment), "o", COLOURS["only_b"]),
     ]
     rows = [row for row in rows if row[1]]
     for y, (name, positions, marker, colour) in enumerate(rows):

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.show.figures.colours import (
     AGREE_SHARE,
     AGREED,
@@ -20,6 +19,7 @@ from cellrepro.show.figures.colours import (
     DIMMED,
     rgb,
 )
+from samebits.errors import BadInput
 
 SIDE = 480
 """Longer side of a picture inside a figure, pixels."""

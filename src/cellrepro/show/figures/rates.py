@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import MARKERS, SERIES, Picture
-from cellrepro.words import grouped, joined, span
+from cellrepro.words import span
+from samebits.errors import BadInput
+from samebits.words import grouped, joined
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

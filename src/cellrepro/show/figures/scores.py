@@ -11,7 +11,8 @@ from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.run_names import Names
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import MARKERS, SERIES, WIDTH, Picture
-from cellrepro.words import amount, span
+from cellrepro.words import span
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.errors import whole
 from cellrepro.show.figures import style
 from cellrepro.show.figures.letters import draw_letters
 from cellrepro.show.figures.style import EDGE, SERIES, Picture
+from samebits.errors import whole
 
 if TYPE_CHECKING:
     from cellrepro.audits.seed_effects import SeedProbe

@@ -10,7 +10,8 @@ from cellrepro.explanation.sensitivity import Sensitivity
 from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
-from cellrepro.words import amount, share_text, some
+from cellrepro.words import share_text
+from samebits.words import amount, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,11 +42,15 @@ def setting_bars(sensitivity: Sensitivity) -> Picture:
     caption = _caption(sensitivity, cells)
     shown = [variant for variant in sensitivity.settings if variant.changed][:_MOST_BARS]
     if not shown:
-        return style.note(f"no setting changes any of {cells}").described("", caption)
+        return style.note(f"no setting leaves one of {cells} without a match").described(
+            "", caption
+        )
     figure = Picture(WIDTH, 1.2 + 0.34 * len(shown))
     _draw_bars(figure.subplots(), shown, sensitivity.ap50)
     first = shown[0]
-    heading = f"{first.setting} changes most: {first.n_changed} of {first.n_cells} cells"
+    heading = (
+        f"{first.setting} leaves most cells without a match: {first.n_changed} of {first.n_cells}"
+    )
     bars = "; ".join(f"{variant.setting}: {share_text(variant.changed)}" for variant in shown)
     return figure.described(heading, caption, f"Bar chart of cells: {bars}.")
 
@@ -74,7 +79,7 @@ def _caption(sensitivity: Sensitivity, cells: str) -> str:
     caption = (
         f"The usual settings find {cells}. Beside each bar: cells without a match, of all "
         "cells of the two results together, the usual one and the one with this value. A "
-        "counterpart overlaps the cell by at least half (IoU 0.5). Black lines: 95 % intervals "
+        "match overlaps the cell by half or more (IoU of 0.5). Black lines: 95 % intervals "
         f"{sensitivity.interval_kind}."
     )
     if sensitivity.ap50 is not None:
@@ -88,7 +93,7 @@ def _caption(sensitivity: Sensitivity, cells: str) -> str:
 
 
 def _beside(variant: Variant, usual_ap50: float | None) -> str:
-    """The text beside a bar: cells changed, of how many, and the score if there is a truth."""
+    """The text beside a bar: cells without a match, of how many, and a score if it is known."""
     parts = [f"{variant.n_changed} of {amount(variant.n_cells, 'cell')}"]
     if usual_ap50 is not None and variant.ap50 is not None:
         parts.append(f"AP@0.5 {variant.ap50:.2f}")

@@ -11,11 +11,12 @@ import numpy as np
 from cellrepro.comparison.measured_axis import Axis, Distribution
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.within_spread import FEWEST_SEEDS
-from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.show.shown_verdicts import VERDICT_COLOURS
-from cellrepro.words import amount, share_text, span
+from cellrepro.words import share_text, span
+from samebits.errors import BadInput
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

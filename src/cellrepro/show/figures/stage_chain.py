@@ -27,7 +27,7 @@ from cellrepro.store.ledger import (
     SEGMENTATION_STAGES,
     STAGES,
 )
-from cellrepro.words import grouped
+from samebits.words import grouped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,6 @@ import numpy as np
 from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.divergence.judgements import OF_STAGE
 from cellrepro.divergence.result import Divergence
-from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.first_difference import (
     DIFFERENT,
@@ -21,7 +20,8 @@ from cellrepro.show.figures.first_difference import (
 )
 from cellrepro.show.figures.style import Picture
 from cellrepro.store.ledger import AFTER_TRAINING, BEFORE_TRAINING, IN_EVERY_STEP, STAGES
-from cellrepro.words import amount, grouped
+from samebits.errors import BadInput
+from samebits.words import amount, grouped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

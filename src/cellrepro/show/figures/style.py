@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from cellrepro.errors import BadInput
-from cellrepro.words import with_verb
+from samebits.errors import BadInput
+from samebits.words import with_verb
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

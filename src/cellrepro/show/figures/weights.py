@@ -15,10 +15,11 @@ from cellrepro.comparison.weight_distributions import (
     distributions,
 )
 from cellrepro.comparison.weight_similarity import Similarity, layers_by_distance
-from cellrepro.errors import BadInput
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, SERIES, WIDTH, Picture
-from cellrepro.words import amount, grouped, share_text, some
+from cellrepro.words import share_text
+from samebits.errors import BadInput
+from samebits.words import amount, grouped, some
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

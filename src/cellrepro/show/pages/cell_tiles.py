@@ -13,13 +13,16 @@ from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.colours import DIMMED
 from cellrepro.show.figures.pixels import background_of, enlarged, with_outlines
 from cellrepro.show.pages.parts import Panel, panel
-from cellrepro.words import grouped, joined, place_text
+from cellrepro.words import place_text
+from samebits.words import grouped, joined
 
 _SIDE = 264  # of a tile, pixels
 _FRAME = 8  # from a cell to the corners around it, pixels of the tile
 _CORNER = 14  # length of their lines, pixels of the tile
+_TICK = 9  # length of a line at the edge, pixels of the tile
 _MARGIN = 6  # around the cell that is not dimmed, pixels of the tile
 _LEAST_SIDE = 24  # of the part that it shows, pixels of the image
+_PLANES_AROUND = 2  # a cell that is seen from the side
 _ROUND_A_CELL = 2.6  # how much wider than the cell that part is
 
 
@@ -33,6 +36,8 @@ class CellTile:
     """Its numbers and sizes on both sides, and where it is."""
     panel: Panel
     """Its heading is the plane of a stack."""
+    section: Panel | None = None
+    """The cell of a stack from the side, at the same scale; its heading says which planes."""
 
 
 def cell_tiles(
@@ -45,7 +50,8 @@ def cell_tiles(
 ) -> tuple[CellTile, ...]:
     """Draw each changed cell closely, with the outlines of both sides.
 
-    Of a stack the plane is drawn on which that cell differs most; with ``by_plane`` its only one.
+    Of a stack the plane is drawn on which that cell differs most, with a section from the side;
+    with ``by_plane``, where cells are of one plane, that plane alone.
     """
     if not changes:
         return ()
@@ -73,15 +79,78 @@ def cell_tiles(
             centre = tuple((np.argwhere(own).mean(axis=0) + offsets).tolist())
             near = _window(centre, int(own.sum()), plane_a.shape)
             own = _own(change, plane_a[near], plane_b[near])
-        labels = {"a": plane_a[near], "b": plane_b[near]}
-        pixels = with_outlines(background(z)[near], labels, side=_SIDE)
-        _dim_around(pixels, own)
-        _mark_corners(pixels, own)
         facts = _facts(change)
         heading = f"plane z {z}" if is_stack else ""
-        alt = "; ".join(filter(None, [heading, f"{change.kind.in_words}: {'; '.join(facts)}"]))
-        tiles.append(CellTile(change.kind.sign, change.kind, facts, panel(pixels, heading, alt)))
+        name = f"{change.kind.in_words}: {'; '.join(facts)}"
+        scale = _SIDE / max(own.shape)
+        pixels = _picture(background(z)[near], plane_a[near], plane_b[near], own, scale)
+        section = None
+        if is_stack and len(a) > 1 and not by_plane:
+            cut = _telling_cut(change, a, b, differs, near)
+            part = (cut.planes, cut.y, near[1])
+            of_image = None if image is None else image[part]
+            side_a, side_b = a[part], b[part]
+            own = _own(change, side_a, side_b)
+            side = _picture(background_of(of_image, own.shape), side_a, side_b, own, scale)
+            for rows, at in ((pixels, cut.y - near[0].start), (side, z - cut.planes.start)):
+                _mark_cut(rows, at, scale)
+            section = panel(side, cut.heading, f"{cut.heading}; {name}")
+        alt = "; ".join(filter(None, [heading, name]))
+        shown = panel(pixels, heading, alt)
+        tiles.append(CellTile(change.kind.sign, change.kind, facts, shown, section))
     return tuple(tiles)
+
+
+def _picture(
+    background: np.ndarray, a: np.ndarray, b: np.ndarray, own: np.ndarray, scale: float
+) -> np.ndarray:
+    """Draw a part of an image with the outlines of both sides, and what lies around a cell dim."""
+    side = round(scale * max(own.shape))
+    pixels = with_outlines(background, {"a": a, "b": b}, side=side)
+    _dim_around(pixels, own)
+    _mark_corners(pixels, own)
+    return pixels
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A section through a stack, across planes and along x."""
+
+    y: int
+    planes: slice
+
+    @property
+    def heading(self) -> str:
+        """Say where it lies, and which planes it shows."""
+        first, last = self.planes.start, self.planes.stop - 1
+        return f"xz at y {self.y}; z {first} to {last}"
+
+
+def _telling_cut(
+    change: ObjectChange,
+    a: np.ndarray,
+    b: np.ndarray,
+    differs: np.ndarray,
+    near: tuple[slice, slice],
+) -> _Cut:
+    """Choose the row at which a cell of a stack differs most, and the planes around the cell."""
+    part = (slice(None), *near)
+    own = _own(change, a[part], b[part])
+    is_telling = own & differs[part]
+    row = (is_telling if is_telling.any() else own).sum(axis=(0, 2)).argmax()
+    planes = np.flatnonzero(own.any(axis=(1, 2))).tolist() or [0, len(a) - 1]
+    first = max(0, planes[0] - _PLANES_AROUND)
+    end = min(len(a), planes[-1] + _PLANES_AROUND + 1)
+    return _Cut(near[0].start + int(row), slice(first, end))
+
+
+def _mark_cut(pixels: np.ndarray, row: int, scale: float) -> None:
+    """Mark at both edges, in place, where the other picture of a cell cuts this one."""
+    y = round((row + 0.5) * scale) - 1
+    last = pixels.shape[1] - 1
+    for colour, widened in ((0, 1), (255, 0)):
+        for ends in ((0, _TICK), (last - _TICK, last)):
+            _line(pixels, (y, y), ends, widened, colour)
 
 
 def _own(change: ObjectChange, a: np.ndarray, b: np.ndarray) -> np.ndarray:

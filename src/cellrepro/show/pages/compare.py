@@ -10,7 +10,6 @@ import numpy as np
 
 from cellrepro.comparison.mask_totals import image_weight, verdict_over
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.explanation import compare_files
 from cellrepro.explanation.mask_files import read_both
 from cellrepro.explanation.references import kind_in_words, reference_kind
@@ -22,7 +21,8 @@ from cellrepro.images.image_names import image_name
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName, Words
-from cellrepro.words import amount, some
+from samebits.errors import BadInput
+from samebits.words import amount, some
 
 if TYPE_CHECKING:
     from cellrepro.show.pages.comparison_page import ShownPair

@@ -16,7 +16,8 @@ from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
 from cellrepro.explanation.cellpose_call import NETWORK
-from cellrepro.explanation.recorded_cause import IMAGE
+from cellrepro.explanation.label_notes import counting_notes
+from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
 from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_text
@@ -30,7 +31,8 @@ from cellrepro.show.pages.mask_pictures import beside_made_again, compared_masks
 from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
 from cellrepro.show.pages.parts import MOST_ROWS, Figure, Table, table
 from cellrepro.show.tables.masks import SHOWN, score_of
-from cellrepro.words import amount, as_sentence, joined
+from cellrepro.words import as_sentence
+from samebits.words import amount, joined
 
 if TYPE_CHECKING:
     from cellrepro.explanation.explanation import Explanation
@@ -145,15 +147,19 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     changes = changed_cells(pair.comparison)
     view = View(pair.image_name, [pair.a, pair.b], pair.image, pixel_size=pair.pixel_size)
     rows = [_setting_row(setting) for setting in pair.settings]
+    counting = [*counting_notes(pair.comparison)]
+    said = {f"{name}: {note}" for name in _names_of(pair) for note in counting}
     page = rendered(
         "comparison.html.j2",
         pair=pair,
         headline=_headline(pair),
         totals=totals_over(pair.by_image.values()),
         cells_text=totals_over([pair.comparison]).cells_text(),
+        counting=[as_sentence(note) for note in counting],
+        remarks=[remark for remark in pair.remarks if remark not in said],
         is_chosen=pair.is_chosen,
         totals_verdict=verdict_over(pair.by_image.values()),
-        why=None if pair.why is None else _why_box(pair.why, pair.explanation),
+        why=_why_box(pair.why, pair.explanation),
         made_again=_made_again(pair),
         differing=[row for row in rows if row.differs],
         rows=rows,
@@ -182,6 +188,11 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     write_page(target, page)
 
 
+def _names_of(pair: ShownPair) -> list[str]:
+    """The name by which remarks know the shown image."""
+    return [name for name, result in pair.by_image.items() if result is pair.comparison]
+
+
 # -- sentences -------------------------------------------------------------------------------
 
 
@@ -195,7 +206,7 @@ _HEADLINES = {
 
 def _headline(pair: ShownPair) -> str:
     if pair.are_unrelated:
-        return "Probably masks of two different images: check the files."
+        return "Probably not two results of one image: check the files."
     verdict = verdict_over(pair.by_image.values())
     if verdict in _HEADLINES:
         return _HEADLINES[verdict]
@@ -224,7 +235,10 @@ def _setting_value(value: object) -> SettingValue:
 # -- why -------------------------------------------------------------------------------------
 
 
-def _why_box(why: Why, explanation: Explanation | None) -> WhyBox:
+def _why_box(why: Why | None, explanation: Explanation | None) -> WhyBox | None:
+    """Make the box; None where there is nothing to say that the headline does not."""
+    if why is None or (why.cause is not None and why.cause.words == OTHER_NUMBERS):
+        return None
     facts = [*_why_facts(why, explanation)]
     label = "To find out" if why.find_out else ""
     if NETWORK in why.find_out.split():

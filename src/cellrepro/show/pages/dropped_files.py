@@ -17,7 +17,7 @@ import fastremap
 import numpy as np
 import psutil
 
-from cellrepro.errors import BadInput, CellreproError, NotPossibleHere
+from cellrepro.errors import CellreproError
 from cellrepro.explanation.file_kinds import NOT_USED
 from cellrepro.explanation.mask_files import MASK_ENDINGS, mask_files
 from cellrepro.explanation.recognition import recognised
@@ -28,7 +28,8 @@ from cellrepro.images.image_axes import Axes
 from cellrepro.images.image_file import image_in, read_labels
 from cellrepro.images.image_names import is_named_as_masks
 from cellrepro.images.outline_files import is_outline_file, read_outlines
-from cellrepro.words import amount, grouped
+from samebits.errors import BadInput, NotPossibleHere
+from samebits.words import amount, grouped
 
 Use = Literal["image", "masks", "beside"]
 

@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cellrepro.determinism.mode_names import Mode
-from cellrepro.errors import BadInput
-from cellrepro.results import Result
 from cellrepro.show.explorer.page_part import explorer_part
 from cellrepro.show.explorer.read_view import read_view
 from cellrepro.show.local_server import LocalServer, open_in_browser
@@ -24,6 +21,9 @@ from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName, Switch
 from cellrepro.terminal_values import EvalSettings
+from samebits.errors import BadInput
+from samebits.mode_names import Mode
+from samebits.results import Result
 
 if TYPE_CHECKING:
     from cellrepro.show.explorer.live_start import LiveImage

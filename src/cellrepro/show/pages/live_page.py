@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from cellrepro.errors import BadInput, CellreproError
+from cellrepro.errors import CellreproError
 from cellrepro.show.explorer.browser_code import style_text
 from cellrepro.show.explorer.live_start import NAMES, LiveImage
 from cellrepro.show.explorer.live_view import LiveView, Shown
@@ -23,6 +23,7 @@ from cellrepro.show.local_server import (
     page_response,
 )
 from cellrepro.show.pages.page_file import rendered
+from samebits.errors import BadInput
 
 _HEIGHT = 700  # of the picture, CSS pixels
 _PLANES_KEPT = 24  # of the last scenes, for a page that asks for what was just shown

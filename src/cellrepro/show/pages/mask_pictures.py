@@ -29,7 +29,8 @@ from cellrepro.show.figures.pixels import (
 )
 from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.pages.parts import Figure, Mark, Panel, panel, table_file
-from cellrepro.words import amount, grouped, ppm_text
+from cellrepro.words import ppm_text
+from samebits.words import amount, grouped
 
 _MOST_MARKS = 40  # cells that get a sign each; more get dots
 _MOST_LARGEDOTS = 2500  # dots that are four pixels wide; more are one pixel each

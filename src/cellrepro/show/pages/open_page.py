@@ -17,12 +17,10 @@ from typing import Literal
 
 from markupsafe import escape
 
-from cellrepro.errors import BadInput
 from cellrepro.explanation.cellpose_call import shell_line
 from cellrepro.explanation.mask_files import MASK_ENDINGS
 from cellrepro.images.outline_files import OUTLINE_ENDINGS, ROI_ENDING
 from cellrepro.own_scripts import script_command
-from cellrepro.results import Result
 from cellrepro.show.local_server import (
     LocalServer,
     Request,
@@ -41,7 +39,9 @@ from cellrepro.show.pages.dropped_files import (
 )
 from cellrepro.show.pages.page_file import TEMPLATES, rendered
 from cellrepro.terminal import Switch
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.results import Result
+from samebits.words import amount
 
 _COMMANDS_OF_PAGE = re.compile(r"<pre[^>]*>cellrepro .*?</pre>", re.DOTALL)
 _COMMAND_LINE = Path(__file__).parents[2] / "__main__.py"

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from cellrepro.errors import BadInput
+from cellrepro.show.figures.colours import COLOURS
 from cellrepro.show.shown_verdicts import VERDICT_COLOURS, VERDICT_SIGNS
 from cellrepro.store.whole_files import refuse_existing, write_whole
 from cellrepro.version import __version__
-from cellrepro.words import grouped, ppm_text, share_text
+from cellrepro.words import ppm_text, share_text
+from samebits.errors import BadInput
+from samebits.words import grouped
 
 PAGE_ENDINGS = (".html", ".htm")
 TEMPLATES = Path(__file__).with_name("templates")
@@ -76,6 +78,7 @@ def rendered(template: str, *folders: Path, **values: object) -> str:
         version=__version__,
         signs=VERDICT_SIGNS,
         colours=VERDICT_COLOURS,
+        mask_colours=COLOURS,
         **values,
     )
 

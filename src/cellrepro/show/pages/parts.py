@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.words import grouped, ppm_text, share_text
+from cellrepro.words import ppm_text, share_text
+from samebits.words import grouped
 
 if TYPE_CHECKING:
     from cellrepro.show.figures.style import Picture

@@ -16,8 +16,6 @@ from typing import Annotated, TypedDict
 from cyclopts import Parameter
 
 from cellrepro.conclusions.readouts import chosen_readouts
-from cellrepro.errors import BadInput
-from cellrepro.results import Result, Row
 from cellrepro.show.pages.page_file import PAGE_ENDINGS, PageTarget, write_page
 from cellrepro.show.report.summary import (
     Chapter,
@@ -31,6 +29,8 @@ from cellrepro.store.manifest import mean_score
 from cellrepro.store.store import Store, StoreOrFolder
 from cellrepro.store.whole_files import refuse_existing
 from cellrepro.terminal import FileName, Words
+from samebits.errors import BadInput
+from samebits.results import Result, Row
 
 
 class ReportedSpec(TypedDict):

@@ -17,7 +17,7 @@ from cellrepro.show.explorer.view import View
 from cellrepro.show.report.section_equality import Equality
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount, joined
+from samebits.words import amount, joined
 
 MOST_BYTES = 6 * 2**20
 """Of packed masks and images in one page; there they take a third more."""

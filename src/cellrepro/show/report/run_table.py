@@ -13,7 +13,6 @@ from pathlib import Path
 
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST
 from cellrepro.comparison.place_fields import BARE
-from cellrepro.errors import BadInput
 from cellrepro.explanation.compare_repeats import environment_by_name, not_applicable, spec_by_name
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.nested_values import flattened
@@ -24,7 +23,8 @@ from cellrepro.show.report.section_equality import Equality, equalities_of
 from cellrepro.show.report.summary import Chapter, JudgedSpec, chapters_of
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
-from cellrepro.words import amount
+from samebits.errors import BadInput
+from samebits.words import amount
 
 MOST_LISTED = 1000
 """Rows; a browser sorts as many at once, and their page has a megabyte."""

@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 
 from cellrepro.comparison.consensus import Agreement, Stability, agree
-from cellrepro.digests.digests import value_digest
 from cellrepro.show.figures.agreement import agreement_map, least_stable
 from cellrepro.show.pages.parts import Figure, figure, table_file, which
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.stored_run import Repeat
+from samebits.digests import value_digest
 
 _MOST_PIXELS = 3e7  # of all different results together, so that the page takes seconds
 _MOST_OF_IMAGE = 5e7  # pixels of the different results of one image; beyond it runs are sampled

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from cellrepro.conclusions.over_runs import ConclusionsOverRuns, conclusions_over
 from cellrepro.conclusions.readouts import ChosenReadout
-from cellrepro.errors import BadInput
 from cellrepro.explanation.conclude_files import stored_images
 from cellrepro.show.figures.effects import effect_rows, effects_of_runs
 from cellrepro.show.pages.parts import Figure, drawn_twice, figure, table_file
 from cellrepro.show.report.summary import Chapter
+from samebits.errors import BadInput
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from cellrepro.show.report.summary import OF_MACHINE, Chapter
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount
+from samebits.words import amount
 
 _FIELDS: dict[str, Any] = {
     **dict.fromkeys(ENVIRONMENT_FIELDS, True),

@@ -12,12 +12,12 @@ from string import ascii_uppercase
 from cellrepro.comparison.place_fields import sort_key, value_in_words
 from cellrepro.comparison.portable_promise import promised_alike
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.digests.digests import value_digest
 from cellrepro.show.pages.parts import TableFile, table_file, which
 from cellrepro.show.report.summary import OF_MACHINE, Chapter, JudgedSpec
 from cellrepro.spec.spec import PARAMETERS
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import amount
+from samebits.digests import value_digest
+from samebits.words import amount
 
 _N_COLOURS = 14  # classes g-0 to g-13 of the style sheet
 
@@ -49,10 +49,11 @@ class Start:
 
 
 def _letters() -> Iterator[str]:
-    """Yield A to Z, then AA, AB and so on, without end."""
+    """Yield C to Z, then AA, AB and so on, without end; A and B are the sides of a comparison."""
     for length in count(1):
         for letters in product(ascii_uppercase, repeat=length):
-            yield "".join(letters)
+            if letters not in (("A",), ("B",)):
+                yield "".join(letters)
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Equality:
         self.networks = {name: names.networks[name] for name in own if name in names.networks}
 
     def of(self, repeat: Repeat) -> str:
-        """Name the result of a repeat, as ``A 1``; a dash where it is no result."""
+        """Name the result of a repeat, as ``C 1``; a dash where it is no result."""
         return f"{self.masks.get(repeat.name, '–')} {self.networks.get(repeat.name, '')}".strip()
 
     def colour(self, repeat: Repeat) -> str:

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput
 from cellrepro.exchange.bundle import Bundle, BundledReceipt
 from cellrepro.exchange.kept_passports import kept_bundle, names_of_kept
 from cellrepro.exchange.receipt import FirstDivergence, Receipt
 from cellrepro.exchange.signed.allowed_signers import AllowedSigner, read_allowed_signers
 from cellrepro.exchange.signed.signature_check import check_signature
 from cellrepro.exchange.statement import Attestation
+from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.show.pages.parts import Cell, Table, table
 from cellrepro.store.store import Store
-from cellrepro.words import some
+from samebits.errors import BadInput
+from samebits.words import some
 
 _MOST_DIFFERENCES = 4
 _KINDS = {
@@ -96,7 +97,11 @@ def _receipt_row(bundled: BundledReceipt, allowed: Sequence[AllowedSigner]) -> d
         "weights": _weights(receipt),
         "outlines": _outlines(receipt),
         "where they part": _first_divergence(receipt.first_divergence),
-        "not the same there": some(sorted(receipt.environment_differences), _MOST_DIFFERENCES),
+        "not the same there": some(
+            [field_in_words(name) for name in sorted(receipt.environment_differences)],
+            _MOST_DIFFERENCES,
+            between="; ",
+        ),
         "when": Cell(receipt.time[:10], value=receipt.time),
     }
 

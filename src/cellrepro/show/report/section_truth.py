@@ -11,7 +11,7 @@ from cellrepro.show.pages.mask_pictures import compared_masks
 from cellrepro.show.pages.parts import Figure, drawn_twice, figure, table_file
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.stored_run import Repeat, Run
-from cellrepro.words import amount, grouped
+from samebits.words import amount, grouped
 
 _MOST_SPECS = 30  # specs in a figure
 

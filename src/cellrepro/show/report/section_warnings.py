@@ -10,8 +10,7 @@ from cellrepro.comparison.place_fields import sort_key
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.show.pages.parts import which
 from cellrepro.show.report.summary import Chapter
-from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
-from cellrepro.trace.torch_warnings import about_determinism
+from samebits import NondeterministicOperation, about_determinism
 
 _MOST_PLACES = 3
 

@@ -20,7 +20,8 @@ from cellrepro.show.report.section_equality import Equality
 from cellrepro.show.report.summary import Chapter
 from cellrepro.show.tables.weights import statistics_table
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import grouped, share_text
+from cellrepro.words import share_text
+from samebits.words import grouped
 
 _MOST_NETWORKS = 12
 _MOST_WORK = 1.5e9  # parameters times pairs of networks: seconds, not hours

@@ -10,9 +10,10 @@ from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_SEEDS
-from cellrepro.determinism.modes import SUBSTITUTING
 from cellrepro.show.report.summary import Chapter, JudgedSpec, Summary
-from cellrepro.words import amount, as_sentence, joined, share_text
+from cellrepro.words import as_sentence, share_text
+from samebits.modes import SUBSTITUTING
+from samebits.words import amount, joined
 
 _NOT_EQUAL = (Verdict.DIFFERENT, Verdict.WITHIN_SPREAD)
 _MOST_NAMED = 3
@@ -138,7 +139,9 @@ def whether_it_matters(spread: Spread) -> str:
         if not decision.is_judged:
             # Few seeds are said with what they do.
             is_said = 0 < spread.n_seeds < FEWEST_SEEDS
-            why = "" if is_said or not seeds else f", not judged beside seeds: {decision.refusal}"
+            why = ""
+            if seeds and not is_said:
+                why = f", not judged beside seeds: {decision.refusal}{decision.remedy}"
             clauses.append(f"{_unmatched([axis])}{why}")
     if compared and not seeds:
         clauses.append("what a different seed does was not measured")

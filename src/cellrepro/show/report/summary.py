@@ -19,14 +19,16 @@ from cellrepro.comparison.run_names import Names
 from cellrepro.comparison.seed_spread import Spread, measure_spread
 from cellrepro.comparison.spread_axes import AXES, OBSERVING
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import BadInput, Damaged
+from cellrepro.errors import Damaged
 from cellrepro.show.shown_verdicts import SHOWN, VERDICT_SIGNS
 from cellrepro.spec.spec import PARAMETERS, Spec
 from cellrepro.store.manifest import mean_score
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.store.unfinished import KeptFailure
-from cellrepro.words import amount, ppm_text, some, span
+from cellrepro.words import ppm_text, span
+from samebits.errors import BadInput
+from samebits.words import amount, some
 
 PLACES = ("device", "threads", "precision", "profile", "machine", "version")
 """The axes of the spread that are about where and how runs were computed."""

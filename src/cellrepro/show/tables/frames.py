@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cellrepro.digests.digests import value_digest
+from samebits.digests import value_digest
 
 if TYPE_CHECKING:
     import pandas as pd

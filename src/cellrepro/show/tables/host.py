@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cellrepro.determinism import modes, profiles
-from cellrepro.determinism.mode_names import MODES, profile_names
-from cellrepro.errors import NotPossibleHere
+from cellrepro.profiles import profiles
+from cellrepro.profiles.profile_names import profile_names
 from cellrepro.show.tables.frames import frame
 from cellrepro.store import hardware, installed_versions
+from samebits import modes
+from samebits.errors import NotPossibleHere
+from samebits.mode_names import MODES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from cellrepro.determinism.profiles import Profile
+    from cellrepro.profiles.profiles import Profile
 
 
 def host_table() -> pd.DataFrame:

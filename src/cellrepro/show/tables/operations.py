@@ -7,10 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from cellrepro.determinism.known_operations import base_name
-from cellrepro.determinism.torch_alerts import alert_in
 from cellrepro.show.tables.frames import frame, readable
-from cellrepro.words import grouped, ppm_text
+from cellrepro.words import ppm_text
+from samebits.heard_warning import HeardWarning
+from samebits.known_operations import base_name
+from samebits.torch_alerts import alert_in
+from samebits.words import grouped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,9 +20,8 @@ if TYPE_CHECKING:
 
     from cellrepro.audits.effect import Effect
     from cellrepro.audits.training import TrainingAudit
-    from cellrepro.store.manifest import WarningRecord
     from cellrepro.store.stored_run import Repeat
-    from cellrepro.trace.nondeterministic_operation import NondeterministicOperation
+    from samebits import NondeterministicOperation
 
 Value = TypeVar("Value")
 
@@ -51,7 +52,7 @@ def warning_table(repeats: Sequence[Repeat]) -> pd.DataFrame:
     return frame(rows, "run", columns=columns)
 
 
-def _warning_row(run: str, record: WarningRecord) -> dict[str, object]:
+def _warning_row(run: str, record: HeardWarning) -> dict[str, object]:
     place = record.place
     file = "/".join(record.file.split("/")[-2:])
     return {

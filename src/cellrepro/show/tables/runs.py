@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cellrepro.show.tables.frames import frame
-from cellrepro.words import grouped, span
+from cellrepro.words import span
+from samebits.words import grouped
 
 if TYPE_CHECKING:
     import pandas as pd

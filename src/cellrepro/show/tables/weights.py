@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from cellrepro.comparison.weight_statistics import weight_statistics
 from cellrepro.show.tables.frames import frame, readable
-from cellrepro.words import grouped, share_text
+from cellrepro.words import share_text
+from samebits.words import grouped
 
 if TYPE_CHECKING:
     from pathlib import Path

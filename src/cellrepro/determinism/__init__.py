@@ -1,4 +1,0 @@
-"""What is held fixed: seeds and generators, PyTorch's switches, profiles, substitutes.
-
-It may import the ground and `digests`.
-"""

@@ -1,4 +1,0 @@
-"""What happens inside a training step: every operation observed, executed again, written down.
-
-It may import the ground, `digests`, `determinism`, `spec` and `store`.
-"""

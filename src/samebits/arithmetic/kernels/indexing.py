@@ -1,0 +1,132 @@
+"""Numbers written and added at positions that are given by indices, which may repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from samebits.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count, rounder
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.bit_equality import same_bits
+
+FORMS = PortableForms()
+
+
+@FORMS.of("index_put", "_index_put_impl", "_unsafe_index_put")
+def _index_put(
+    a: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool = False,
+    unsafe: bool = False,
+) -> torch.Tensor:
+    del unsafe  # only leaves out a check of the indices
+    if not accumulate:
+        result = torch.ops.aten.index_put.default(a, indices, values, False)
+        _refuse_if_ambiguous(torch.ops.aten.index.Tensor(result, indices), values)
+        return result
+    if not a.dtype.is_floating_point:
+        return torch.ops.aten.index_put.default(a, indices, values, accumulate)
+    numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
+    positions = torch.ops.aten.index.Tensor(numbered, indices)
+    return _added_at(a, positions, values.expand(positions.shape))
+
+
+@FORMS.of("scatter")
+def _scatter(
+    a: torch.Tensor, dim: int, index: torch.Tensor, source: Any, *, reduce: str | None = None
+) -> torch.Tensor:
+    if reduce is not None:
+        raise NoPortableForm("has a portable form without reduce only")
+    result = torch.scatter(a, dim, index, source)
+    if isinstance(source, torch.Tensor) and index.dim():
+        used = source[tuple(slice(length) for length in index.shape)]
+        _refuse_if_ambiguous(result.gather(dim, index), used)
+    return result
+
+
+@FORMS.of("index_copy")
+def _index_copy(
+    a: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
+) -> torch.Tensor:
+    result = torch.index_copy(a, dim, index, source)
+    if a.dim():
+        _refuse_if_ambiguous(result.index_select(dim, index), source)
+    return result
+
+
+def _refuse_if_ambiguous(read_back: torch.Tensor, written: torch.Tensor) -> None:
+    """Refuse several numbers for one position: which of them stays depends on threads."""
+    if not same_bits(read_back, written.expand(read_back.shape)):
+        raise NoPortableForm("writes different numbers into one place, in the order of threads")
+
+
+@FORMS.of("index_add")
+def _index_add(
+    a: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: Any = 1
+) -> torch.Tensor:
+    numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
+    values = source if alpha == 1 else source * alpha
+    return _added_at(a, numbered.index_select(dim, index), values)
+
+
+@FORMS.of("scatter_add")
+def _scatter_add(
+    a: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
+) -> torch.Tensor:
+    if not a.dim():
+        raise NoPortableForm("has a portable form for tensors with axes only")
+    used = source[tuple(slice(length) for length in index.shape)]
+    numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
+    others = numbered[tuple(slice(length) for length in index.shape)]
+    own = torch.arange(a.shape[dim], device=a.device)[: index.shape[dim]]
+    stride = numbered.stride(dim) if a.dim() else 1
+    shape = [1] * a.dim()
+    shape[dim] = -1
+    return _added_at(a, others + (index - own.view(shape)) * stride, used)
+
+
+@FORMS.of("embedding_dense_backward")
+def _embedding_dense_backward(
+    gradient: torch.Tensor,
+    indices: torch.Tensor,
+    num_weights: int,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+) -> torch.Tensor:
+    if scale_grad_by_freq:
+        raise NoPortableForm("has a portable form without scale_grad_by_freq only")
+    width = gradient.shape[-1]
+    kept = gradient.masked_fill((indices == padding_idx)[..., None], 0.0)
+    positions = indices[..., None] * width + torch.arange(width, device=gradient.device)
+    return _added_at(gradient.new_zeros(num_weights, width), positions, kept)
+
+
+def _added_at(a: torch.Tensor, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Numbers added at positions, counted through all of a tensor."""
+    check_float32(a, values)
+    total = added_at(a.reshape(-1), positions.reshape(-1), values.reshape(-1))
+    return total.view(a.shape)
+
+
+def added_at(target: torch.Tensor, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """A row of numbers, with others added to it at positions that may repeat.
+
+    The numbers of a position are rounded so that their sum is exact, also where threads race (see
+    `samebits.arithmetic.exact_sums`). Infinities and NaN need no order.
+
+    >>> added_at(torch.tensor([1.0, 2.0]), torch.tensor([1, 1]), torch.tensor([0.5, 0.25]))
+    tensor([1.0000, 2.7500])
+    """
+    numbers = values.double()
+    largest = torch.zeros_like(target, dtype=torch.float64)
+    largest.scatter_reduce_(0, positions, numbers.abs(), "amax")
+    shift = rounder(largest, BITS_OF_DOUBLE - n_bits_of_count(len(positions)))[positions]
+    rounded = numbers + shift
+    rounded -= shift
+    is_rounded = largest.isfinite()
+    rounded = torch.where(is_rounded[positions], rounded, numbers)
+    sums = torch.zeros_like(largest).index_add_(0, positions, rounded)
+    return (sums + target.double()).float()

@@ -1,0 +1,165 @@
+"""Losses with their gradients."""
+
+from __future__ import annotations
+
+import torch
+
+from samebits.arithmetic.kernels.elementary import exp_at_most_one, log1p_of_unit
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
+from samebits.arithmetic.memory import mapped
+
+FORMS = PortableForms()
+
+_MEAN = 1
+_SUM = 2
+"""How PyTorch writes the ways to make one number of a loss; 0 leaves it as it is."""
+
+
+def _reduced(loss: torch.Tensor, reduction: int) -> torch.Tensor:
+    if reduction == _MEAN:
+        return pairwise_mean(loss)
+    if reduction == _SUM:
+        return pairwise_sum(loss)
+    return loss
+
+
+@FORMS.of("mse_loss")
+def _mse_loss(a: torch.Tensor, target: torch.Tensor, reduction: int = _MEAN) -> torch.Tensor:
+    difference = a - target
+    return _reduced(difference * difference, reduction)
+
+
+@FORMS.of("mse_loss_backward")
+def _mse_loss_backward(
+    gradient: torch.Tensor, a: torch.Tensor, target: torch.Tensor, reduction: int
+) -> torch.Tensor:
+    difference = (a - target) * 2.0
+    if reduction == _MEAN:
+        difference = difference / torch.full_like(difference, a.numel())
+    return difference * gradient
+
+
+@FORMS.of("binary_cross_entropy_with_logits")
+def _cross_entropy_with_logits(
+    a: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    pos_weight: torch.Tensor | None = None,
+    reduction: int = _MEAN,
+) -> torch.Tensor:
+    check_float32(a, target)
+    if pos_weight is not None:
+        raise NoPortableForm("has a portable form without pos_weight only")
+    loss = mapped(_cross_entropy_of_block, a, target.expand_as(a).contiguous())
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+def _cross_entropy_of_block(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The loss of each logit: max(x, 0) - x t + log(1 + exp(-abs(x)))."""
+    loss = log1p_of_unit(exp_at_most_one(logits.abs().neg_()))
+    loss += logits.clamp(min=0.0)
+    loss -= logits * targets
+    return loss
+
+
+@FORMS.of("nll_loss_forward", "nll_loss2d_forward")
+def _nll_loss(
+    a: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignore_index: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    check_float32(a, weight)
+    classes, weights = _classes(a, target, weight, ignore_index)
+    loss = -a.gather(_class_axis(a), classes) * weights
+    loss = loss.squeeze(_class_axis(a))
+    if reduction not in (_MEAN, _SUM) and a.dim() > 1:
+        return loss, a.new_zeros(())
+    total_weight = pairwise_sum(weights)
+    total = pairwise_sum(loss)
+    return (total / total_weight if reduction == _MEAN else total), total_weight
+
+
+@FORMS.of("nll_loss_backward", "nll_loss2d_backward")
+def _nll_loss_backward(
+    gradient: torch.Tensor,
+    a: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: torch.Tensor,
+) -> torch.Tensor:
+    classes, weights = _classes(a, target, weight, ignore_index)
+    if reduction == _MEAN:
+        weights = weights / total_weight.expand_as(weights)
+    of_loss = gradient if reduction in (_MEAN, _SUM) else gradient.unsqueeze(_class_axis(a))
+    return torch.zeros_like(a).scatter(_class_axis(a), classes, -(weights * of_loss))
+
+
+def _class_axis(a: torch.Tensor) -> int:
+    """The axis of the classes: the second, or of a single sample the only one."""
+    return 0 if a.dim() == 1 else 1
+
+
+def _classes(
+    a: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, ignore_index: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The class of each pixel and its weight, which is 0 where the class is ignored."""
+    is_ignored = target == ignore_index
+    classes = target.masked_fill(is_ignored, 0)
+    weights = torch.ones_like(classes, dtype=a.dtype) if weight is None else weight[classes]
+    axis = _class_axis(a)
+    return classes.unsqueeze(axis), weights.masked_fill(is_ignored, 0.0).unsqueeze(axis)
+
+
+@FORMS.of("smooth_l1_loss")
+def _smooth_l1_loss(
+    a: torch.Tensor, target: torch.Tensor, reduction: int = _MEAN, beta: float = 1.0
+) -> torch.Tensor:
+    distance = (a - target).abs()
+    loss = distance - 0.5 * beta
+    if beta > 0:
+        near = (distance * distance * 0.5) / torch.full_like(distance, beta)
+        loss = torch.where(distance < beta, near, loss)
+    return _reduced(loss, reduction)
+
+
+@FORMS.of("smooth_l1_loss_backward")
+def _smooth_l1_loss_backward(
+    gradient: torch.Tensor, a: torch.Tensor, target: torch.Tensor, reduction: int, beta: float
+) -> torch.Tensor:
+    difference = a - target
+    slope = difference.sgn()
+    if beta > 0:
+        near = difference / torch.full_like(difference, beta)
+        slope = torch.where(difference.abs() < beta, near, slope)
+    return _shared(slope, reduction) * gradient
+
+
+@FORMS.of("huber_loss")
+def _huber_loss(
+    a: torch.Tensor, target: torch.Tensor, reduction: int = _MEAN, delta: float = 1.0
+) -> torch.Tensor:
+    distance = (a - target).abs()
+    near = distance * distance * 0.5
+    far = (distance - 0.5 * delta) * delta
+    return _reduced(torch.where(distance < delta, near, far), reduction)
+
+
+@FORMS.of("huber_loss_backward")
+def _huber_loss_backward(
+    gradient: torch.Tensor, a: torch.Tensor, target: torch.Tensor, reduction: int, delta: float
+) -> torch.Tensor:
+    difference = a - target
+    slope = difference.clamp(-delta, delta)
+    return _shared(slope, reduction) * gradient
+
+
+def _shared(slopes: torch.Tensor, reduction: int) -> torch.Tensor:
+    """Slopes of each number's loss as those of the mean, if that is taken."""
+    if reduction != _MEAN:
+        return slopes
+    return slopes / torch.full_like(slopes, slopes.numel())

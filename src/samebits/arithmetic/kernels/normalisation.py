@@ -1,0 +1,288 @@
+"""Layer, batch and group normalisation with their gradients, with a correctly rounded root."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from samebits.arithmetic.kernels.elementary import square_root
+from samebits.arithmetic.kernels.pointwise import between
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
+from samebits.arithmetic.memory import slices
+
+FORMS = PortableForms()
+
+
+class _Normalised(NamedTuple):
+    """Numbers with mean 0 and variance 1 along some axes, and how they were made so."""
+
+    numbers: torch.Tensor
+    mean: torch.Tensor
+    """Mean, with the length 1 along these axes, as the two below."""
+    variance: torch.Tensor
+    """Divided by the count."""
+    inverse_deviation: torch.Tensor
+    """1 by the standard deviation."""
+
+
+def _normalised(numbers: torch.Tensor, axes: list[int], *, epsilon: float) -> _Normalised:
+    mean = pairwise_mean(numbers, axes, keepdim=True)
+    centred = numbers - mean
+    variance = pairwise_mean(centred * centred, axes, keepdim=True)
+    inverse = _inverse_deviation(variance, epsilon)
+    return _Normalised(centred.mul_(inverse), mean, variance, inverse)
+
+
+def _inverse_deviation(variance: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """1 by the square root of a variance and a small number."""
+    deviation = square_root(variance + epsilon)
+    return torch.ones_like(deviation) / deviation
+
+
+def _gradient_of_normalised(
+    gradient: torch.Tensor, normalised: torch.Tensor, inverse: torch.Tensor, axes: list[int]
+) -> torch.Tensor:
+    """The gradient of what was normalised along some axes, from that of the result."""
+    mean_gradient = pairwise_mean(gradient, axes, keepdim=True)
+    mean_product = pairwise_mean(gradient * normalised, axes, keepdim=True)
+    change = gradient - mean_gradient
+    change -= normalised * mean_product
+    return change.mul_(inverse)
+
+
+def _masked(
+    gradients: Sequence[torch.Tensor], output_mask: Sequence[bool]
+) -> tuple[torch.Tensor | None, ...]:
+    """The gradients that were asked for; None in place of the others."""
+    return tuple(
+        gradient if wanted else None
+        for gradient, wanted in zip(gradients, output_mask, strict=True)
+    )
+
+
+# -- rows ----------------------------------------------------------------------------------
+
+
+@FORMS.of("native_layer_norm")
+def _native_layer_norm(
+    a: torch.Tensor,
+    normalized_shape: Sequence[int],
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Output, and of each row mean and 1 by the standard deviation."""
+    check_float32(a, weight, bias)
+    n_normalised = torch.Size(normalized_shape).numel()
+    rows = a.reshape(-1, n_normalised)
+    output = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    means = rows.new_empty((len(rows), 1))
+    inverse_deviations = torch.empty_like(means)
+    for part in slices(len(rows), item_size=n_normalised, device=rows.device):
+        normalised = _normalised(rows[part], [1], epsilon=eps)
+        scaled = normalised.numbers
+        if weight is not None:
+            scaled *= weight.reshape(-1)
+        if bias is not None:
+            scaled += bias.reshape(-1)
+        output[part] = scaled
+        means[part] = normalised.mean
+        inverse_deviations[part] = normalised.inverse_deviation
+    n_outer = a.dim()
+    while n_outer > 0 and a.shape[n_outer:].numel() != n_normalised:
+        n_outer -= 1
+    outer_shape = [*a.shape[:n_outer], *[1] * (a.dim() - n_outer)]
+    return (
+        output.reshape(a.shape),
+        means.reshape(outer_shape),
+        inverse_deviations.reshape(outer_shape),
+    )
+
+
+@FORMS.of("native_layer_norm_backward")
+def _native_layer_norm_backward(
+    gradient: torch.Tensor,
+    a: torch.Tensor,
+    normalized_shape: Sequence[int],
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    output_mask: Sequence[bool],
+) -> tuple[torch.Tensor | None, ...]:
+    del bias  # added last, it changes no gradient
+    n_normalised = torch.Size(normalized_shape).numel()
+    rows = a.reshape(-1, n_normalised)
+    gradients = gradient.reshape(-1, n_normalised)
+    means = mean.reshape(-1, 1)
+    inverse_deviations = rstd.reshape(-1, 1)
+    of_rows = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    for_weight = torch.empty_like(of_rows)
+    for part in slices(len(rows), item_size=n_normalised, device=rows.device):
+        normalised = (rows[part] - means[part]).mul_(inverse_deviations[part])
+        for_weight[part] = normalised * gradients[part]
+        scaled = gradients[part] if weight is None else gradients[part] * weight.reshape(-1)
+        of_rows[part] = _gradient_of_normalised(scaled, normalised, inverse_deviations[part], [1])
+    shape = [n_normalised] if weight is None else weight.shape
+    return _masked(
+        (
+            of_rows.reshape(a.shape),
+            pairwise_sum(for_weight, [0]).reshape(shape),
+            pairwise_sum(gradients, [0]).reshape(shape),
+        ),
+        output_mask,
+    )
+
+
+# -- channels ------------------------------------------------------------------------------
+
+
+def _per_channel(numbers: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """One number a channel, shape (C,), in the shape in which it extends over images."""
+    return numbers.reshape(1, -1, *[1] * (like.dim() - 2))
+
+
+def _scaled(
+    normalised: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None
+) -> torch.Tensor:
+    """Each channel multiplied and moved."""
+    result = normalised
+    if weight is not None:
+        result = result * _per_channel(weight, normalised)
+    if bias is not None:
+        result = result + _per_channel(bias, normalised)
+    return result
+
+
+def _axes_without_channels(numbers: torch.Tensor) -> list[int]:
+    return [axis for axis in range(numbers.dim()) if axis != 1]
+
+
+def _sums_of_channels(numbers: torch.Tensor) -> torch.Tensor:
+    """Over images and pixels: shape (C,)."""
+    return pairwise_sum(numbers, _axes_without_channels(numbers))
+
+
+@FORMS.of("native_batch_norm", "_native_batch_norm_legit")
+def _native_batch_norm(
+    a: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Output, and in training of each channel mean and 1 by the standard deviation."""
+    check_float32(a, weight, bias)
+    if not training:
+        if running_mean is None or running_var is None:
+            raise NoPortableForm("has no portable form without training and without statistics")
+        inverse = _inverse_deviation(_per_channel(running_var, a), eps)
+        normalised = (a - _per_channel(running_mean, a)) * inverse
+        nothing = a.new_empty(0)
+        return _scaled(normalised, weight, bias), nothing, nothing
+    of_batch = _normalised(a, _axes_without_channels(a), epsilon=eps)
+    if running_mean is not None:
+        running_mean.copy_(between(running_mean, of_batch.mean.flatten(), momentum))
+    if running_var is not None:
+        n_averaged = a.numel() // a.shape[1]
+        unbiased = of_batch.variance.flatten() * float(n_averaged)
+        unbiased = unbiased / torch.full_like(unbiased, max(1, n_averaged - 1))
+        running_var.copy_(between(running_var, unbiased, momentum))
+    return (
+        _scaled(of_batch.numbers, weight, bias),
+        of_batch.mean.flatten(),
+        of_batch.inverse_deviation.flatten(),
+    )
+
+
+@FORMS.of("native_batch_norm_backward")
+def _native_batch_norm_backward(
+    gradient: torch.Tensor,
+    a: torch.Tensor,
+    weight: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    save_mean: torch.Tensor | None,
+    save_invstd: torch.Tensor | None,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> tuple[torch.Tensor | None, ...]:
+    if train:
+        assert save_mean is not None
+        assert save_invstd is not None
+        mean = _per_channel(save_mean, a)
+        inverse = _per_channel(save_invstd, a)
+    else:
+        assert running_mean is not None
+        assert running_var is not None
+        mean = _per_channel(running_mean, a)
+        inverse = _inverse_deviation(_per_channel(running_var, a), eps)
+    normalised = (a - mean) * inverse
+    for_normalised = _scaled(gradient, weight, None)
+    if train:
+        axes = _axes_without_channels(a)
+        of_input = _gradient_of_normalised(for_normalised, normalised, inverse, axes)
+    else:
+        of_input = for_normalised * inverse
+    return _masked(
+        (of_input, _sums_of_channels(gradient * normalised), _sums_of_channels(gradient)),
+        output_mask,
+    )
+
+
+@FORMS.of("native_group_norm")
+def _native_group_norm(
+    a: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    n_images: int,
+    n_channels: int,
+    n_pixels: int,
+    group: int,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Output, and of each group of each image mean and 1 by the standard deviation."""
+    del n_channels, n_pixels  # as the shape says
+    check_float32(a, weight, bias)
+    grouped = a.reshape(n_images, group, -1)
+    of_groups = _normalised(grouped, [2], epsilon=eps)
+    return (
+        _scaled(of_groups.numbers.reshape(a.shape), weight, bias),
+        of_groups.mean.reshape(n_images, group),
+        of_groups.inverse_deviation.reshape(n_images, group),
+    )
+
+
+@FORMS.of("native_group_norm_backward")
+def _native_group_norm_backward(
+    gradient: torch.Tensor,
+    a: torch.Tensor,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    weight: torch.Tensor | None,
+    n_images: int,
+    n_channels: int,
+    n_pixels: int,
+    group: int,
+    output_mask: Sequence[bool],
+) -> tuple[torch.Tensor | None, ...]:
+    del n_channels, n_pixels  # as the shape says
+    inverse = rstd.reshape(n_images, group, 1)
+    grouped = (a.reshape(n_images, group, -1) - mean.reshape(n_images, group, 1)) * inverse
+    for_normalised = _scaled(gradient, weight, None).reshape(n_images, group, -1)
+    of_input = _gradient_of_normalised(for_normalised, grouped, inverse, [2])
+    return _masked(
+        (
+            of_input.reshape(a.shape),
+            _sums_of_channels(gradient * grouped.reshape(a.shape)),
+            _sums_of_channels(gradient),
+        ),
+        output_mask,
+    )

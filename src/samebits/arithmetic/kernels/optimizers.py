@@ -1,0 +1,199 @@
+"""Updates of Adam and AdamW, whose scalars PyTorch computes by the system's power function.
+
+``1 - beta ** step`` is a number of Python, and no operation that a mode of PyTorch could see. So
+Adam's own update is put aside for the one that PyTorch calls fused, a single operation over all
+parameters, which has a portable form here. States of optimizers stay PyTorch's: a training may go
+on with or without it. Names of functions are those of torch 2.6 to 2.15.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from samebits.arithmetic.kernels.elementary import square_root
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.memory import slices, workspace
+from samebits.errors import NotPossibleHere
+from samebits.scalars import power
+
+FORMS = PortableForms()
+
+COMPUTING_SCALARS = frozenset(
+    ("ASGD", "Adafactor", "Adamax", "LBFGS", "Muon", "NAdam", "RAdam", "SparseAdam")
+)
+"""PyTorch's optimizers that compute powers or roots of Python numbers, or leave float32."""
+
+_HOMES_OF_ADAM = (("torch.optim.adam", "adam"), ("torch.optim.adamw", "adamw"))
+
+
+class Moments(NamedTuple):
+    """A parameter with what Adam keeps of it, all of one shape; an update writes into all of
+    them."""
+
+    parameter: torch.Tensor
+    gradient: torch.Tensor
+    """It is read only."""
+    mean: torch.Tensor
+    """Moving mean of gradients."""
+    square: torch.Tensor
+    """Moving mean of their squares."""
+    highest_square: torch.Tensor | None
+    """The highest one so far, of ``amsgrad``."""
+
+    def each(self, taken: Callable[[torch.Tensor], torch.Tensor]) -> Moments:
+        """Take something of each tensor, as a view of it."""
+        highest_square = self.highest_square
+        return Moments(
+            taken(self.parameter),
+            taken(self.gradient),
+            taken(self.mean),
+            taken(self.square),
+            None if highest_square is None else taken(highest_square),
+        )
+
+
+@dataclass(frozen=True)
+class AdamSettings:
+    """Arguments of ``torch.optim.Adam`` and ``AdamW``."""
+
+    learning_rate: float
+    betas: tuple[float, float]
+    """How much of the moving means stays at each step."""
+    epsilon: float
+    weight_decay: float
+    is_decoupled: bool
+    """Whether weights decay by themselves, as in AdamW, or through the gradient."""
+    is_maximised: bool = False
+    """Whether the parameters follow the gradient upwards."""
+
+
+class Update(Protocol):
+    """One step of an optimizer for all its parameters, as PyTorch's modules hold it."""
+
+    def __call__(self, *arguments: object, **settings: object) -> None:
+        """Do it."""
+
+
+@functools.lru_cache(maxsize=64)
+def bias_correction(beta: float, step: int) -> float:
+    """Get the divisor of a moving mean that began with 0, after so many steps.
+
+    >>> bias_correction(0.5, 1), bias_correction(0.5, 3)
+    (0.5, 0.875)
+    """
+    return 1.0 - power(beta, step)
+
+
+def _update(moments: Moments, settings: AdamSettings, step: int) -> None:
+    """Do one step of Adam or AdamW, each operation by itself.
+
+    With the formula of ``torch.optim.Adam``, in its order; parameters differ from PyTorch's by
+    some roundings of a step, not more than 1e-6 of the learning rate.
+    """
+    tensors = [tensor for tensor in moments if tensor is not None]
+    if not all(tensor.is_contiguous() for tensor in tensors):
+        _update_block(moments, settings, step)
+        return
+    flat = moments.each(lambda tensor: tensor.view(-1))
+    parameter = flat.parameter
+    for part in slices(parameter.numel(), item_size=len(tensors), device=parameter.device):
+        _update_block(flat.each(operator.itemgetter(part)), settings, step)
+
+
+def _update_block(moments: Moments, settings: AdamSettings, step: int) -> None:
+    parameter, gradient, mean, square, highest_square = moments
+    beta, beta_of_square = settings.betas
+    if settings.is_maximised:
+        gradient = gradient.neg()
+    if settings.weight_decay != 0:
+        if settings.is_decoupled:
+            parameter.mul_(1.0 - settings.learning_rate * settings.weight_decay)
+        else:
+            gradient = gradient + parameter * settings.weight_decay
+    change = workspace.like(parameter, "change", dtype=parameter.dtype)
+    torch.sub(gradient, mean, out=change)
+    mean.add_(change.mul_(1.0 - beta))
+    torch.mul(gradient, 1.0 - beta_of_square, out=change)
+    square.mul_(beta_of_square)
+    square.add_(change.mul_(gradient))
+    if highest_square is not None:
+        torch.maximum(highest_square, square, out=highest_square)
+        square = highest_square
+    deviation = square_root(square)
+    _divide(deviation, math.sqrt(bias_correction(beta_of_square, step)))
+    deviation.add_(settings.epsilon)
+    torch.mul(mean, settings.learning_rate / bias_correction(beta, step), out=change)
+    parameter.sub_(change.div_(deviation))
+
+
+def _divide(numbers: torch.Tensor, divisor: float) -> None:
+    """Divide by one number; CUDA would multiply by the reciprocal of one that is no tensor."""
+    if numbers.device.type == "cpu":
+        numbers.div_(divisor)
+    else:
+        numbers.div_(numbers.new_full((1,) * max(1, numbers.dim()), divisor))
+
+
+@FORMS.of("_fused_adam")
+def _fused_adam(*lists: Sequence[torch.Tensor], **settings: Any) -> None:
+    _update_by_adam(lists, settings, is_decoupled=False)
+
+
+@FORMS.of("_fused_adamw")
+def _fused_adamw(*lists: Sequence[torch.Tensor], **settings: Any) -> None:
+    _update_by_adam(lists, settings, is_decoupled=True)
+
+
+def _update_by_adam(
+    lists: Sequence[Sequence[torch.Tensor]], settings: dict[str, Any], *, is_decoupled: bool
+) -> None:
+    parameters, gradients, means, squares, highest_squares, steps = lists
+    check_float32(*parameters, *gradients)
+    if settings.get("grad_scale") is not None or settings.get("found_inf") is not None:
+        raise NoPortableForm("has a portable form for float32 without a GradScaler only")
+    of_all = AdamSettings(
+        learning_rate=float(settings["lr"]),
+        betas=(float(settings["beta1"]), float(settings["beta2"])),
+        epsilon=float(settings["eps"]),
+        weight_decay=float(settings["weight_decay"]),
+        is_decoupled=is_decoupled,
+        is_maximised=settings["maximize"],
+    )
+    for i, parameter in enumerate(parameters):
+        highest_square = highest_squares[i] if settings["amsgrad"] else None
+        moments = Moments(parameter, gradients[i], means[i], squares[i], highest_square)
+        _update(moments, of_all, int(steps[i].item()))
+
+
+@contextmanager
+def adam_as_one_operation() -> Iterator[None]:
+    """Let Adam and AdamW of PyTorch be their fused operation for one block, on any device."""
+    with ExitStack() as way_back:
+        for module_name, name in _HOMES_OF_ADAM:
+            home = importlib.import_module(module_name)
+            original = getattr(home, name)
+            way_back.callback(setattr, home, name, original)
+            setattr(home, name, _fused(original))
+        yield
+
+
+def _fused(function: Update) -> Update:
+    @functools.wraps(function)
+    def as_one_operation(*arguments: object, **settings: object) -> None:
+        if settings.get("differentiable"):
+            raise NotPossibleHere(
+                "Adam was given differentiable=True; in mode portable its update is one operation, "
+                "which has no gradient: leave it out"
+            )
+        function(*arguments, **{**settings, "foreach": False, "fused": True})
+
+    return as_one_operation

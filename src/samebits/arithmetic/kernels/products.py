@@ -1,0 +1,197 @@
+"""Products of matrices that no order of additions can change.
+
+Each row of the left matrix and each column of the right one is rounded so that sums of their
+products are exact (`samebits.arithmetic.exact_sums`). A product in float64 then has the same bits
+whatever the library, its blocks, threads and fused operations, and it is rounded to float32 once.
+
+Source: K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, Numerical Algorithms 59, 95-118 (2012), with one
+slice of each matrix.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from samebits.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count, rounder
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.sums import pairwise_sum
+from samebits.arithmetic.memory import workspace
+from samebits.errors import BadInput
+
+FORMS = PortableForms()
+
+_BLOCK = 2**20
+"""Numbers of a result that are computed at a time: 8 MB of float64."""
+
+
+class _Bits(NamedTuple):
+    """How long the numbers of the two matrices may be, in bits."""
+
+    left: int
+    right: int
+
+
+def bits_of_factors(length: int) -> _Bits:
+    """How many bits the numbers of two matrices may have, so that their product is exact.
+
+    >>> bits_of_factors(1024)
+    _Bits(left=22, right=21)
+    """
+    together = BITS_OF_DOUBLE - n_bits_of_count(length)
+    right = together // 2
+    return _Bits(left=together - right, right=right)
+
+
+def product(
+    left: torch.Tensor, right: torch.Tensor, *, added: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The product of two matrices, or of two stacks of them, with equal bits on every machine.
+
+    Infinities and NaN stand where they stand in PyTorch's.
+    """
+    for matrix in (left, right):
+        if matrix.dtype != torch.float32:
+            raise BadInput(
+                f"a portable product was given numbers of type {matrix.dtype}; expected "
+                "torch.float32: train and segment in float32 (profile cpu or cuda)"
+            )
+    if left.dim() == 2:
+        stacked_added = None if added is None else added.expand(left.shape[0], right.shape[1])[None]
+        return _stacked(left[None], right[None], stacked_added)[0]
+    if added is not None:
+        added = added.expand(left.shape[0], left.shape[1], right.shape[2])
+    return _stacked(left, right, added)
+
+
+def _stacked(left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None) -> torch.Tensor:
+    """Products of stacks, shapes (B, M, K) and (B, K, N), block by block."""
+    n_stacked, n_rows, length = left.shape
+    n_columns = right.shape[2]
+    result = torch.empty((n_stacked, n_rows, n_columns), dtype=torch.float32, device=left.device)
+    if result.numel() == 0 or length == 0:
+        return result.zero_() if added is None else result.copy_(added)
+    n_together = max(1, _BLOCK // (n_rows * n_columns))
+    n_rows_together = n_rows if n_together > 1 else max(1, min(n_rows, _BLOCK // n_columns))
+    for first in range(0, n_stacked, n_together):
+        of_stack = slice(first, min(n_stacked, first + n_together))
+        columns = _Factor.of_columns(right[of_stack], bits_of_factors(length).right)
+        for begin in range(0, n_rows, n_rows_together):
+            of_rows = slice(begin, min(n_rows, begin + n_rows_together))
+            rows = _Factor.of_rows(left[of_stack, of_rows], bits_of_factors(length).left)
+            block = result[of_stack, of_rows]
+            _multiply_into(
+                block, rows, columns, None if added is None else added[of_stack, of_rows]
+            )
+            if not (rows.is_finite and columns.is_finite):
+                _put_not_finite(block, left[of_stack, of_rows], right[of_stack])
+    return result
+
+
+class _Factor(NamedTuple):
+    """A stack of matrices, rounded for an exact product."""
+
+    numbers: torch.Tensor
+    """The numbers, in the shape of the stack; what is not finite is 0."""
+    is_finite: bool
+    """Whether all were finite."""
+
+    @classmethod
+    def of_rows(cls, matrices: torch.Tensor, n_bits: int) -> _Factor:
+        """Round each row of matrices, shape (B, M, K)."""
+        return cls._rounded(matrices, n_bits, role="rows")
+
+    @classmethod
+    def of_columns(cls, matrices: torch.Tensor, n_bits: int) -> _Factor:
+        """Round each column of matrices, shape (B, K, N)."""
+        return cls(*(cls._rounded(matrices.transpose(1, 2), n_bits, role="columns"))).transposed()
+
+    def transposed(self) -> _Factor:
+        """Rows and columns exchanged."""
+        return self._replace(numbers=self.numbers.transpose(1, 2))
+
+    @classmethod
+    def _rounded(cls, matrices: torch.Tensor, n_bits: int, *, role: str) -> _Factor:
+        """Round each row to numbers that are at most ``n_bits`` bits long."""
+        if len(matrices) > 1 and matrices.stride(0) == 0:  # the same matrix again and again
+            once = cls._rounded(matrices[:1], n_bits, role=role)
+            return once._replace(numbers=once.numbers.expand(len(matrices), -1, -1))
+        largest = matrices.abs().amax(dim=2, keepdim=True)
+        is_finite = bool(largest.isfinite().all())
+        if not is_finite:
+            matrices = torch.where(matrices.isfinite(), matrices, 0.0)
+            largest = matrices.abs().amax(dim=2, keepdim=True)
+        shift = rounder(largest, n_bits)
+        numbers = workspace.like(matrices, role, dtype=torch.float64)
+        numbers.copy_(matrices)
+        numbers.add_(shift)
+        numbers.sub_(shift)
+        return cls(numbers, is_finite)
+
+
+def _multiply_into(
+    block: torch.Tensor, rows: _Factor, columns: _Factor, added: torch.Tensor | None
+) -> None:
+    """Write the product of a block; in float64 it is exact."""
+    exact = workspace.take(block.shape, "product", dtype=torch.float64, device=block.device)
+    torch.bmm(rows.numbers, columns.numbers, out=exact)
+    if added is not None:
+        exact.add_(added)
+    block.copy_(exact)
+
+
+def _put_not_finite(block: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
+    """Put infinities and NaN where a product in float64 has them: no order of its sums matters, as
+    products of float32 numbers cannot become infinite in float64."""
+    plain = torch.bmm(left.double(), right.double())
+    is_nan = plain.isnan()
+    is_infinite = plain.isinf()
+    block.masked_fill_(is_nan, torch.nan)
+    block.copy_(torch.where(is_infinite, plain.float(), block))
+
+
+# -- the operations ------------------------------------------------------------------------
+
+
+@FORMS.of("mm", "bmm")
+def _mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if a.dtype == torch.float64:
+        return _product_of_doubles(a, b)
+    check_float32(a, b)
+    return product(a, b)
+
+
+@FORMS.of("addmm", "baddbmm")
+def _addmm(
+    added: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> torch.Tensor:
+    check_float32(added, a, b)
+    if beta == 1 and alpha == 1:
+        return product(a, b, added=added)
+    scaled = product(a, b) * alpha
+    return scaled if beta == 0 else scaled + added * beta
+
+
+@FORMS.of("mv")
+def _mv(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return _mm(a, b[:, None])[:, 0]
+
+
+@FORMS.of("dot", "vdot")
+def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return _mm(a[None], b[:, None])[0, 0]
+
+
+_MOST_PRODUCTS_OF_DOUBLES = 2**26
+
+
+def _product_of_doubles(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Every product by itself, then sums in halves: for small matrices."""
+    n_products = a.numel() * b.shape[-1]
+    if n_products > _MOST_PRODUCTS_OF_DOUBLES:
+        raise NoPortableForm(
+            f"has a portable form for float64 up to {_MOST_PRODUCTS_OF_DOUBLES} products, and "
+            f"would take {n_products}; use float32"
+        )
+    return pairwise_sum(a[..., :, :, None] * b[..., None, :, :], [-2])

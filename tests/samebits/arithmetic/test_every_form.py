@@ -1,0 +1,269 @@
+"""Every portable form gives what PyTorch gives, of its type and shape, or is refused by name."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from samebits.arithmetic.kernels.table import FORMS
+from samebits.arithmetic.portable_mode import NotPortable, PortableArithmetic
+
+pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
+
+N_IMAGES = 3  # no other axis is as long, so the first axis is known by its length
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.bool,
+)
+
+
+def a_tensor(*shape):
+    """Different positive numbers, in no order."""
+    n = torch.Size(shape).numel()
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(n))
+    return ((order + 1) / (n + 1)).reshape(shape)
+
+
+IMAGES = a_tensor(N_IMAGES, 2, 4, 6)
+ROWS = a_tensor(N_IMAGES, 4)
+OTHER = ROWS.flip(0) * 0.7
+FIRST = torch.tensor([0, 1, 0])
+PLACES = torch.tensor([[0, 1, 2, 0], [1, 1, 0, 2], [2, 0, 1, 1]])
+TWO = a_tensor(2)
+KERNEL = a_tensor(4, 2, 3, 3)
+WINDOW = ([2, 2], [2, 2], [0, 0])
+CONVOLUTION = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+MOMENTS = (IMAGES.mean((0, 2, 3)), IMAGES.var((0, 2, 3), correction=0).rsqrt())
+ALL = [True, True, True]
+MEAN = 1
+PROBABILITIES = torch.softmax(ROWS, 1)
+MAXIMA, MAXIMAL_PLACES = torch.nn.functional.max_pool2d(IMAGES, 2, return_indices=True)
+OF_ROWS = (ROWS.mean(1, keepdim=True), ROWS.var(1, correction=0, keepdim=True).rsqrt())
+GROUPS = IMAGES.reshape(N_IMAGES, 1, -1)
+OF_GROUPS = (GROUPS.mean(2), GROUPS.var(2, correction=0).rsqrt())
+
+_OF_TWO = ((ROWS, OTHER),)
+_OF_ONE = ((ROWS,), (ROWS - 0.5,))
+_OF_AXES = ((ROWS,), (ROWS, [1]), (ROWS, [0], True), (IMAGES, [2, 3]))
+_LOSS = ((ROWS, OTHER), (ROWS, OTHER, 0), (ROWS, OTHER, 2))
+_NLL = (ROWS, FIRST, a_tensor(4), MEAN, -100)
+_NLL_2D = (IMAGES, (IMAGES[:, 0] > 0.5).long(), TWO, MEAN, -100)
+_NORMALISED = (IMAGES, TWO, TWO.flip(0), MOMENTS[0], MOMENTS[1], True, 0.1, 1e-5)
+_SAMPLED = (IMAGES, a_tensor(N_IMAGES, 5, 2, 2) - 0.3, 0, 0, False)
+_UP = ([N_IMAGES, 2, 4, 6],)
+
+ARGUMENTS: dict[str, Sequence[tuple[Any, ...]]] = {
+    **dict.fromkeys(("add", "sub", "rsub", "div"), (*_OF_TWO, (ROWS, 3), (ROWS, 0.5))),
+    **dict.fromkeys(("exp", "erf", "sigmoid", "tanh", "silu", "gelu"), _OF_ONE),
+    **dict.fromkeys(("log", "sqrt", "rsqrt", "reciprocal"), ((ROWS,),)),
+    **dict.fromkeys(("sigmoid_backward", "tanh_backward", "silu_backward"), _OF_TWO),
+    **dict.fromkeys(("addcmul", "addcdiv"), ((ROWS, OTHER, ROWS + 1),)),
+    **dict.fromkeys(("sum", "mean"), (*_OF_AXES, (ROWS, [1], False))),
+    **dict.fromkeys(("var", "std"), (*_OF_AXES, (ROWS, [0], False))),
+    **dict.fromkeys(("mse_loss", "smooth_l1_loss", "huber_loss"), _LOSS),
+    **dict.fromkeys(("_softmax", "_log_softmax"), ((ROWS, 1, False), (ROWS, 0, False))),
+    **dict.fromkeys(("softmax", "log_softmax", "_safe_softmax"), ((ROWS, 1), (ROWS, 0))),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), ()),
+    **dict.fromkeys(("grid_sampler", "grid_sampler_2d"), (_SAMPLED,)),
+    **dict.fromkeys(("convolution",), ((IMAGES, KERNEL, a_tensor(4), *CONVOLUTION),)),
+    **dict.fromkeys(("dot", "vdot"), ((ROWS[0], OTHER[0]),)),
+    **dict.fromkeys(
+        ("upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward"),
+        ((a_tensor(N_IMAGES, 2, 8, 12), [8, 12], *_UP),),
+    ),
+    **dict.fromkeys(("native_batch_norm",), (_NORMALISED, (*_NORMALISED[:5], False, 0.1, 1e-5))),
+    **dict.fromkeys(
+        ("index_put", "_index_put_impl", "_unsafe_index_put"),
+        ((ROWS, [FIRST], OTHER, True), (ROWS, [FIRST[1:]], OTHER[1:])),
+    ),
+    "_native_batch_norm_legit": (_NORMALISED,),
+    "_convolution": ((IMAGES, KERNEL, a_tensor(4), *CONVOLUTION, False, True, True, True),),
+    "convolution_backward": (
+        (a_tensor(N_IMAGES, 4, 4, 6), IMAGES, KERNEL, [4], *CONVOLUTION, ALL),
+    ),
+    "pow": tuple((ROWS, power) for power in (0, 1, 2, 3, -1, -2, 0.5, -0.5, 2.0)),
+    "lerp": ((ROWS, OTHER, 0.25), (ROWS, OTHER, OTHER)),
+    "leaky_relu": ((ROWS - 0.5,), (ROWS - 0.5, 0.2)),
+    "leaky_relu_backward": ((OTHER, ROWS - 0.5, 0.2, False),),
+    "gelu_backward": ((OTHER, ROWS - 0.5),),
+    "_softmax_backward_data": ((OTHER, PROBABILITIES, 1, torch.float32),),
+    "_log_softmax_backward_data": ((OTHER, PROBABILITIES.log(), 1, torch.float32),),
+    "mse_loss_backward": ((torch.tensor(0.5), ROWS, OTHER, MEAN), (OTHER, ROWS, OTHER, 0)),
+    "smooth_l1_loss_backward": ((torch.tensor(0.5), ROWS, OTHER, MEAN, 0.1),),
+    "huber_loss_backward": ((torch.tensor(0.5), ROWS, OTHER, MEAN, 0.1),),
+    "binary_cross_entropy_with_logits": ((ROWS, OTHER), (ROWS, OTHER, OTHER, None, 0)),
+    "nll_loss_forward": (_NLL, (*_NLL[:3], 0, 1)),
+    "nll_loss2d_forward": (_NLL_2D,),
+    "nll_loss_backward": ((torch.tensor(0.5), *_NLL, torch.tensor(1.5)),),
+    "nll_loss2d_backward": ((torch.tensor(0.5), *_NLL_2D, torch.tensor(1.5)),),
+    "linalg_vector_norm": ((ROWS,), (ROWS, 1), (ROWS, float("inf")), (ROWS, 2, [1])),
+    "prod": ((ROWS,),),
+    "mm": ((ROWS, ROWS.T),),
+    "bmm": ((IMAGES[:, 0], IMAGES[:, 1].mT),),
+    "mv": ((ROWS, OTHER[0]),),
+    "addmm": ((OTHER[:, :3], ROWS, ROWS.T),),
+    "baddbmm": ((a_tensor(N_IMAGES, 4, 4), IMAGES[:, 0], IMAGES[:, 1].mT),),
+    "sort": ((ROWS,), (ROWS, 0, True)),
+    "topk": ((ROWS, 2), (ROWS, 1, 0)),
+    "kthvalue": ((ROWS, 2), (ROWS, 1, 0, True)),
+    "median": ((ROWS,), (ROWS, 1)),
+    "scatter": ((ROWS, 0, PLACES, 2.0), (ROWS, 0, PLACES.argsort(0), OTHER)),
+    "scatter_add": ((ROWS, 0, PLACES, OTHER), (ROWS, 1, PLACES, OTHER)),
+    "index_copy": ((ROWS, 1, FIRST[:2], OTHER[:, :2]), (ROWS, 0, FIRST[:1], OTHER[:1])),
+    "index_add": ((ROWS, 1, FIRST, OTHER[:, :3]), (ROWS, 0, FIRST[:2], OTHER[:2])),
+    "embedding_dense_backward": ((a_tensor(N_IMAGES, 4), FIRST, 5, -1, False),),
+    "col2im": ((a_tensor(N_IMAGES, 8, 6), [4, 6], [2, 2], [1, 1], [0, 0], [2, 2]),),
+    "unfold_backward": ((a_tensor(N_IMAGES, 2, 2), [N_IMAGES, 4], 1, 2, 2),),
+    "avg_pool2d": ((IMAGES, [2, 2]), (IMAGES, *WINDOW), (IMAGES, [3, 3], [1, 1], [1, 1])),
+    "avg_pool2d_backward": ((MAXIMA, IMAGES, *WINDOW, False, True, None),),
+    "max_pool2d_with_indices_backward": ((MAXIMA, IMAGES, *WINDOW, [1, 1], False, MAXIMAL_PLACES),),
+    "native_layer_norm": ((ROWS, [4], a_tensor(4), None, 1e-5), (ROWS, [4], None, None, 1e-5)),
+    "native_layer_norm_backward": ((OTHER, ROWS, [4], *OF_ROWS, a_tensor(4), a_tensor(4), ALL),),
+    "native_group_norm": ((IMAGES, TWO, TWO, N_IMAGES, 2, 24, 1, 1e-5),),
+    "native_group_norm_backward": (
+        (IMAGES.flip(0), IMAGES, *OF_GROUPS, TWO, N_IMAGES, 2, 24, 1, ALL),
+    ),
+    "native_batch_norm_backward": (
+        (IMAGES.flip(0), IMAGES, TWO, None, None, *MOMENTS, True, 1e-5, ALL),
+    ),
+    "upsample_linear1d": ((IMAGES[:, 0], [9], False), (IMAGES[:, 0], [9], True)),
+    "upsample_bilinear2d": ((IMAGES, [7, 9], False), (IMAGES, [7, 9], True)),
+    "upsample_trilinear3d": ((IMAGES[:, None], [3, 7, 9], False),),
+    "upsample_linear1d_backward": ((a_tensor(N_IMAGES, 2, 9), [9], [N_IMAGES, 2, 6], False),),
+    "upsample_bilinear2d_backward": ((a_tensor(N_IMAGES, 2, 7, 9), [7, 9], *_UP, False),),
+    "upsample_trilinear3d_backward": (
+        (a_tensor(N_IMAGES, 1, 3, 7, 9), [3, 7, 9], [N_IMAGES, 1, 2, 4, 6], False),
+    ),
+    "affine_grid_generator": ((a_tensor(N_IMAGES, 2, 3), [N_IMAGES, 2, 4, 6], False),),
+    "grid_sampler_3d": ((IMAGES[:, None], a_tensor(N_IMAGES, 2, 3, 2, 3) - 0.3, 0, 0, False),),
+    "arange": ((5,), (1, 9, 3), (0.5, 3.0, 0.5)),
+    "linspace": ((-1, 1, 1), (0, 1, 5), (0, 1, 0)),
+}
+"""Of each form by name: what it is called with."""
+
+ELSEWHERE = {"rand", "uniform", "randint", "randperm", "bernoulli", "_fused_adam", "_fused_adamw"}
+"""They draw numbers, or write into lists of parameters; tested with layers and optimizers."""
+
+ORDER = {"sort", "topk", "kthvalue", "median"}
+"""Of equal numbers PyTorch may name another place."""
+
+
+def strided(tensor):
+    """The same numbers, lying in memory in the order of the reversed axes."""
+    reverse = tuple(range(tensor.dim()))[::-1]
+    return tensor.permute(reverse).contiguous().permute(reverse)
+
+
+def of_first_axis(change):
+    """A change of those tensors alone that have images along their first axis."""
+
+    def changed(tensor):
+        has_images = tensor.dim() > 0 and tensor.shape[0] == N_IMAGES
+        return change(tensor) if has_images else tensor
+
+    return changed
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "usual": lambda tensor: tensor,
+    "strided": strided,
+    "no axes": lambda tensor: tensor.flatten()[0] if tensor.is_floating_point() else tensor,
+    "empty": of_first_axis(lambda tensor: tensor[:0]),
+    "without images": of_first_axis(lambda tensor: tensor[0]),
+}
+
+
+def layouts_of(name):
+    """Those of PyTorch's own that it checks; some of its inner operations read beyond the end."""
+    unchecked = "native_" in name
+    return {label: LAYOUTS[label] for label in ("usual", "strided")} if unchecked else LAYOUTS
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of an operation."""
+
+    name: str
+    arguments: tuple[Any, ...]
+
+    def of(self, dtype, layout):
+        """The arguments as another type of number, and laid out otherwise; made anew."""
+
+        def made(argument):
+            if isinstance(argument, list):
+                return [made(each) for each in argument]
+            if argument is torch.float32:
+                return dtype
+            if not isinstance(argument, torch.Tensor):
+                return argument
+            tensor = layout(argument.clone())
+            if not tensor.is_floating_point():
+                return tensor
+            if not dtype.is_floating_point:
+                tensor = (tensor * 40).round()
+            return tensor.to(dtype)
+
+        return tuple(made(argument) for argument in self.arguments)
+
+
+def outputs(result):
+    return list(result) if isinstance(result, tuple | list) else [result]
+
+
+def unlike(name, actual, expected):
+    """What is wrong with a result; empty where nothing is."""
+    if actual is None or expected is None:
+        return "" if actual is None and expected is None else "one of them is None"
+    if actual.dtype != expected.dtype or actual.shape != expected.shape:
+        return f"{actual.dtype} {actual.shape}, not {expected.dtype} {expected.shape}"
+    if name in ORDER and actual.dtype == torch.int64:
+        return ""
+    close = torch.allclose(actual.double(), expected.double(), 1e-4, 1e-5, equal_nan=True)
+    return "" if close else f"{actual.flatten()[:4]}, not {expected.flatten()[:4]}"
+
+
+def fault_of(case, dtype, layout):
+    """Why a form is wrong where PyTorch's own operation can be called; none where it is right."""
+    operation = getattr(torch.ops.aten, case.name)
+    try:
+        expected = operation(*case.of(dtype, layout))
+    except (RuntimeError, IndexError, TypeError, ValueError):
+        return None
+    try:
+        with PortableArithmetic():
+            actual = operation(*case.of(dtype, layout))
+    except NotPortable:
+        return None
+    except Exception as error:
+        return repr(error)[:200]
+    pairs = zip(outputs(actual), outputs(expected), strict=True)
+    return "; ".join(filter(None, (unlike(case.name, *pair) for pair in pairs))) or None
+
+
+def test_every_form_is_tried():
+    assert {*FORMS} == {*ARGUMENTS} | ELSEWHERE
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+def test_a_form_gives_what_pytorch_gives_or_is_refused(name):
+    found = {}
+    for place, arguments in enumerate(ARGUMENTS[name]):
+        for dtype in DTYPES[:4] if name == "smooth_l1_loss_backward" else DTYPES:
+            for label, layout in layouts_of(name).items():
+                found[place, dtype, label] = fault_of(Case(name, arguments), dtype, layout)
+    wrong = {case: fault for case, fault in found.items() if fault is not None}
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", sorted({*ARGUMENTS} - {"prod"}))  # which is always refused
+def test_a_form_is_there_for_the_usual_call(name):
+    case = Case(name, ARGUMENTS[name][0])
+    with PortableArithmetic():
+        getattr(torch.ops.aten, name)(*case.of(torch.float32, LAYOUTS["usual"]))

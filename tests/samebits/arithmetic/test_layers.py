@@ -1,0 +1,130 @@
+"""Layers, sums and resampling: near PyTorch's own in float64, forward and backward."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from samebits.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
+from samebits.arithmetic.portable_mode import PortableArithmetic
+
+pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
+
+
+def in_halves(numbers):
+    """The definition, in plain Python floats of float64."""
+    while len(numbers) > 1:
+        half = len(numbers) // 2
+        sums = [a + b for a, b in zip(numbers[:half], numbers[half : 2 * half], strict=True)]
+        if len(numbers) % 2:
+            sums[0] += numbers[-1]
+        numbers = sums
+    return numbers[0]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 31, 32, 33, 100, 1025])
+def test_sums_add_in_halves(length):
+    numbers = torch.randn(4, length, dtype=torch.float64) * 10.0 ** torch.arange(4)[:, None]
+    sums = pairwise_sum(numbers, [1])
+    assert sums.tolist() == [in_halves(row) for row in numbers.tolist()]
+    assert pairwise_sum(numbers.T.contiguous(), [0]).tolist() == sums.tolist()
+    assert torch.equal(pairwise_sum(numbers, [-1], keepdim=True)[:, 0], sums)
+
+
+def test_sums_are_near_the_exact_ones():
+    numbers = torch.rand(3, 5, 70)
+    assert math.isclose(pairwise_sum(numbers).item(), math.fsum(numbers.flatten()), rel_tol=1e-6)
+    assert torch.allclose(pairwise_mean(numbers, [0, 2]), numbers.double().mean((0, 2)).float())
+    assert pairwise_sum(torch.ones(0, 3), [0]).tolist() == [0, 0, 0]
+    assert pairwise_mean(torch.ones(0)).isnan()
+    assert numbers.shape == (3, 5, 70)  # and nothing was written into what was given
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (3, 1), (1, 1), ()])
+def test_a_sum_over_one_number_is_a_number_of_its_own(shape):
+    """What is written into the sum leaves what was added as it was."""
+    numbers = torch.ones(shape)
+    for dims in ([0], [1], None) if shape else (None,):
+        total = pairwise_sum(numbers, dims)
+        total += 1
+        assert torch.equal(numbers, torch.ones(shape))
+
+
+def transformer():
+    return nn.TransformerEncoderLayer(32, 4, 64, activation="gelu", batch_first=True, dropout=0.0)
+
+
+class Attention(nn.Module):
+    def forward(self, x):
+        rows = x.reshape(2, 4, 15, 16)
+        return functional.scaled_dot_product_attention(rows, rows, rows)
+
+
+class Resampling(nn.Module):
+    def forward(self, x):
+        larger = functional.interpolate(x, scale_factor=2.0, mode="bilinear")
+        line = functional.interpolate(x.flatten(2), size=17, mode="linear", align_corners=True)
+        return larger.sum() + (line * line).sum()
+
+
+class Sampling(nn.Module):
+    def forward(self, x):
+        theta = torch.tensor([[[0.9, 0.2, 0.1], [-0.2, 1.1, -0.3]]]).expand(len(x), -1, -1)
+        grid = functional.affine_grid(theta.to(x), x.shape, align_corners=False)
+        return functional.grid_sample(x, grid, align_corners=False)
+
+
+NETWORKS = {
+    "linear": (lambda: nn.Linear(30, 7), (5, 30)),
+    "convolution": (lambda: nn.Conv2d(4, 6, 3, padding=1, stride=2), (3, 4, 9, 8)),
+    "groups": (lambda: nn.Conv2d(4, 6, 3, padding=2, dilation=2, groups=2), (2, 4, 9, 8)),
+    "pointwise": (lambda: nn.Conv2d(4, 6, 1), (2, 4, 5, 8)),
+    "transposed": (
+        lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1),
+        (2, 4, 5, 6),
+    ),
+    "batch norm": (lambda: nn.BatchNorm2d(4), (3, 4, 5, 8)),
+    "batch norm as learnt": (lambda: nn.BatchNorm2d(4).eval(), (3, 4, 5, 8)),
+    "group norm": (lambda: nn.GroupNorm(2, 4), (3, 4, 5, 8)),
+    "pooling": (
+        lambda: nn.Sequential(nn.MaxPool2d(2), nn.Upsample(scale_factor=3), nn.AvgPool2d(3, 2, 1)),
+        (2, 3, 8, 10),
+    ),
+    "layer norm": (lambda: nn.LayerNorm([3, 8]), (4, 5, 3, 8)),
+    "transformer": (transformer, (2, 9, 32)),
+    "attention": (Attention, (2, 4, 15, 16)),
+    "activations": (lambda: nn.Sequential(nn.Tanh(), nn.SiLU(), nn.LeakyReLU(), nn.GELU()), (9, 9)),
+    "log softmax": (lambda: nn.LogSoftmax(dim=1), (4, 11, 3)),
+    "resampling": (Resampling, (2, 3, 8, 9)),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_forward_and_gradients_near_those_in_float64(name):
+    make, shape = NETWORKS[name]
+    torch.manual_seed(0)
+    network = make()
+    x = torch.randn(shape)
+    weights = torch.randn(network(x).shape)
+
+    def gradients(network, x, weights):
+        x = x.clone().requires_grad_()
+        output = network(x)
+        (output * weights).sum().backward()
+        return [output.detach(), x.grad, *(parameter.grad for parameter in network.parameters())]
+
+    with PortableArithmetic():
+        actual = gradients(network, x, weights)
+    network.zero_grad()
+    expected = gradients(network.double(), x.double(), weights.double())
+    for portable, exact in zip(actual, expected, strict=True):
+        assert (portable - exact).abs().max() <= 4e-6 * exact.abs().max()
+
+
+def test_sampling_between_pixels():
+    x = torch.randn(2, 3, 12, 14)
+    with PortableArithmetic():
+        actual = Sampling()(x)
+    assert (actual - Sampling()(x.double())).abs().max() < 1e-5

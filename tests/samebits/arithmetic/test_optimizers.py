@@ -1,0 +1,144 @@
+"""Optimizers under the mode: close to PyTorch's own, with states that are PyTorch's."""
+
+import importlib
+from fractions import Fraction
+
+import pytest
+import torch
+
+from samebits.arithmetic.kernels import optimizers
+from samebits.arithmetic.portable_mode import NotPortable, PortableArithmetic
+
+_STEPS = 12
+_RATE = 0.01
+
+_OPTIMIZERS = {
+    "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=_RATE, weight_decay=0.1),
+    "AdamW fused": lambda parameters: torch.optim.AdamW(parameters, lr=_RATE, fused=True),
+    "AdamW foreach": lambda parameters: torch.optim.AdamW(parameters, lr=_RATE, foreach=True),
+    "AdamW amsgrad": lambda parameters: torch.optim.AdamW(
+        parameters, lr=_RATE, amsgrad=True, maximize=True
+    ),
+    "Adam": lambda parameters: torch.optim.Adam(parameters, lr=_RATE, weight_decay=0.1),
+    "SGD": lambda parameters: torch.optim.SGD(
+        parameters, lr=_RATE, momentum=0.9, weight_decay=0.1, nesterov=True
+    ),
+    "SGD foreach": lambda parameters: torch.optim.SGD(
+        parameters, lr=_RATE, momentum=0.9, foreach=True
+    ),
+    "RMSprop foreach": lambda parameters: torch.optim.RMSprop(
+        parameters, lr=_RATE, momentum=0.5, foreach=True
+    ),
+    "Adagrad foreach": lambda parameters: torch.optim.Adagrad(parameters, lr=_RATE, foreach=True),
+    "Adadelta foreach": lambda parameters: torch.optim.Adadelta(parameters, lr=_RATE, foreach=True),
+}
+
+
+class Trained:
+    """Two parameters, one laid out in columns, with gradients that PyTorch draws."""
+
+    def __init__(self, make):
+        generator = torch.Generator().manual_seed(4)
+        self.parameters = [
+            torch.rand(300, 7, generator=generator).t().requires_grad_(),
+            torch.rand(5, generator=generator).requires_grad_(),
+        ]
+        self.optimizer = make(self.parameters)
+        self._generator = generator
+
+    def steps(self, n_steps):
+        for _ in range(n_steps):
+            for parameter in self.parameters:
+                drawn = torch.rand(parameter.shape, generator=self._generator)
+                parameter.grad = torch.empty_like(parameter).copy_((drawn - 0.4) * 1e-3)
+            self.optimizer.step()
+        return self
+
+
+def largest_difference(a, b):
+    return max(
+        (one - other).abs().max().item()
+        for one, other in zip(a.parameters, b.parameters, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", list(_OPTIMIZERS))
+def test_parameters_are_pytorchs_within_roundings(name):
+    """After twelve steps, whichever of its own implementations PyTorch was asked for."""
+    plain = Trained(_OPTIMIZERS[name]).steps(_STEPS)
+
+    with PortableArithmetic():
+        portable = Trained(_OPTIMIZERS[name]).steps(_STEPS)
+
+    assert largest_difference(plain, portable) < 1e-6
+    assert largest_difference(plain, Trained(_OPTIMIZERS[name])) > 1e-5
+
+
+def test_adam_is_the_same_whether_fused_or_not():
+    """PyTorch's own implementations differ from each other."""
+    with PortableArithmetic():
+        fused = Trained(_OPTIMIZERS["AdamW fused"]).steps(_STEPS)
+        listed = Trained(_OPTIMIZERS["AdamW foreach"]).steps(_STEPS)
+    assert largest_difference(fused, listed) == 0
+
+
+def test_state_is_pytorchs():
+    """What a checkpoint holds is taken up within the mode and without it."""
+    make = _OPTIMIZERS["AdamW"]
+    plain = Trained(make).steps(3)
+    with PortableArithmetic():
+        portable = Trained(make).steps(3)
+    expected = plain.optimizer.state_dict()
+    actual = portable.optimizer.state_dict()
+    assert actual["param_groups"] == expected["param_groups"]
+    for index, state in expected["state"].items():
+        torch.testing.assert_close(actual["state"][index], state, rtol=1e-5, atol=1e-9)
+        assert actual["state"][index]["step"].equal(state["step"])
+
+    with PortableArithmetic():
+        straight = Trained(make).steps(6)
+        resumed = Trained(make).steps(3)
+        held = resumed.optimizer.state_dict()
+        resumed.optimizer = make(resumed.parameters)
+        resumed.optimizer.load_state_dict(held)
+        resumed.steps(3)
+    assert largest_difference(straight, resumed) == 0
+
+
+def test_corrections_are_exact_before_they_are_rounded():
+    """Of the first steps and of a late one; the system's power differs between systems."""
+    for step in (*range(1, 300), 20_011):
+        expected = 1.0 - float(Fraction(0.999) ** step)
+        assert optimizers.bias_correction(0.999, step) == expected
+
+
+@pytest.mark.parametrize("name", ["AdamW", "AdamW foreach"])
+def test_adam_computes_no_powers_by_itself(name, monkeypatch):
+    """Neither of PyTorch's implementations in Python is called."""
+    home = importlib.import_module("torch.optim.adam")
+    for implementation in ("_single_tensor_adam", "_multi_tensor_adam"):
+        monkeypatch.setattr(home, implementation, None)
+    with PortableArithmetic():
+        Trained(_OPTIMIZERS[name]).steps(1)
+
+
+def test_pytorchs_own_update_is_given_back():
+    """After the block, and after one that raised."""
+    home = importlib.import_module("torch.optim.adam")
+    original = home.adam
+    with PortableArithmetic():
+        assert home.adam is not original
+    assert home.adam is original
+    with pytest.raises(ZeroDivisionError), PortableArithmetic():
+        raise ZeroDivisionError
+    assert home.adam is original
+
+
+def test_optimizer_with_powers_of_its_own_is_refused_by_name_and_line():
+    """No operation of PyTorch shows what it computes in Python."""
+    trained = Trained(torch.optim.NAdam)
+    refused = pytest.raises(NotPortable, match=r"torch\.optim\.NAdam\.step")
+    with refused as refusal, PortableArithmetic():
+        trained.steps(1)
+    assert "test_optimizers.py" in refusal.value.site.source
+    assert refusal.value.site.phase == "update"

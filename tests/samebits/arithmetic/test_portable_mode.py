@@ -1,0 +1,326 @@
+"""The mode: what is refused, by which name and line, and what is not touched."""
+
+import ast
+import inspect
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import samebits
+from samebits.arithmetic import proof
+from samebits.arithmetic.portable_mode import NotPortable, PortableArithmetic
+from samebits.arithmetic.portable_operations import portable_operations
+from samebits.errors import NotPossibleHere
+
+pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
+
+
+class Spectral(nn.Module):
+    def forward(self, x):
+        return torch.fft.fft(x).abs()
+
+
+def line_of(function, text):
+    lines, begin = inspect.getsourcelines(function)
+    return begin + next(index for index, line in enumerate(lines) if text in line)
+
+
+def test_an_operation_without_portable_form_is_refused_by_name_and_line():
+    network = nn.Sequential(nn.Linear(4, 4), Spectral())
+    with pytest.raises(NotPortable) as refusal, PortableArithmetic():
+        network(torch.ones(2, 4))
+    site = refusal.value.site
+    assert site.op == "aten._fft_r2c.default"
+    assert site.module == "1"
+    assert site.source.endswith(
+        f"test_portable_mode.py:{line_of(Spectral.forward, 'fft')} in forward"
+    )
+    assert "1, " in str(refusal.value)
+
+
+class WithOwnBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2.0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.cumsum(gradient, 0)
+
+
+def test_so_is_one_of_the_backward_pass():
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(NotPortable, match="cumsum") as refusal, PortableArithmetic():
+        WithOwnBackward.apply(x).sum().backward()
+    assert refusal.value.site.phase == "backward"
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda: torch.ones(3, 3).bfloat16() @ torch.ones(3, 3).bfloat16(), "float32"),
+        (lambda: torch.randn(3), "no portable form"),
+        (lambda: torch.ones(3).pow(1.3), "exponents"),
+        (lambda: torch.ones(3).prod(), "order"),
+        (lambda: torch.ones(3).cumsum(0), "no portable form"),
+        (lambda: nn.functional.gelu(torch.ones(3), approximate="tanh"), "approximate"),
+    ],
+)
+def test_what_has_none_says_why(call, reason):
+    with pytest.raises(NotPortable, match=reason), PortableArithmetic():
+        call()
+
+
+def test_whole_numbers_need_no_other_form():
+    with PortableArithmetic():
+        counts = torch.arange(10).cumsum(0)
+        assert counts[-1].item() == 45
+        assert torch.ones(4, dtype=torch.int64).sum().item() == 4
+        assert torch.bincount(torch.tensor([0, 1, 1])).tolist() == [1, 2]
+
+
+def test_writing_in_place_and_into_what_is_given():
+    with PortableArithmetic():
+        x = torch.full((3,), 4.0)
+        assert x.sqrt_() is x
+        out = torch.empty(2, 2)
+        torch.mm(torch.eye(2), torch.eye(2), out=out)
+        y = torch.ones(3).add_(torch.ones(3), alpha=0.5)
+    assert x.tolist() == [2, 2, 2]
+    assert out.tolist() == [[1, 0], [0, 1]]
+    assert y.tolist() == [1.5, 1.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    "sorting",
+    [torch.sort, partial(torch.topk, k=2), partial(torch.kthvalue, k=2)],
+    ids=["sort", "topk", "kthvalue"],
+)
+def test_writing_into_two_tensors_is_refused(sorting):
+    out = (torch.empty(0), torch.empty(0, dtype=torch.int64))
+    expected = r"writes into out=\(values, indices\); take what it returns"
+    with pytest.raises(NotPortable, match=expected), PortableArithmetic():
+        sorting(torch.arange(4.0), out=out)
+
+
+def test_a_factor_and_a_sum_are_two_roundings():
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(2, 1000, generator=generator)
+    with PortableArithmetic():
+        actual = [torch.add(a, b, alpha=0.1), torch.addcmul(a, b, b, value=0.1), a.lerp(b, 0.1)]
+    factor = torch.tensor(0.1)
+    expected = [a + b * factor, a + (b * factor) * b, a + (b - a) * factor]
+    for given, wanted in zip(actual, expected, strict=True):
+        assert torch.equal(given, wanted)
+
+
+# -- the proof -----------------------------------------------------------------------------
+
+
+def test_this_processor_is_as_assumed():
+    proof.prove("cpu")
+
+
+def test_a_library_that_rounds_otherwise_is_refused(monkeypatch):
+    def rounded(left, right):
+        return (left.float() @ right.float()).double()
+
+    monkeypatch.setattr(torch, "mm", rounded)
+    with pytest.raises(NotPossibleHere, match="products of large whole numbers"):
+        proof.prove("cpu")
+
+
+def test_numbers_flushed_to_zero_are_refused():
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush denormal numbers")
+    try:
+        with pytest.raises(NotPossibleHere, match="flushed to zero"):
+            proof.prove("cpu")
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def test_a_device_without_float64_is_refused():
+    with pytest.raises(NotPossibleHere, match=r"mps, which has no float64.*profile cpu"):
+        proof.prove("mps")
+
+
+# -- what of a step is portable ------------------------------------------------------------
+
+
+def test_operations_of_a_step_are_listed():
+    network = nn.Sequential(nn.Linear(4, 4), Spectral())
+    found = portable_operations(lambda: network(torch.ones(2, 4)).sum().backward(), model=network)
+    forms = {operation.name: operation.form for operation in found.operations}
+    assert forms["_fft_r2c"] == "missing"
+    assert forms["addmm"] == "replaced"
+    assert forms["detach"] == "exact"
+    assert "not portable" in str(found)
+    assert (
+        f"_fft_r2c (forward of 1, test_portable_mode.py:{line_of(Spectral.forward, 'fft')}"
+        in str(found)
+    )
+
+
+def test_a_portable_step_is_said_to_be_so():
+    network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.GELU())
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+
+    def step():
+        network(torch.rand(8, 4)).square().mean().backward()
+        optimizer.step()
+
+    assert str(portable_operations(step)).startswith("portable: ")
+    assert network[1].num_batches_tracked == 1
+    assert str(portable_operations(lambda: None)).startswith("vacuous")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.uint8], ids=str)
+def test_of_equal_numbers_the_first_comes_first(dtype):
+    """Also of whole numbers: their order is part of what a sort gives."""
+    numbers = torch.tensor([2, 1, 2, 1, 3] * 40, dtype=dtype)
+    expected = sorted(range(len(numbers)), key=lambda place: numbers[place].item())
+    with PortableArithmetic():
+        ascending = numbers.argsort()
+        values, largest = numbers.topk(100)
+        value, third = numbers.kthvalue(3)
+    assert ascending.tolist() == expected
+    assert largest.tolist() == sorted(range(200), key=lambda place: -numbers[place].item())[:100]
+    assert values[0] == 3
+    assert (value.item(), third.item()) == (1, expected[2])
+
+
+def test_every_block_is_proved_anew():
+    with samebits.portable():
+        pass
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush denormal numbers")
+    try:
+        with pytest.raises(NotPossibleHere, match="flushed to zero"), samebits.portable():
+            pass
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@torch.library.custom_op("mine::relu", mutates_args=())
+def relu_of_mine(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@torch.library.custom_op("mine::exp", mutates_args=())
+def exp_of_mine(x: torch.Tensor) -> torch.Tensor:
+    return x * 3
+
+
+FIRST = torch.tensor([0, 0])
+TWO = torch.tensor([1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda: torch.ones(100_000, dtype=torch.float16).mean(),
+        lambda: torch.ones(9, dtype=torch.bfloat16).sum(),
+        lambda: torch.nn.functional.mse_loss(torch.ones(9).half(), torch.zeros(9).half()),
+        lambda: torch.tensor([4, 9]).sqrt(),
+        lambda: torch.tensor([4, 9]).rsqrt(),
+        lambda: torch.nn.functional.avg_pool2d(torch.ones(2, 4, 4), 2),
+        lambda: torch.ops.aten.cudnn_batch_norm(
+            torch.ones(2, 3, 4), torch.ones(3), torch.ones(3), None, None, True, 0.1, 1e-5
+        ),
+        lambda: torch.tensor(1.0).scatter_add(0, torch.tensor(0), torch.tensor(2.0)),
+        lambda: torch.zeros(3).scatter(0, FIRST, TWO),
+        lambda: torch.zeros(3).index_copy(0, FIRST, TWO),
+        lambda: torch.zeros(3).index_put((FIRST,), TWO),
+        lambda: relu_of_mine(TWO),
+        lambda: exp_of_mine(TWO),
+    ],
+)
+def test_what_has_no_right_form_is_refused_by_name(compute):
+    with samebits.portable(), pytest.raises(NotPortable):
+        compute()
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda: torch.div(torch.tensor([16_777_219]), 1, rounding_mode="floor"),
+        lambda: torch.tensor([16_777_219]).div_(2, rounding_mode="trunc"),
+        lambda: torch.linspace(-1, 1, 1),
+        lambda: torch.linspace(-1, 1, 2),
+        lambda: torch.nn.functional.dropout(torch.zeros(5), 0.5),
+        lambda: torch.zeros(3).scatter(0, torch.tensor([2, 0]), TWO),
+        lambda: torch.zeros(3).scatter(0, FIRST, 5.0),
+        lambda: torch.zeros(3).index_copy(0, torch.tensor([2, 0]), TWO),
+        lambda: torch.zeros(3).index_put((FIRST,), torch.tensor(5.0)),
+    ],
+)
+def test_results_are_those_without_the_mode(compute):
+    expected = compute()
+    with samebits.portable():
+        actual = compute()
+    assert torch.equal(actual, expected)
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        (
+            lambda a: torch.nn.functional.max_pool2d(a, 2, stride=2, dilation=2),
+            "max_pool2d_with_indices_backward",
+        ),
+        (
+            lambda a: torch.nn.functional.interpolate(a, scale_factor=2.05, mode="nearest"),
+            "upsample_nearest2d_backward",
+        ),
+    ],
+)
+def test_a_gradient_for_windows_that_the_form_does_not_know_is_refused(operation, name):
+    """Windows with gaps overlap, and a scale of 2.05 gives twice the pixels from other places."""
+    a = torch.randn(1, 1, 10, 10, requires_grad=True)
+    with pytest.raises(NotPortable, match=name), PortableArithmetic():
+        operation(a).sum().backward()
+
+
+@pytest.mark.parametrize("pair", [(float("nan"), 0.0), (0.0, -0.0)])
+def test_two_numbers_for_one_place_are_refused_by_their_bits(pair):
+    index = torch.tensor([0, 0])
+    with pytest.raises(NotPortable, match="different numbers into one place"), PortableArithmetic():
+        torch.zeros(3).index_copy(0, index, torch.tensor(pair))
+
+
+KERNELS = Path(samebits.__file__).parent / "arithmetic" / "kernels"
+
+
+def test_no_form_passes_over_what_pytorch_is_told():
+    """One that ignored ``dilation`` gave another gradient in silence."""
+    forms = [
+        node
+        for path in sorted(KERNELS.glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+        if any(ast.unparse(each).startswith("FORMS.of") for each in node.decorator_list)
+    ]
+    assert len(forms) > 50
+    passed_over = []
+    for form in forms:
+        stated = [node.arg for node in ast.walk(form.args) if isinstance(node, ast.arg)]
+        used = {
+            node.id for part in form.body for node in ast.walk(part) if isinstance(node, ast.Name)
+        }
+        passed_over += [f"{form.name}: {name}" for name in stated if name not in used]
+    assert passed_over == []
+
+
+@pytest.mark.parametrize("function", [torch._safe_softmax, torch.softmax])
+def test_a_result_in_another_type_is_not_given_in_float32(function):
+    with PortableArithmetic():
+        try:
+            result = function(torch.zeros(2, 3), -1, torch.float64)
+        except NotPortable:
+            return
+    assert result.dtype == torch.float64
