@@ -267,6 +267,10 @@ RANKED = {
     "two networks under one name": (
         evidence(("model", "x", "x"), ("model_digest", "0" * 64, "1" * 64)), "model_digest",
     ),
+    "two networks of a store": (
+        evidence(("model", f"{16 * 'a'}/cpu/0", f"{16 * 'b'}/cpu/0"), ("precision", "x", "y")),
+        "model",
+    ),
     "two networks by name": (
         evidence(("diameter", 20, 30), ("model", "x", "y"), ("model_digest", "0", "1")), "model",
     ),

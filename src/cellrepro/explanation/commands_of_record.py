@@ -5,7 +5,6 @@ Cellpose knows no run of a store: its commands name the file that `cellrepro exp
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from cellrepro.explanation.recorded_settings import (
     FILENAME,
     MODEL_PATH,
     NOT_RECORDED,
+    STORED_NETWORK,
     RecordedSettings,
     RecordedValue,
 )
@@ -26,16 +26,13 @@ from cellrepro.explanation.recorded_settings import (
 if TYPE_CHECKING:
     from cellrepro.store.store import Store
 
-_STORED = re.compile(r"[0-9a-f]{16}/[^/]+/\d+")
-"""``KEY/MACHINE/REPEAT``."""
-
 
 def commands_of_record(
     record: RecordedSettings, store: Store, *, image: str | None = None, is_stack: bool = False
 ) -> Commands | None:
     """Write the calls that a record tells of; None where it tells too little."""
     network = str(record.value(MODEL))
-    if not _STORED.fullmatch(network) or MODEL_PATH in record.values:
+    if not STORED_NETWORK.fullmatch(network) or MODEL_PATH in record.values:
         return recorded_commands(record, image=image, is_stack=is_stack)
     source = recorded_network(record, store).source
     if source is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cellrepro.comparison.mask_totals import image_weight, verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.cellpose_call import IMAGE, NETWORK, shell_line
+from cellrepro.explanation.conditions import MODEL
 from cellrepro.explanation.folder_cause import why_of_folders
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.mask_file_record import RecordedMasks, recorded_masks
@@ -21,9 +22,14 @@ from cellrepro.explanation.mask_files import (
     readers,
 )
 from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
-from cellrepro.explanation.recorded_settings import RecordedSettings
+from cellrepro.explanation.recorded_settings import (
+    MODEL_DIGEST,
+    MODEL_PATH,
+    STORED_NETWORK,
+    RecordedSettings,
+)
 from cellrepro.explanation.references import file_or_run, kind_in_words, masks_of, reference_kind
-from cellrepro.explanation.settings_of_both import recorded_side_by_side
+from cellrepro.explanation.settings_of_both import SettingOfBoth, recorded_side_by_side
 from cellrepro.explanation.two_results import (
     ComparedMasks,
     Comparison,
@@ -129,7 +135,7 @@ def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Compari
     )
     evidence = files.evidence(compared, name)
     is_stack = len(compared.by_image[name].shape) > 2
-    command = "" if is_stack else _command_with_network(a, b, image)
+    command = "" if is_stack else _command_with_network(a, b, image, evidence.settings)
     why = why_from_files(evidence, find_out=command)
     remarks = [
         f"{letter}: {remark}"
@@ -222,7 +228,8 @@ def _compare_folders(
             has_stacks = True
         else:
             file = images.get(name)
-            commands[name] = _command_with_network(files_a[name], files_b[name], file)
+            settings = evidence[name].settings
+            commands[name] = _command_with_network(files_a[name], files_b[name], file, settings)
     why = why_of_folders(evidence, find_out=commands)
     return replace(
         comparison,
@@ -236,10 +243,34 @@ def _effect_of_edits(a: RecordedMasks, b: RecordedMasks) -> EffectOfHand:
     return effect_of_hand(EditedSide("A", a.masks, a.edits), EditedSide("B", b.masks, b.edits))
 
 
-def _command_with_network(a: Path, b: Path, image: str | Path | None) -> str:
+def _command_with_network(
+    a: Path, b: Path, image: str | Path | None, settings: Sequence[SettingOfBoth]
+) -> str:
     """Write the command line that finds the cause of a difference with a network."""
-    options = ["--image", str(image or IMAGE), "--model", NETWORK]
+    options = ["--image", str(image or IMAGE), "--model", _network_of_both(settings)]
     return shell_line(["cellrepro", "compare", str(a), str(b), *options])
+
+
+def _network_of_both(settings: Sequence[SettingOfBoth]) -> str:
+    """Give the network that both record, where this computer has it under that name."""
+    from cellrepro.model.cellpose_generation import generation_of
+
+    by_name = {setting.name: setting for setting in settings}
+    if any(each.differs for each in map(by_name.get, (MODEL, MODEL_DIGEST)) if each):
+        return NETWORK
+    recorded = [
+        str(by_name[name].a)
+        for name in (MODEL_PATH, MODEL)
+        if name in by_name and by_name[name].is_recorded_by_both and not by_name[name].differs
+    ]
+    for network in recorded:
+        if (
+            Path(network).is_file()
+            or network in generation_of().names
+            or STORED_NETWORK.fullmatch(network)
+        ):
+            return network
+    return NETWORK
 
 
 def _compare_mask_files(

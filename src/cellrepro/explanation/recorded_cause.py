@@ -23,6 +23,7 @@ from cellrepro.explanation.recorded_settings import (
     IMAGE_SHAPE,
     MODEL_DIGEST,
     RESTORE,
+    STORED_NETWORK,
     GenerationNumber,
     tell_settings,
 )
@@ -226,7 +227,9 @@ def _recorded_by_both(evidence: FileEvidence) -> Iterator[Cause]:
             name in _NETWORK and _is_one_network(name, by_name)
         )
         if not is_said:
-            yield Cause(name, setting.a, setting.b)
+            is_of_4 = not {a, b} & {"2", "3"}
+            usual = usual_text(name) if name == "diameter" and is_of_4 else ""
+            yield Cause(name, setting.a, setting.b, usual=usual)
 
 
 def _has_effect(setting: SettingOfBoth, evidence: FileEvidence) -> bool:
@@ -250,8 +253,12 @@ def _is_one_network(name: str, by_name: Mapping[str, SettingOfBoth]) -> bool:
     if name != MODEL:  # what differs before it is named
         return any(each in by_name and by_name[each].differs for each in _NETWORK[:at])
     setting = by_name[MODEL]
-    names = {PureWindowsPath(str(value)).name for value in (setting.a, setting.b)}
-    return len(names) == 1
+    return len({_file_name(str(value)) for value in (setting.a, setting.b)}) == 1
+
+
+def _file_name(network: str) -> str:
+    """The last part of a path of any system; a run of a store is named by all its parts."""
+    return network if STORED_NETWORK.fullmatch(network) else PureWindowsPath(network).name
 
 
 def _numbers(evidence: FileEvidence) -> Iterator[Cause]:

@@ -203,6 +203,10 @@ class Comparison(Result):
         if differs and self.verdict == Verdict.IDENTICAL:
             differs = f" results; what differs{differs}"
         yield f"{self.verdict}{differs}"
+        if self.conclusions:  # what was asked for comes before why
+            from cellrepro.conclusions.conclusion import conclusion_lines
+
+            yield from (f"  {line}" for line in conclusion_lines(self.conclusions))
         if self.why is not None:
             yield from (f"  {line}" for line in self.why.lines())
         for setting in self.differing_settings:
@@ -219,10 +223,6 @@ class Comparison(Result):
             yield "  files: " + "\n    ".join(self.files.sentences())
         systematic = self._systematic_sentences()
         yield from (f"  {sentence}" for sentence in systematic)
-        if self.conclusions:
-            from cellrepro.conclusions.conclusion import conclusion_lines
-
-            yield from (f"  {line}" for line in conclusion_lines(self.conclusions))
         if self.masks:
             yield f"  masks: {self.totals.sentence()}"
         # Cells that follow from one change are not listed one by one.
@@ -380,6 +380,7 @@ def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:
                 ". If one is a crop of the other, `cellrepro explain A B` looks for the place at "
                 "which their cells agree, and compares what both show there"
             )
+        what_to_do += ". Else they are perhaps masks of two different images"
     raise BadInput(f"A has masks of shape {tuple(a)}, B of {tuple(b)}{what_to_do}")
 
 

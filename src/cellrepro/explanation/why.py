@@ -55,7 +55,7 @@ class Cause:
     words: str = field(default="", repr=False)
     """What is said of it in place of two values."""
     usual: str = field(default="", repr=False)
-    """The value that the side probably had which records none; empty where that is not known."""
+    """What Cellpose takes where a side records nothing, or none; empty where that is not known."""
 
     @property
     def values_text(self) -> str:
@@ -86,7 +86,7 @@ class Cause:
             return self.words
         if digests_in_words(self.name):
             return f"A and B record {digests_in_words(self.name)}"
-        a, b = (cut(setting_text(value), _MOST_LETTERS) for value in (self.a, self.b))
+        a, b = (self._value(value) for value in (self.a, self.b))
         if self.confirmed:
             return f"{a} in A, {b} in B"
         probably = f": probably the usual {self.usual}" if self.usual else ""
@@ -95,6 +95,10 @@ class Cause:
         if is_missing(self.b):
             return f"A records {a}, B nothing{probably}"
         return f"A records {a}, B {b}"
+
+    def _value(self, value: object) -> str:
+        text = cut(setting_text(value), _MOST_LETTERS)
+        return f"{text} (as {self.usual})" if value is None and self.usual else text
 
     def __str__(self) -> str:
         return f"{field_in_words(self.name)}; {self.values_text}"
