@@ -145,7 +145,8 @@ def save_baseline(
         labels = read()
         masks[name] = canonical(labels)
         own = _own_numbers(labels, masks[name])
-        if own != list(range(1, len(own) + 1)):
+        is_one_for_each = len(set(own)) == len(own)  # not of planes that are numbered anew
+        if is_one_for_each and own != list(range(1, len(own) + 1)):
             numbers[name] = own
     if not any(labels.any() for labels in masks.values()):
         raise BadInput(f"{run} holds no cells, so every result without any would pass; none saved")
