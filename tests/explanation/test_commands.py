@@ -3,9 +3,11 @@
 import argparse
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from cellpose_options import parser_of
 from hypothesis import given, settings
@@ -17,9 +19,12 @@ from cellrepro.explanation.condition_commands import LabSetup, commands_for
 from cellrepro.explanation.recorded_commands import recorded_commands
 from cellrepro.explanation.recorded_settings import RecordedSettings, generation_number, of_file
 from cellrepro.model.weight_sources import ModelSource
+from cellrepro.run.masks_folder import write_sidecar
 from cellrepro.spec.segmentation_settings import NAMES, Settings
+from cellrepro.store.store import Store
 from command_line import command_named
 from samebits.errors import BadInput
+from stores import add_run, squares, three
 
 VERSIONS = ("2.3.2", "3.1.1.2", "4.0.9", "4.2.1.1")
 NUMBERS = (0, 1, -1, 30, 100.0, 0.4, -1.5, -1e-05, 1e-05, math.nan)
@@ -161,13 +166,39 @@ def test_how_the_image_was_read_is_said_beside_every_line():
     assert "eval((image >> 8)" in commands.python
 
 
+@pytest.mark.parametrize("is_here", [True, False], ids=["in the store", "elsewhere"])
+def test_a_network_of_a_store_becomes_a_file_of_cellpose_first(tmp_path, invoke, is_here):
+    """Cellpose knows no run by its key: what names one is this lab's own command."""
+    run = add_run(Store(tmp_path / "outputs"), [(1, three())])
+    (repeat,) = run.repeats
+    masks = tmp_path / "cells_masks.tif"
+    tifffile.imwrite(masks, squares())
+    digest = repeat.manifest.weights.digest
+    write_sidecar(masks, {"settings": {}, "model": repeat.name, "model_digest": digest})
+    store = tmp_path / ("outputs" if is_here else "other")
+    answer = invoke("describe", masks, "--command", "--store", store)
+    lines = [line.strip() for line in answer.out.splitlines()]
+    (shell,) = (line for line in lines if line.startswith("python -m cellpose"))
+    network = parsed(shell, "4.2.1.1").pretrained_model
+    assert repeat.name not in shell
+    assert not any(repeat.name in line for line in lines if line.startswith("models."))
+    if is_here:
+        export = lines[lines.index(shell) - 1]
+        assert lab_options(export)["store"]
+        words = words_of(export, windows=False)
+        assert (*words[1:3], words[-1]) == ("export", repeat.name, network)
+        segment = next(line for line in lines if line.startswith("cellrepro segment"))
+        assert Path(lab_options(segment)["model"]).samefile(repeat.weights)
+    else:
+        assert network == "MODEL"
+
+
 # -- carried out -----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_both_lines_of_cellpose_make_the_same_masks(small_store, tmp_path, monkeypatch):
     """By Cellpose's own command line, in whose network a small encoder stands."""
-    import tifffile
     from cellpose import __main__ as command_line
     from cellpose import models
     from safetensors.torch import load_file

@@ -74,9 +74,10 @@ def compared(invoke):
 def test_a_value_that_one_side_records_and_is_not_usual_is_likely(gui, script, compared, invoke):
     sides = gui("a", A, diameter=42.4), script("b", B)
     line, cause = compared(*sides)
-    assert line == "likely: diameter; A records 42.4, B nothing"
-    assert cause == {"name": "diameter", "a": 42.4, "b": "?", "confirmed": False}
-    assert compared(*sides[::-1])[0] == "likely: diameter; A records nothing, B 42.4"
+    assert line == "likely: diameter; A records 42.4, B nothing: probably the usual 30"
+    told = {"cells": None, "images": None}
+    assert cause == {"name": "diameter", "a": 42.4, "b": "?", "confirmed": False} | told
+    assert "B records 42.4" in compared(*sides[::-1])[0]
     lines = invoke("compare", *sides).out.splitlines()
     assert lines[2].startswith("    to find out: cellrepro compare ")
     assert lines[2].endswith(" --image IMAGE --model MODEL")
@@ -126,8 +127,70 @@ def test_of_two_folders_the_image_that_differs_most_tells(gui, tmp_path, invoke)
             path = gui(f"{folder}/{name}", labels, diameter=diameter)
             assert path.is_file()
     answer = invoke("compare", tmp_path / "gui", tmp_path / "script")
-    assert answer.out.splitlines()[1] == "  likely: diameter; A records 42.4, B 30"
+    assert answer.out.splitlines()[1].startswith("  likely: diameter; ")
+    assert answer.out.splitlines()[1].endswith("; A records 42.4, B 30")
     assert "other_seg.npy" in answer.out.splitlines()[2]
+
+
+def smaller(labels):
+    """Cells without their outermost pixels."""
+    inside = np.ones(labels.shape, bool)
+    for axis in (0, 1):
+        for step in (1, -1):
+            inside &= np.roll(labels, step, axis) == labels
+    return np.where(inside, labels, 0)
+
+
+CELLS = np.zeros((96, 96), np.uint16)
+for number, side in enumerate([5, 6, 7, 12, 13, 14, 15, 16, 17], start=1):
+    row, column = divmod(number - 1, 3)
+    CELLS[5 + 30 * row : 5 + 30 * row + side, 5 + 30 * column : 5 + 30 * column + side] = number
+WITHOUT_SMALL = np.where(CELLS <= 3, 0, CELLS)
+WITHOUT_LARGE = np.where(CELLS >= 8, 0, CELLS)
+FOLDERS = {
+    "smaller in all": ([smaller(CELLS)] * 3 + [CELLS], ("outlines", 3, 3, True)),
+    "smaller in some": (
+        [smaller(CELLS)] * 2 + [WITHOUT_LARGE, CELLS], ("outlines", 2, 3, True),
+    ),
+    "smaller in all, and cells are lost": (
+        [np.where(CELLS >= 6, 0, smaller(CELLS))] * 2, ("outlines", 2, 2, False),
+    ),
+    "small cells lost in all": ([WITHOUT_SMALL] * 3, ("min_size", 3, 3, False)),
+    "in some, and the others have none as small": (
+        [WITHOUT_SMALL] * 2 + [np.where(WITHOUT_SMALL == 9, 0, WITHOUT_SMALL)],
+        ("min_size", 2, 3, False),
+    ),
+    "in some, and an equal image keeps them": ([WITHOUT_SMALL] * 2 + [CELLS], None),
+    "in one, and the others keep smaller ones": (
+        [WITHOUT_SMALL] + [smaller(CELLS)] * 2, ("outlines", 2, 3, True),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("of_b", "expected"), FOLDERS.values(), ids=FOLDERS)
+def test_a_cause_of_two_folders_is_tested_on_every_image(script, tmp_path, invoke, of_b, expected):
+    """What one image shows and another one contradicts is no cause."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    for number, masks in enumerate(of_b):
+        script(f"a/{number}", CELLS)
+        script(f"b/{number}", masks)
+    cause = invoke("compare", tmp_path / "a", tmp_path / "b", "--json").json["cause"]
+    if cause is not None:
+        cause = (cause["name"], cause["images"]["n"], cause["images"]["of"], cause["confirmed"])
+    assert cause == expected
+    if expected is None or expected[0] == "outlines":
+        said = invoke("compare", tmp_path / "a", tmp_path / "b").out.splitlines()[1]
+        assert "min_size" not in said  # which other images contradict
+
+
+def test_a_setting_that_only_some_images_record_is_counted(gui, tmp_path, invoke):
+    for folder, diameter, masks in (("gui", 42.4, A), ("script", 30.0, B)):
+        (tmp_path / folder).mkdir()
+        for name in ("0", "1", "2"):
+            gui(f"{folder}/{name}", masks, diameter=30.0 if name == "2" else diameter)
+    cause = invoke("compare", tmp_path / "gui", tmp_path / "script", "--json").json["cause"]
+    assert (cause["name"], cause["images"]) == ("diameter", {"n": 2, "of": 3})
 
 
 def test_a_long_value_is_cut(gui, compared):
@@ -155,7 +218,12 @@ def test_what_the_masks_prove_is_found(gui, script, compared):
     edit = ["09/22/2023, 10:03:00", "removed mask", [*np.nonzero(A == 2)]]
     line, cause = compared(gui("c", fewer, manual_changes=[edit], diameter=42.4), script("d", A))
     assert line.startswith("found: edits by hand; but for cells drawn or removed by hand")
-    assert cause == {"name": "edits by hand", "a": 1, "b": 0, "confirmed": True}
+    assert (cause["name"], cause["a"], cause["b"], cause["confirmed"]) == (
+        "edits by hand",
+        1,
+        0,
+        True,
+    )
     many = np.zeros((120, 120), np.uint16)
     many[::3, ::3] = np.arange(1, 1601).reshape(40, 40)
     line, cause = compared(script("e", many), script("f", many.astype(np.uint8)))
@@ -168,13 +236,22 @@ def test_small_cells_that_one_side_lacks_are_named_with_their_size(script, compa
         cells[9 * number : 9 * number + side, 4 : 4 + side] = number
     without = np.where(np.isin(cells, [1, 2, 3]), 0, cells)
     said = (
-        "B lacks the 3 smallest cells of A, up to 25 pixels, and no other; its own have 54 and more"
+        "B lacks the 3 smallest cells of A, up to 25 pixels, and no other; the smallest cell of B"
+        " has 54 pixels"
     )
     line, cause = compared(script("a", cells), script("b", without))
     assert line.startswith(f"likely: min_size; {said}")
     assert not cause["confirmed"]
     others = np.where(np.isin(cells, [1, 2, 5]), 0, cells)
     assert compared(script("c", cells), script("d", others))[1] is None
+
+
+def test_a_cause_says_how_many_of_the_changed_cells_it_explains(gui, script, compared):
+    without_two = np.where(CELLS >= 8, 0, CELLS)
+    edit = ["09/22/2023, 10:03:00", "removed mask", [*np.nonzero(CELLS == 9)]]
+    line, cause = compared(gui("a", without_two, manual_changes=[edit]), script("b", CELLS))
+    assert (cause["name"], cause["cells"]) == ("edits by hand", {"n": 1, "of": 2})
+    assert "explains 1 of 2 changed cells" in line
 
 
 def evidence(*settings, **fields):
@@ -189,6 +266,10 @@ RANKED = {
     ),
     "two networks under one name": (
         evidence(("model", "x", "x"), ("model_digest", "0" * 64, "1" * 64)), "model_digest",
+    ),
+    "two networks of a store": (
+        evidence(("model", f"{16 * 'a'}/cpu/0", f"{16 * 'b'}/cpu/0"), ("precision", "x", "y")),
+        "model",
     ),
     "two networks by name": (
         evidence(("diameter", 20, 30), ("model", "x", "y"), ("model_digest", "0", "1")), "model",
@@ -232,6 +313,41 @@ def test_of_two_runs_the_field_that_differs_is_named(tmp_path, invoke, name, val
     assert not answer.json["cause"]["confirmed"]
     said = invoke("compare", f"{a}/0", f"{b}/0", "--store", tmp_path).out
     assert said.splitlines()[1].startswith(f"  likely: {name}; A records ")
+
+
+LESS, LEAST = three(squares(second=False)), three(squares(second=False, grown=4))
+BESIDE = {
+    "nothing else": ([], None),
+    "one that differs in the mode has the masks of A": ([(three(), "cpu", "fast")], "profile"),
+    "one that differs in the profile has the masks of A": (
+        [(three(), "cpu-bfloat16", "strict")], "mode",
+    ),
+    "one that differs in the profile has the masks of B": (
+        [(LESS, "cpu-bfloat16", "strict")], "profile",
+    ),
+    "one that differs in the mode has others": ([(LEAST, "cpu", "fast")], "profile"),
+    "one that differs in both is another network": ([(LEAST, "cpu-1thread", "off")], None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("others", "name"), BESIDE.values(), ids=BESIDE)
+def test_of_two_settings_the_masks_of_other_runs_decide(tmp_path, invoke, others, name):
+    """Masks of a run that differs in one setting alone show what that setting does."""
+    store = Store(tmp_path)
+    a = add_run(store, [(1, three())], mode="strict").key
+    b = add_run(store, [(2, LESS)], profile="cpu-bfloat16", mode="fast").key
+    keys = [
+        add_run(store, [(3, masks)], profile=profile, mode=mode).key
+        for masks, profile, mode in others
+    ]
+    answer = invoke("compare", f"{a}/0", f"{b}/0", "--store", tmp_path, "--json")
+    said = invoke("compare", f"{a}/0", f"{b}/0", "--store", tmp_path).out.splitlines()[1]
+    cause = answer.json["cause"]
+    assert (None if cause is None else cause["name"]) == name
+    assert "profile" in said
+    assert "mode" in said
+    if name is not None:
+        assert keys[0][:8] in said
 
 
 def test_of_repeats_of_one_run_nothing_recorded_tells(tmp_path, invoke):

@@ -7,10 +7,10 @@ outline of pixels as one of corners, begin to count at another pixel, exchange r
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,11 +65,25 @@ class SystematicChange:
     """Cells that follow from the other side by this change, pixel for pixel."""
     n_cells: int
     """Cells that were looked at: of large images those in the middle, without those at its edge."""
+    n_alone: int = 0
+    """Cells of these that only one side has."""
+
+    @property
+    def explains_all(self) -> bool:
+        """Whether it does, but for one cell in ten; else only the cells that both sides have."""
+        return _are_enough(self.n_following, self.n_cells)
+
+    @property
+    def which(self) -> tuple[str, int, tuple[int, int], str]:
+        """What is done to the cells, without how many follow: equal of images changed alike."""
+        return self.kind, self.n_pixels, self.shift, self.turn
 
     def text(self, a: str, b: str) -> str:
         """Say by which change the cells of ``b`` follow from those of ``a``."""
         which = "" if self.kind == "turned" else " away from the edge"
-        cells = f"{amount(self.n_cells, 'cell')}{which}"
+        of_both = "" if self.explains_all else " that both have"
+        n_cells = self.n_cells if self.explains_all else self.n_cells - self.n_alone
+        cells = f"{amount(n_cells, 'cell')}{of_both}{which}"
         follow = f"{self.n_following} of {cells} follow from {a} by that"
         pixels = amount(self.n_pixels, "pixel")
         match self.kind:
@@ -92,12 +106,36 @@ class SystematicChange:
             case "turned":
                 what = f"{b} is {a} {self.turn}"
                 why = ""
-        every = "all of " if self.n_following == self.n_cells and self.n_pixels else ""
-        return f"{every}{what}: {follow}{why}"
+        every = "all of " if self.n_following == n_cells and self.n_pixels else ""
+        rest = ""
+        if not self.explains_all:
+            rest = f"; not explained by that: {amount(self.n_alone, 'lost or gained cell')}"
+        return f"{every}{what}: {follow}{why}{rest}"
+
+
+def images_by_change(changes: Mapping[str, SystematicChange]) -> list[list[str]]:
+    """Group images that were changed alike, the largest group first."""
+    groups: dict[tuple[str, int, tuple[int, int], str], list[str]] = {}
+    for name, change in changes.items():
+        groups.setdefault(change.which, []).append(name)
+    return sorted(groups.values(), key=lambda names: -len(names))
+
+
+def over_images(changes: Sequence[SystematicChange]) -> SystematicChange:
+    """Give the one change of several images that were changed alike, over all their cells."""
+    return replace(
+        changes[0],
+        n_following=sum(change.n_following for change in changes),
+        n_cells=sum(change.n_cells for change in changes),
+        n_alone=sum(change.n_alone for change in changes),
+    )
 
 
 def systematic_change(a: Integers, b: Integers, result: MaskComparison) -> SystematicChange | None:
-    """Find the one change that makes b of a; None where no change explains nine of ten cells."""
+    """Find the one change that makes b of a; None where no change explains nine of ten cells.
+
+    Where none does, it is one that makes smaller or larger nine of ten of the cells of both sides.
+    """
     if result.verdict != Verdict.DIFFERENT or a.shape != b.shape:
         return None
     if min(result.n_objects_a, result.n_objects_b) < _LEAST_CELLS:
@@ -107,11 +145,14 @@ def systematic_change(a: Integers, b: Integers, result: MaskComparison) -> Syste
     if not candidates and not is_elsewhere:
         return None
     part_a, part_b = (_numbered(image, by_plane=result.by_plane) for image in (a, b))
+    of_both = None
     for kind, n_pixels in candidates:
-        found = _resized(part_a, part_b, kind, n_pixels)
-        if found is not None:
-            return found
-    return next(_elsewhere(part_a, part_b), None) if is_elsewhere else None
+        for change in _resized(part_a, part_b, kind, n_pixels):
+            if change.explains_all:
+                return change
+            of_both = of_both or change
+    elsewhere = next(_elsewhere(part_a, part_b), None) if is_elsewhere else None
+    return elsewhere or of_both
 
 
 def _most_differ(result: MaskComparison) -> bool:
@@ -154,13 +195,13 @@ def _resizings(result: MaskComparison) -> Iterator[tuple[Literal["smaller", "lar
 
 def _resized(
     a: _Labels, b: _Labels, kind: Literal["smaller", "larger", "cut"], n_pixels: int
-) -> SystematicChange | None:
+) -> Iterator[SystematicChange]:
+    """Give the changes that nine of ten of the cells of both sides follow, or of all cells."""
     for expected in _EXPECTED[kind](a, n_pixels):
-        n_following, n_cells = _following(expected, a, b, margin=n_pixels)
-        if _are_enough(n_following, n_cells):
+        cells = _following(expected, a, b, margin=n_pixels)
+        if _are_enough(cells.n_following, cells.n - cells.n_alone):
             n = 0 if kind == "cut" else n_pixels
-            return SystematicChange(kind, n, (0, 0), "", n_following, n_cells)
-    return None
+            yield SystematicChange(kind, n, (0, 0), "", *cells)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,17 +302,17 @@ def _elsewhere(a: _Labels, b: _Labels) -> Iterator[SystematicChange]:
     y, x = _likely_shift(a, b)
     if (y, x) != (0, 0):
         here, there = _overlapping(a, b, y, x)
-        n_following, n_cells = _following(_Expected(here, here), here, there, margin=1)
-        if _are_enough(n_following, n_cells):
-            yield SystematicChange("shifted", 0, (y, x), "", n_following, n_cells)
+        cells = _following(_Expected(here, here), here, there, margin=1)
+        if _are_enough(cells.n_following, cells.n):
+            yield SystematicChange("shifted", 0, (y, x), "", *cells)
     shown = b > 0
     for turn, turned in TURNS.items():
         of_a = turned(a)
         if of_a.shape != b.shape or np.mean((of_a > 0) == shown) < _LEAST_EQUAL:
             continue
-        n_following, n_cells = _following(_Expected(of_a, of_a), of_a, b, margin=0)
-        if _are_enough(n_following, n_cells):
-            yield SystematicChange("turned", 0, (0, 0), turn, n_following, n_cells)
+        cells = _following(_Expected(of_a, of_a), of_a, b, margin=0)
+        if _are_enough(cells.n_following, cells.n):
+            yield SystematicChange("turned", 0, (0, 0), turn, *cells)
 
 
 def _likely_shift(a: _Labels, b: _Labels) -> tuple[int, int]:
@@ -323,7 +364,16 @@ def _are_enough(n_following: int, n_cells: int) -> bool:
     return n_cells >= _LEAST_CELLS and n_following >= _LEAST_SHARE * n_cells
 
 
-def _following(expected: _Expected, a: _Labels, b: _Labels, *, margin: int) -> tuple[int, int]:
+class _Cells(NamedTuple):
+    """Cells that were looked at."""
+
+    n_following: int
+    n: int
+    n_alone: int
+    """Cells that only one side has, without those that a change makes vanish."""
+
+
+def _following(expected: _Expected, a: _Labels, b: _Labels, *, margin: int) -> _Cells:
     """How many cells are in b as expected, and of how many; those at the edge are left out."""
     partner = _partners(expected.most, b)
     of_a = partner[b]
@@ -337,8 +387,11 @@ def _following(expected: _Expected, a: _Labels, b: _Labels, *, margin: int) -> t
     at_edge = np.unique(np.concatenate([_edge(image, margin) for image in (a, of_a)]))
     cells = np.setdiff1d(np.flatnonzero(np.bincount(a.ravel())), [*at_edge, 0])
     strangers = np.setdiff1d(np.flatnonzero(partner < 0), _edge(b, margin))
-    n_wrong = len(np.intersect1d(cells, wrong)) + len(strangers)
-    return max(0, len(cells) + len(strangers) - n_wrong), len(cells) + len(strangers)
+    wrong_cells = np.intersect1d(cells, wrong)
+    n = len(cells) + len(strangers)
+    n_wrong = len(wrong_cells) + len(strangers)
+    n_alone = len(np.setdiff1d(wrong_cells, partner)) + len(strangers)
+    return _Cells(max(0, n - n_wrong), n, n_alone)
 
 
 def _partners(a: _Labels, b: _Labels) -> NDArray[np.int64]:

@@ -117,9 +117,9 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
         f"{share_text(known.changed[0])} of the cells have no match, between seeds "
         f"{share_text(known.changed[1])} ({amount(known.n_seed_pairs, 'pair')} of "
         f"{known.n_seeds} seeds, {amount(known.n_images, 'image')}); "
-        f"{'less' if within else 'not shown to be less'} than seeds do, as at 95 % confidence up "
-        f"to {_times(cells)} times as many cells as between seeds, and {_times(pixels)} times as "
-        "many pixels, are possible"
+        f"{'less' if within else 'not shown to be less'} than seeds do: with so few pairs the true "
+        f"share can be up to {_times(cells)} times that between seeds, and that of pixels up to "
+        f"{_times(pixels)} times (95 % confidence)"
     )
     return replace(known, within=within, reason=reason, changed_ratio=cells, ppm_ratio=pixels)
 

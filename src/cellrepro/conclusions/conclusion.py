@@ -342,7 +342,7 @@ def conclusion_rows(conclusions: Sequence[Conclusion]) -> list[Row]:
             "under B": estimate_text(each.b),
             "B minus A": estimate_text(each.difference),
             "margin": margin_text(each.margin),
-            "conclusion": each.word,
+            "conclusion": _IN_WORDS[each.word],
         }
         for each in conclusions
     ]
@@ -370,19 +370,13 @@ def summary(conclusions: Sequence[Conclusion]) -> str:
     parts = []
     for word, says in _IN_WORDS.items():
         names = [
-            f"{each.readout}{f' of {each.treated}' if several else ''}{_needed_text(each)}"
+            f"{each.readout}{f' of {each.treated}' if several else ''}"
             for each in conclusions
             if each.word == word
         ]
         if names:
             parts.append(f"{says} for {_listed(names)}")
     return f"the conclusion {'; '.join(parts)}"
-
-
-def _needed_text(conclusion: Conclusion) -> str:
-    if conclusion.images_needed is None:
-        return ""
-    return f" (about {grouped(conclusion.images_needed)} images needed)"
 
 
 def _listed(names: Sequence[str]) -> str:

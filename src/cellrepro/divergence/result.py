@@ -88,12 +88,12 @@ class Divergence(Result):
             over = f"no difference in {self.compared} entries of their ledgers and files"
             vacuous = "; vacuous: nothing was trained or found, so that proves little"
             return over + vacuous if self.verdict == Verdict.VACUOUS else over
-        parts = [self.first.sentence()]
+        parts = [self.cells(), f"the first difference: {self.first.sentence()}"]
         if self.computed is not None and self.computed is not self.first:
             parts.append(f"it first shows in {self.computed.sentence()}")
         if self.judgement is not None:
             parts.append(JUDGEMENTS[self.judgement])
-        return "; ".join([*parts, self.cells()])
+        return "; ".join(parts)
 
     def rows(self) -> list[Row]:
         """Give every stage that differs."""
@@ -110,7 +110,8 @@ class Divergence(Result):
         )
         evidence = () if self.evidence is None else evidence_lines(self.evidence)
         notes = (f"  note: {note}" for note in self.notes)
-        return [self.sentence(), *stages, *evidence, *notes]
+        title = ["what differs, by stage:"] if self.stages else []
+        return [self.sentence(), *title, *stages, *evidence, *notes]
 
     def cells(self) -> str:
         """Say what it came to in cells and weights."""

@@ -144,10 +144,11 @@ def compare_with_baseline(baseline: BaselineFile, actual: MaskReaders) -> Baseli
 def _compare_image(
     name: str, expected: Integers, read_actual: Callable[[], Integers] | None
 ) -> ImageOfBaseline:
-    areas = np.bincount(expected.ravel())[1:].tolist()
+    numbers, areas = np.unique(expected[expected > 0], return_counts=True)
+    by_number = zip(numbers.tolist(), areas.tolist(), strict=True)
     image = ImageOfBaseline(
         n_pixels=expected.size,
-        cells=tuple(Cell(name, label, area) for label, area in enumerate(areas, 1)),
+        cells=tuple(Cell(name, label, area) for label, area in by_number),
     )
     if read_actual is None:
         return image

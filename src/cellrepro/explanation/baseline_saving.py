@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.repeat_pairs import Pair
@@ -23,6 +25,11 @@ from cellrepro.terminal import FileName
 from samebits.errors import BadInput
 from samebits.results import Result, Row, json_text
 from samebits.words import amount, joined
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cellrepro.images.integer_images import Integers
 
 # ``reproducibility_tolerance`` of model descriptions 0.5, as bioimageio.spec 0.5.14.3 takes it.
 _MOST_FOR_BIOIMAGE_IO = 30_000  # pixels per million
@@ -132,7 +139,15 @@ def save_baseline(
     path = Path(file)
     refuse_existing(path)
     opened_store = Store(store)
-    masks = {name: canonical(read()) for name, read in masks_of(run, opened_store).items()}
+    masks: dict[str, NDArray[np.uint32]] = {}
+    numbers: dict[str, list[int]] = {}
+    for name, read in masks_of(run, opened_store).items():
+        labels = read()
+        masks[name] = canonical(labels)
+        own = _own_numbers(labels, masks[name])
+        is_one_for_each = len(set(own)) == len(own)  # not of planes that are numbered anew
+        if is_one_for_each and own != list(range(1, len(own) + 1)):
+            numbers[name] = own
     if not any(labels.any() for labels in masks.values()):
         raise BadInput(f"{run} holds no cells, so every result without any would pass; none saved")
     repeat = opened_store.find(run) if reference_kind(Path(run)) == "run" else None
@@ -146,7 +161,14 @@ def save_baseline(
         record["proposed_from"] = proposal.proposed_from
     record["limits"] = limits
     record["reproducibility_tolerance"] = _tolerances(limits["max_ppm"])
-    return SavedBaseline(path, baseline_file.write(path, record, masks).record)
+    return SavedBaseline(path, baseline_file.write(path, record, masks, numbers=numbers).record)
+
+
+def _own_numbers(given: Integers, renumbered: NDArray[np.uint32]) -> list[int]:
+    """The numbers that the cells had, in the order of their new ones."""
+    is_cell = renumbered > 0
+    _, first = np.unique(renumbered[is_cell], return_index=True)
+    return [int(number) for number in given[is_cell][first]]
 
 
 def _origin(repeat: Repeat) -> BaselineRecord:

@@ -32,6 +32,9 @@ class ShellLine:
 class Commands:
     """How to make a result again; a line that is empty cannot be given."""
 
+    export: str = ""
+    """This lab's command that first writes the network as a file that Cellpose loads; empty where
+    Cellpose has it."""
     shell: ShellLine = ShellLine()
     """Cellpose's command line; after it, what that cannot say."""
     python: str = ""
@@ -45,7 +48,7 @@ class Commands:
 
     def texts(self) -> list[str]:
         """Give those that can be given, each in a line with its notes."""
-        return [str(line) for line in (self.shell, self.python, self.lab) if line]
+        return [str(line) for line in (self.export, self.shell, self.python, self.lab) if line]
 
 
 def command_lines(record: RecordedSettings | None, commands: Commands | None) -> Iterator[str]:
@@ -53,6 +56,8 @@ def command_lines(record: RecordedSettings | None, commands: Commands | None) ->
     if commands is None:
         yield from _lines_without_command(record)
         return
+    if commands.export:
+        yield f"    {commands.export}"
     if commands.shell:
         yield f"    {commands.shell.command}"
     if commands.python:

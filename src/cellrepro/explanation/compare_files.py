@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cellrepro.comparison.mask_totals import image_weight, verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.cellpose_call import IMAGE, NETWORK, shell_line
+from cellrepro.explanation.conditions import MODEL
+from cellrepro.explanation.folder_cause import why_of_folders
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.mask_file_record import RecordedMasks, recorded_masks
 from cellrepro.explanation.mask_files import (
@@ -18,19 +21,23 @@ from cellrepro.explanation.mask_files import (
     paired,
     readers,
 )
-from cellrepro.explanation.recorded_cause import MIN_SIZE, FileEvidence, why_from_files
-from cellrepro.explanation.recorded_settings import RecordedSettings
+from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
+from cellrepro.explanation.recorded_settings import (
+    MODEL_DIGEST,
+    MODEL_PATH,
+    STORED_NETWORK,
+    RecordedSettings,
+)
 from cellrepro.explanation.references import file_or_run, kind_in_words, masks_of, reference_kind
-from cellrepro.explanation.settings_of_both import recorded_side_by_side
+from cellrepro.explanation.settings_of_both import SettingOfBoth, recorded_side_by_side
 from cellrepro.explanation.two_results import (
     ComparedMasks,
     Comparison,
     compare_by_image,
     masks_differ,
-    size_limit_text,
     stitching_notes,
-    stitching_text,
 )
+from cellrepro.explanation.why import Why
 from cellrepro.images.folder_files import images_by_name, is_folder_of_images
 from cellrepro.images.image_file import read_image, read_labels
 from cellrepro.images.image_names import image_name
@@ -118,48 +125,69 @@ def _with_any_record(file: Path) -> RecordedMasks:
 
 def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Comparison:
     """Compare two mask files, and what is recorded of how they were made."""
-    read_a = _with_any_record(a)
-    read_b = _with_any_record(b)
-    file_a = read_a.drawn_like(read_b)
-    file_b = read_b.drawn_like(read_a)
+    files = _FilePair.read(a, b)
     name = image_name(a.stem)
-    masks_a: MaskReaders = {name: file_a.reader}
-    masks_b: MaskReaders = {name: file_b.reader}
     compared, comparison = _compare_mask_files(
-        masks_a, masks_b, who=f"{a} and {b}", shape=shape_for_outlines(a, b, image)
+        {name: files.a.reader},
+        {name: files.b.reader},
+        who=f"{a} and {b}",
+        shape=shape_for_outlines(a, b, image),
     )
-    settings = recorded_side_by_side(file_a.record.plain, file_b.record.plain)
-    by_hand = _effect_of_edits(file_a, file_b)
-    (result,) = compared.by_image.values()
-    evidence = FileEvidence(
-        verdict=comparison.verdict,
-        settings=settings,
-        generations=(file_a.record.generation, file_b.record.generation),
-        by_hand=by_hand,
-        n_edits=(len(file_a.edits), len(file_b.edits)),
-        number_rule=next(iter(compared.number_rules), ""),
-        systematic=next(iter(compared.systematic.values()), None),
-        unrelated=next(iter(compared.unrelated.values()), ""),
-        stitching=stitching_text(result),
-        size_limit=size_limit_text(result),
-        is_empty=not (result.n_objects_a and result.n_objects_b),
-    )
-    is_stack = len(result.shape) > 2
-    command = "" if is_stack else _command_with_network(a, b, image)
+    evidence = files.evidence(compared, name)
+    is_stack = len(compared.by_image[name].shape) > 2
+    command = "" if is_stack else _command_with_network(a, b, image, evidence.settings)
     why = why_from_files(evidence, find_out=command)
-    if is_stack and why is not None and why.cause is None:
-        why = replace(why, remains=_STACKS)
     remarks = [
         f"{letter}: {remark}"
-        for letter, file in (("A", file_a), ("B", file_b))
+        for letter, file in (("A", files.a), ("B", files.b))
         for remark in file.record.remarks
     ]
     return replace(
         comparison,
-        settings=settings,
-        notes=(*comparison.notes, *by_hand.notes, *remarks),
-        why=why,
+        settings=evidence.settings,
+        notes=(*comparison.notes, *evidence.by_hand.notes, *remarks),
+        why=_of_stacks(why) if is_stack else why,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _FilePair:
+    """Two mask files of one image with what is recorded of each."""
+
+    a: RecordedMasks
+    b: RecordedMasks
+
+    @classmethod
+    def read(cls, a: Path, b: Path) -> _FilePair:
+        read_a = _with_any_record(a)
+        read_b = _with_any_record(b)
+        return cls(read_a.drawn_like(read_b), read_b.drawn_like(read_a))
+
+    def evidence(self, compared: ComparedMasks, name: str) -> FileEvidence:
+        """Put what their masks show beside what is recorded of them."""
+        return replace(
+            _shown_by_masks(compared, name),
+            settings=recorded_side_by_side(self.a.record.plain, self.b.record.plain),
+            generations=(self.a.record.generation, self.b.record.generation),
+            by_hand=_effect_of_edits(self.a, self.b),
+            n_edits=(len(self.a.edits), len(self.b.edits)),
+        )
+
+
+def _shown_by_masks(compared: ComparedMasks, name: str) -> FileEvidence:
+    return FileEvidence.of_masks(
+        compared.by_image[name],
+        number_rule=compared.number_rules.get(name, ""),
+        systematic=compared.systematic.get(name),
+        unrelated=compared.unrelated.get(name, ""),
+    )
+
+
+def _of_stacks(why: Why | None) -> Why | None:
+    """Say of stacks why no command finds the cause, where nothing tells."""
+    if why is None or why.cause is not None:
+        return why
+    return replace(why, remains=_STACKS)
 
 
 _STACKS = (
@@ -171,29 +199,43 @@ _STACKS = (
 def _compare_folders(
     a: Path, b: Path, *, pairs: str | None, image: str | Path | None
 ) -> Comparison:
-    """Compare the masks of two folders, and what is recorded of those that differ most."""
+    """Compare the masks of two folders, and what is recorded of those that differ."""
     files_a, files_b = paired(a, b, pairs)
-    _, comparison = _compare_mask_files(readers(files_a), readers(files_b), who=f"{a} and {b}")
+    compared, comparison = _compare_mask_files(
+        readers(files_a), readers(files_b), who=f"{a} and {b}"
+    )
     newer = [
         f"{side}: {note}"
         for side, folder in (("A", a), ("B", b))
         if pairs is None
         for note in newer_seg_notes(folder)
     ]
-    images = {}
-    if image is not None and is_folder_of_images(image):
-        images = images_by_name(Path(image))
-        image = None
-    worst = "" if image is None else image_name(Path(image).stem)
-    if worst not in comparison.masks:
-        worst = max(comparison.masks, key=lambda name: image_weight(comparison.masks[name]))
-    of_worst = images.get(worst, image)
-    why = _compare_two_files(files_a[worst], files_b[worst], image=of_worst).why
-    cause = None if why is None else why.cause
-    if why is not None and cause is not None and cause.name == MIN_SIZE and cause.words:
-        # Not said of the other images.
-        why = replace(why, cause=replace(cause, words=f"in {worst}, {cause.words}"))
-    return replace(comparison, notes=(*comparison.notes, *newer), why=why)
+    images: Mapping[str, str | Path] = {}
+    if image is not None:
+        is_folder = is_folder_of_images(image)
+        images = images_by_name(Path(image)) if is_folder else {image_name(Path(image).stem): image}
+    evidence: dict[str, FileEvidence] = {}
+    commands: dict[str, str] = {}
+    has_stacks = False
+    most_first = sorted(compared.by_image.items(), key=lambda item: -image_weight(item[1]))
+    for name, result in most_first:
+        evidence[name] = _shown_by_masks(compared, name)
+        if not evidence[name].differs:
+            continue
+        pair = _FilePair.read(files_a[name], files_b[name])
+        evidence[name] = pair.evidence(compared, name)
+        if len(result.shape) > 2:
+            has_stacks = True
+        else:
+            file = images.get(name)
+            settings = evidence[name].settings
+            commands[name] = _command_with_network(files_a[name], files_b[name], file, settings)
+    why = why_of_folders(evidence, find_out=commands)
+    return replace(
+        comparison,
+        notes=(*comparison.notes, *newer),
+        why=_of_stacks(why) if has_stacks else why,
+    )
 
 
 def _effect_of_edits(a: RecordedMasks, b: RecordedMasks) -> EffectOfHand:
@@ -201,10 +243,34 @@ def _effect_of_edits(a: RecordedMasks, b: RecordedMasks) -> EffectOfHand:
     return effect_of_hand(EditedSide("A", a.masks, a.edits), EditedSide("B", b.masks, b.edits))
 
 
-def _command_with_network(a: Path, b: Path, image: str | Path | None) -> str:
+def _command_with_network(
+    a: Path, b: Path, image: str | Path | None, settings: Sequence[SettingOfBoth]
+) -> str:
     """Write the command line that finds the cause of a difference with a network."""
-    options = ["--image", str(image or IMAGE), "--model", NETWORK]
+    options = ["--image", str(image or IMAGE), "--model", _network_of_both(settings)]
     return shell_line(["cellrepro", "compare", str(a), str(b), *options])
+
+
+def _network_of_both(settings: Sequence[SettingOfBoth]) -> str:
+    """Give the network that both record, where this computer has it under that name."""
+    from cellrepro.model.cellpose_generation import generation_of
+
+    by_name = {setting.name: setting for setting in settings}
+    if any(each.differs for each in map(by_name.get, (MODEL, MODEL_DIGEST)) if each):
+        return NETWORK
+    recorded = [
+        str(by_name[name].a)
+        for name in (MODEL_PATH, MODEL)
+        if name in by_name and by_name[name].is_recorded_by_both and not by_name[name].differs
+    ]
+    for network in recorded:
+        if (
+            Path(network).is_file()
+            or network in generation_of().names
+            or STORED_NETWORK.fullmatch(network)
+        ):
+            return network
+    return NETWORK
 
 
 def _compare_mask_files(

@@ -15,7 +15,8 @@ from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
 from cellrepro.comparison.within_spread import SAME_OUTLINES
 from cellrepro.explanation.compare_weights import not_finite_notes
-from cellrepro.explanation.recorded_cause import why_of_runs
+from cellrepro.explanation.recorded_cause import own_fields, why_of_runs
+from cellrepro.explanation.store_evidence import StoreEvidence, evidence_of_store
 from cellrepro.explanation.two_results import (
     ComparedMasks,
     Comparison,
@@ -33,6 +34,7 @@ from cellrepro.store.numeric_class import differing_probes
 from samebits.words import amount, some
 
 if TYPE_CHECKING:
+    from cellrepro.spec.spec import Spec
     from cellrepro.store.store import Store
     from cellrepro.store.stored_run import Repeat
 
@@ -65,7 +67,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
     compared = _masks_compared(a, b)
     masks = compared.by_image
     environment = _differing(environment_by_name(a.manifest), environment_by_name(b.manifest))
-    spec = _differing_spec(a, b)
+    spec = _differing_spec(a.spec, b.spec)
     weights = None
     if a.weights is not None and b.weights is not None:
         weights = compare_weights(a.weights, b.weights)
@@ -93,14 +95,21 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         comparison,
         differs=tuple(_differing_parts(comparison, a, b)),
         notes=(*compared.notes, *_notes(comparison, spread_notes, a, b)),
-        why=None if verdict in (Verdict.IDENTICAL, Verdict.VACUOUS) else _why(comparison, a, b),
+        why=None
+        if verdict in (Verdict.IDENTICAL, Verdict.VACUOUS)
+        else _why(comparison, a, b, store),
     )
 
 
-def _why(comparison: Comparison, a: Repeat, b: Repeat) -> Why:
+def _why(comparison: Comparison, a: Repeat, b: Repeat, store: Store | None) -> Why:
+    evidence = StoreEvidence()
+    if store is not None and masks_differ(verdict_over(comparison.masks.values())):
+        runs = store.readable_runs(data_digest=a.spec.data_digest)
+        evidence = evidence_of_store(a, b, runs, differing=_own_fields_of_specs)
     return why_of_runs(
         comparison.spec,
         comparison.environment,
+        store=evidence,
         find_out=f"cellrepro diverge {a.name} {b.name}",
     )
 
@@ -157,7 +166,7 @@ def _verdict_on_weights(a: Repeat, b: Repeat, weights: WeightsComparison | None)
 # -- settings and environment ----------------------------------------------------------------
 
 
-def _differing_spec(a: Repeat, b: Repeat) -> dict[str, TwoValues]:
+def _differing_spec(a: Spec, b: Spec) -> dict[str, TwoValues]:
     """Fields in which two specs differ, but for a training's where one of the two has none."""
     left_out = not_applicable(a) | not_applicable(b)
     return {
@@ -167,17 +176,21 @@ def _differing_spec(a: Repeat, b: Repeat) -> dict[str, TwoValues]:
     }
 
 
-def not_applicable(repeat: Repeat) -> set[str]:
+def _own_fields_of_specs(a: Spec, b: Spec) -> dict[str, tuple[object, object]]:
+    return own_fields(_differing_spec(a, b))
+
+
+def not_applicable(spec: Spec) -> set[str]:
     """Fields of a spec that its task does not have: a training's, of a segmentation."""
-    parameters = repeat.spec.parameters()
+    parameters = spec.parameters()
     return {name for name, value in parameters.items() if value == _NOT_APPLICABLE}
 
 
-def spec_by_name(repeat: Repeat) -> dict[str, Any]:
+def spec_by_name(spec: Spec) -> dict[str, Any]:
     """A spec's fields, with ``settings.NAME`` for each setting of a segmentation."""
-    fields = {**repeat.spec.model_dump(mode="json"), "settings": None}
-    if repeat.spec.task == "segment":
-        for name, value in repeat.spec.settings.by_name().items():
+    fields = {**spec.model_dump(mode="json"), "settings": None}
+    if spec.task == "segment":
+        for name, value in spec.settings.by_name().items():
             fields[f"settings.{name}"] = value
     return fields
 

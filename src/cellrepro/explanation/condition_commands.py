@@ -86,11 +86,13 @@ def commands_for(
         channels=channels,
         precision=condition[PRECISION],
     )
-    notes = [f"with Cellpose {version}"]
+    export = ""
     if source.path is not None and file != str(source.path):
-        notes.append(_export_note(source.path, file))
-    notes += [*of_image, *call.remarks()]
-    return Commands(shell=ShellLine(call.shell(), tuple(notes)), python=call.python(), lab=lab)
+        if not _is_in_store(source.path.resolve()):
+            return Commands(lab=lab)  # in a format that Cellpose does not read
+        export = _export_command(source.path, file)
+    shell = ShellLine(call.shell(), (f"with Cellpose {version}", *of_image, *call.remarks()))
+    return Commands(export=export, shell=shell, python=call.python(), lab=lab)
 
 
 def _changed_settings(condition: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,12 +124,9 @@ def _file_for_cellpose(source: ModelSource) -> str:
     return f"{weights.parents[2].name if _is_in_store(weights) else weights.stem}.pth"
 
 
-def _export_note(weights: Path, file: str) -> str:
-    """How a network of this lab becomes a file that Cellpose loads."""
-    resolved = weights.resolve()
-    if not _is_in_store(resolved):
-        return f"{weights} is in a format that Cellpose does not read: take the call of this lab"
-    return f"after {shell_line(['cellrepro', 'export', *words_for_repeat(resolved.parent), file])}"
+def _export_command(weights: Path, file: str) -> str:
+    """The command that makes of a network of the store a file that Cellpose loads."""
+    return shell_line(["cellrepro", "export", *words_for_repeat(weights.resolve().parent), file])
 
 
 def _is_in_store(weights: Path) -> bool:

@@ -14,6 +14,7 @@ from cellrepro.comparison.judgement import judge
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.number_remarks import number_remarks
 from cellrepro.errors import no_such_file
+from cellrepro.explanation.commands_of_record import commands_of_record
 from cellrepro.explanation.description import Description
 from cellrepro.explanation.file_kinds import FileKind
 from cellrepro.explanation.hand_edits import hand_edits
@@ -22,7 +23,6 @@ from cellrepro.explanation.label_notes import n_by_plane
 from cellrepro.explanation.mask_file_record import label_image_record, seg_file_record
 from cellrepro.explanation.mask_files import MASK_ENDINGS, mask_files
 from cellrepro.explanation.recognition import may_hold_weights, recognised, unknown
-from cellrepro.explanation.recorded_commands import recorded_commands
 from cellrepro.explanation.references import reference_kind
 from cellrepro.explanation.run_log import is_run_log, log_record
 from cellrepro.explanation.run_record import run_commands, run_record
@@ -57,19 +57,20 @@ def describe(
 
     ``log`` is Cellpose's log of the run that made masks; what it records is added.
     """
-    described = _described(reference, Path(reference), Store(store))
+    opened_store = Store(store)
+    described = _described(reference, Path(reference), opened_store)
     if log is None:
         return described
     if described.recorded is None:
         raise BadInput(f"--log is {log}, and {reference} holds no masks that it could be of")
     record = described.recorded.with_more_of(log_record(Path(log)))
-    return replace(described, recorded=record, commands=recorded_commands(record))
+    return replace(described, recorded=record, commands=commands_of_record(record, opened_store))
 
 
 def _described(reference: str, path: Path, store: Store) -> Description:
     if is_run_log(path):
         record = log_record(path)
-        return Description("run.log", recorded=record, commands=recorded_commands(record))
+        return Description("run.log", recorded=record, commands=commands_of_record(record, store))
     if path.exists() and is_outline_file(path):
         return _of_outlines(path)
     if (
@@ -91,7 +92,7 @@ def _described(reference: str, path: Path, store: Store) -> Description:
     if not path.exists():
         return _of_run_or_name(reference, store)
     if kind == "masks":
-        return _of_masks_or_image(path)
+        return _of_masks_or_image(path, store)
     if kind == "baseline":
         details = baseline_file.read(path).record
         return Description("baseline", digest=file_digest(path), details=details)
@@ -108,11 +109,11 @@ def _masks_in(folder: Path) -> str:
     return f" with masks of {amount(n_images, 'image')}" if n_images else " without masks"
 
 
-def _of_masks_or_image(path: Path) -> Description:
+def _of_masks_or_image(path: Path, store: Store) -> Description:
     """Describe masks; a file of pixels that holds none is an image, unless its name says masks."""
     if path.name.endswith(SEG_ENDING):
         seg = read_seg(path)
-        return _of_masks(path, seg.masks, seg)
+        return _of_masks(path, seg.masks, seg, store)
     try:
         masks = read_labels(path)
     except BadInput:
@@ -121,7 +122,7 @@ def _of_masks_or_image(path: Path) -> Description:
         with suppress(BadInput):
             return described_image(path)
         raise
-    return _of_masks(path, masks, None)
+    return _of_masks(path, masks, None, store)
 
 
 def _of_other(kind: FileKind) -> Description:
@@ -147,7 +148,9 @@ def _of_outlines(path: Path) -> Description:
     return Description("outlines", digest=digest, details=details, note="; ".join(notes))
 
 
-def _of_masks(path: Path, masks: NDArray[np.int64], seg: SegFile | None) -> Description:
+def _of_masks(
+    path: Path, masks: NDArray[np.int64], seg: SegFile | None, store: Store
+) -> Description:
     renumbered = canonical(masks)
     details: dict[str, Any] = {
         "shape": masks.shape,
@@ -169,7 +172,7 @@ def _of_masks(path: Path, masks: NDArray[np.int64], seg: SegFile | None) -> Desc
         details=details,
         note="; ".join(number_remarks(masks)),
         recorded=record,
-        commands=recorded_commands(record, is_stack=masks.ndim > 2),
+        commands=commands_of_record(record, store, is_stack=masks.ndim > 2),
     )
 
 

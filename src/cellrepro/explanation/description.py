@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,6 +12,7 @@ from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, FILENAME, REMOVED, RecordedSettings
 from cellrepro.explanation.settings_of_both import is_usual_value, setting_text, value_text
 from cellrepro.images.image_axes import size_text
+from cellrepro.store.installed_versions import PACKAGES
 from samebits.libraries import has_library
 from samebits.results import Result, Row
 from samebits.words import amount, grouped, some
@@ -30,7 +32,7 @@ DescribedKind = Literal[
 ]
 
 
-_DIGESTS = {"digest": "SHA-256", "canonical_digest": "SHA-256 of the masks, numbered anew"}
+_DIGESTS = {"digest": "SHA-256", "canonical_digest": "SHA-256 of the cells, whatever their numbers"}
 _IN_FIRST_LINE = frozenset(
     {"shape", "axes", "n_objects", "n_channels", "smallest", "largest"}
     | {"name", "label", "task", "n_images"}
@@ -38,7 +40,11 @@ _IN_FIRST_LINE = frozenset(
 """Details of an image, masks, outlines or a run that their first line says."""
 _OF_RUN = ("verdict", "repeats", "epochs", "learning_rate", "started", "computed_on")
 """Details of a run that come before those of its weights."""
-_MOST_USUAL = 20
+_MOST_USUAL = 4
+_FIRST_USUAL = ("cellprob_threshold", "flow_threshold", "min_size", "niter")
+_MOST_LIBRARIES = 3
+_LIBRARIES = frozenset({"python", *PACKAGES}) - {"cellpose"}
+"""What a record of the lab names beside the version of Cellpose."""
 _MOST_PLANES = 12
 _OF_EDITS = {DRAWN: "drawn", REMOVED: "removed"}
 
@@ -103,6 +109,9 @@ class Description(Result):
         if self.kind == "other":
             return [str(self.details["what"]), f"  next: {self.details['next']}"]
         lines = [self._first_line()]
+        if self.says_commands:
+            lines.append("  to make it again:")
+            lines += command_lines(self.recorded, self.commands)
         for name, value in self._shown().items():
             if isinstance(value, Mapping):
                 lines += [f"  {key}: {part}" for key, part in value.items()]
@@ -114,8 +123,6 @@ class Description(Result):
             lines += _value_lines(self.recorded)
         digests = {"digest": self.digest, **self.details}
         lines += [f"  {words}: {digests[n]}" for n, words in _DIGESTS.items() if digests.get(n)]
-        if self.says_commands:
-            lines += command_lines(self.recorded, self.commands)
         return lines
 
     def _first_line(self) -> str:
@@ -175,9 +182,11 @@ def _rank(name: str) -> int:
 
 def _value_lines(record: RecordedSettings) -> Iterator[str]:
     """Say what files record of one result: edits by hand, then settings, the usual ones in one."""
-    sources = {entry.source for entry in record.values.values()}
+    sources = Counter(entry.source for entry in record.values.values())
+    main = max(sources, key=sources.__getitem__, default="")
     if record.written_by:
-        yield f"  written by: {record.written_by}"
+        where = f", recorded in {main}" if len(sources) > 1 else ""
+        yield f"  written by: {record.written_by}{where}"
     edits = {name: record.value(name) for name in _OF_EDITS if name in record.values}
     if edits:
         cells = [
@@ -185,11 +194,15 @@ def _value_lines(record: RecordedSettings) -> Iterator[str]:
         ]
         yield f"  edits by hand: {', '.join(cells) or 'none'}"
     usual: list[str] = []
+    libraries: list[str] = []
     for name in sorted(record.values, key=_rank):
         if name in edits:
             continue
         entry = record.values[name]
-        source = f" ({entry.source})" if len(sources) > 1 else ""
+        if name in _LIBRARIES:
+            libraries.append(f"{name} {entry.value}")
+            continue
+        source = f" ({entry.source})" if entry.source != main else ""
         text = f"{value_text(entry.value)}{source}"
         if name == "diameter":
             unit = "" if entry.value is None else " pixels"
@@ -199,5 +212,8 @@ def _value_lines(record: RecordedSettings) -> Iterator[str]:
         else:
             yield f"  {'image' if name == FILENAME else name}: {text}"
     if usual:
+        usual.sort(key=lambda text: text.split()[0] not in _FIRST_USUAL)
         yield f"  as usual in Cellpose: {some(usual, _MOST_USUAL)}"
+    if libraries:
+        yield f"  with: {some(libraries, _MOST_LIBRARIES)} (--json has them all)"
     yield from (f"  note: {remark}" for remark in record.remarks)

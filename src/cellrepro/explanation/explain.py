@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from cellrepro.comparison.mask_totals import image_weight
 from cellrepro.errors import no_such_file
 from cellrepro.explanation.causes import Replayed
 from cellrepro.explanation.commands import Commands
+from cellrepro.explanation.compare_repeats import compare_masks_of
 from cellrepro.explanation.condition_commands import LabSetup, commands_for
 from cellrepro.explanation.conditions import IMAGE_CROP, MODEL, PRECISION, Condition
 from cellrepro.explanation.explanation import Explanation
@@ -27,6 +29,7 @@ from cellrepro.progress import print_note
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Store
+from cellrepro.store.stored_run import Repeat
 from cellrepro.terminal import FileName, Place, Quiet
 from samebits.errors import BadInput
 from samebits.mode_names import Mode
@@ -142,7 +145,7 @@ def explain(
     sides = SidePair.read(a, b, image=Path(image).stem, store=opened_store)
     sides = sides.with_logs(log_a, log_b).each(Side.with_cellpose_provided)
     if not sides.are_planes:
-        return _of_stacks(sides, image)
+        return _of_stacks(sides, opened_store, image)
     pixels = read_image(image)
     sides = sides.each(lambda side: side.with_reading_of(pixels)).with_crops(pixels.shape[:2])
     shown = sides.compared()
@@ -243,6 +246,9 @@ def _from_files(
     """Explain by files alone; nothing is segmented."""
     files = [Path(reference) for reference in (a, b) if Path(reference).exists()]
     image = image_name(files[0].stem) if len(files) == 1 else None
+    chosen = ""
+    if not files:
+        image, chosen = _most_different(store.find(a), store.find(b))
     sides = SidePair.read(a, b, image=image, store=store, with_network=False)
     sides = sides.with_logs(log_a, log_b)
     why_not_compared = None
@@ -259,17 +265,33 @@ def _from_files(
         result=None if shown is None else shown.result,
         replayed=None,
         settings=sides.settings,
-        commands=sides.recorded_commands(image=None),
+        commands=sides.recorded_commands(store, image=None),
         part=sides.part,
         not_replayed=why_not_compared,
         from_files=True,
-        notes=(*(() if shown is None else shown.notes), *by_hand.notes),
+        notes=(
+            *([chosen] if chosen else []),
+            *(() if shown is None else shown.notes),
+            *by_hand.notes,
+        ),
         by_hand=by_hand,
         from_record=sides.why_from_files(shown),
     )
 
 
-def _of_stacks(sides: SidePair, image: str | Path) -> Explanation:
+def _most_different(a: Repeat, b: Repeat) -> tuple[str | None, str]:
+    """Choose of the images of two runs the one that differs most, and say so."""
+    results = compare_masks_of(a, b).masks
+    if len(results) < 2:
+        return next(iter(results), None), ""
+    name = max(results, key=lambda name: image_weight(results[name]))
+    return name, (
+        f"of the {len(results)} images of both runs, {name} is explained, on which most differs; "
+        "--image FILE takes another"
+    )
+
+
+def _of_stacks(sides: SidePair, store: Store, image: str | Path) -> Explanation:
     """Explain two stacks by files alone: they are not replayed."""
     if sides.a.masks.shape != sides.b.masks.shape:
         raise sides.of_other_shapes()
@@ -283,7 +305,7 @@ def _of_stacks(sides: SidePair, image: str | Path) -> Explanation:
         notes=shown.notes,
         replayed=None,
         settings=sides.settings,
-        commands=sides.recorded_commands(image=str(image)),
+        commands=sides.recorded_commands(store, image=str(image)),
         not_replayed=_STACKS_NOT_REPLAYED,
         from_record=sides.why_from_files(shown),
     )

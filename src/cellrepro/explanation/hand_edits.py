@@ -132,6 +132,8 @@ class EffectOfHand:
     """What edits by hand explain of the difference between two results."""
 
     notes: tuple[str, ...] = ()
+    n_cells: int = 0
+    """Cells that only one side has because of them."""
     explains_all: bool = False
     """Whether the two are equal but for the edited cells."""
 
@@ -141,6 +143,7 @@ def effect_of_hand(a: EditedSide, b: EditedSide) -> EffectOfHand:
     if a.masks.shape != b.masks.shape or not (a.edits or b.edits):
         return EffectOfHand()
     notes: list[str] = []
+    n_cells = 0
     rest_a = a.masks.copy()
     rest_b = b.masks.copy()
     for own, other, rest_own, rest_other in ((a, b, rest_a, rest_b), (b, a, rest_b, rest_a)):
@@ -152,10 +155,11 @@ def effect_of_hand(a: EditedSide, b: EditedSide) -> EffectOfHand:
         rest_other[np.isin(other.masks, [label for _, label in missing])] = 0
         for edit in added:
             rest_own[tuple(edit.pixels)] = 0
+        n_cells += len(missing) + len(added)
         notes += _notes(own.letter, other.letter, "removed", [place for place, _ in missing])
         notes += _notes(own.letter, own.letter, "drawn", [edit.place for edit in added])
     is_all = bool(notes) and not compare_masks(rest_a, rest_b).n_differing
-    return EffectOfHand(tuple(notes), explains_all=is_all)
+    return EffectOfHand(tuple(notes), n_cells, explains_all=is_all)
 
 
 def _notes(edited: str, holder: str, what: EditKind, places: Sequence[str]) -> Iterator[str]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PureWindowsPath
+from typing import TYPE_CHECKING
 
+from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
@@ -21,11 +23,25 @@ from cellrepro.explanation.recorded_settings import (
     IMAGE_SHAPE,
     MODEL_DIGEST,
     RESTORE,
+    STORED_NETWORK,
     GenerationNumber,
     tell_settings,
 )
-from cellrepro.explanation.settings_of_both import SettingOfBoth, is_usual_value
-from cellrepro.explanation.why import Cause, Why
+from cellrepro.explanation.setting_meanings import field_in_words
+from cellrepro.explanation.settings_of_both import (
+    SettingOfBoth,
+    is_usual_value,
+    setting_text,
+    usual_text,
+)
+from cellrepro.explanation.size_limit import SideName, SizeLimit, size_limit, smallest_cells
+from cellrepro.explanation.stitching import cut_cells, stitching_text
+from cellrepro.explanation.store_evidence import StoreEvidence
+from cellrepro.explanation.why import Cause, Share, Why
+from samebits.words import joined
+
+if TYPE_CHECKING:
+    from cellrepro.comparison.mask_comparison import MaskComparison
 
 _WEIGHTS_IN_MEMORY = "weights_in_memory"
 _NETWORK = (MODEL, MODEL_DIGEST, _WEIGHTS_IN_MEMORY)
@@ -104,10 +120,45 @@ class FileEvidence:
     """What speaks for masks of two images; empty where nothing does."""
     stitching: str = ""
     """Where planes were stitched otherwise; empty where they were not."""
-    size_limit: str = ""
-    """Up to which size one side lacks cells of the other; empty where it lacks others, too."""
+    n_stitched: int = 0
+    """Changed cells that are explained by that."""
+    n_changed: int = 0
+    """All changed cells."""
+    size_limit: SizeLimit | None = None
+    """Up to which size one side lacks cells of the other; None where it lacks others, too."""
+    smallest_cells: Mapping[SideName, int] = field(default_factory=dict)
+    """Pixels of the smallest cell of each side that has one."""
     is_empty: bool = False
     """Whether one side has no cell."""
+
+    @classmethod
+    def of_masks(
+        cls,
+        result: MaskComparison,
+        *,
+        number_rule: str = "",
+        systematic: SystematicChange | None = None,
+        unrelated: str = "",
+    ) -> FileEvidence:
+        """Take what two masks show, without what their files record."""
+        cut = cut_cells(result)
+        return cls(
+            verdict=result.verdict,
+            number_rule=number_rule,
+            systematic=systematic,
+            unrelated=unrelated,
+            stitching=stitching_text(cut),
+            n_stitched=len(cut),
+            n_changed=sum(result.kinds.values()) - result.kinds[ObjectKind.KEPT],
+            size_limit=size_limit(result),
+            smallest_cells=smallest_cells(result),
+            is_empty=not (result.n_objects_a and result.n_objects_b),
+        )
+
+    @property
+    def differs(self) -> bool:
+        """Whether the masks do."""
+        return self.verdict not in (Verdict.IDENTICAL, Verdict.VACUOUS)
 
     @property
     def tells_settings(self) -> bool:
@@ -121,15 +172,14 @@ def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
     First what the masks show of their numbers, then what both record with two values, then what
     else the masks show, then what one side alone records and is not usual.
     """
-    if evidence.verdict in (Verdict.IDENTICAL, Verdict.VACUOUS):
+    if not evidence.differs:
         return None
-    proven = _proven(evidence)
+    proven = proven_cause(evidence)
     if proven is not None:
         return Why(proven)
     if evidence.unrelated:  # whatever else differs, no setting explains this
         return Why(Cause(IMAGE, words=evidence.unrelated))
-    likely = [*_numbers(evidence), *_recorded_by_both(evidence)]
-    likely += [*_shown_by_masks(evidence, likely), *_recorded_by_one(evidence)]
+    likely = likely_causes(evidence)
     if not likely:
         if not evidence.tells_settings:
             return Why(None, nothing_tells="neither file records its settings", find_out=find_out)
@@ -137,7 +187,14 @@ def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
     return Why(likely[0], tuple(likely[1:]), find_out=find_out)
 
 
-def _proven(evidence: FileEvidence) -> Cause | None:
+def likely_causes(evidence: FileEvidence) -> list[Cause]:
+    """List what may make two results differ, what is told most surely and strongest first."""
+    likely = [*_numbers(evidence), *_recorded_by_both(evidence)]
+    return [*likely, *_shown_by_masks(evidence, likely), *_recorded_by_one(evidence)]
+
+
+def proven_cause(evidence: FileEvidence) -> Cause | None:
+    """Give what the masks themselves prove to make the difference; None where they do not."""
     if evidence.by_hand.explains_all:
         return Cause(
             EDITS,
@@ -149,7 +206,7 @@ def _proven(evidence: FileEvidence) -> Cause | None:
         words = evidence.number_rule or OTHER_NUMBERS
         return Cause(NUMBERS, confirmed=True, words=words)
     change = evidence.systematic
-    if change is not None:
+    if change is not None and change.explains_all:
         name = POSITION if change.kind in ("shifted", "turned") else OUTLINES
         return Cause(name, confirmed=True, words=change.text("A", "B"))
     return None
@@ -170,7 +227,9 @@ def _recorded_by_both(evidence: FileEvidence) -> Iterator[Cause]:
             name in _NETWORK and _is_one_network(name, by_name)
         )
         if not is_said:
-            yield Cause(name, setting.a, setting.b)
+            is_of_4 = not {a, b} & {"2", "3"}
+            usual = usual_text(name) if name == "diameter" and is_of_4 else ""
+            yield Cause(name, setting.a, setting.b, usual=usual)
 
 
 def _has_effect(setting: SettingOfBoth, evidence: FileEvidence) -> bool:
@@ -194,8 +253,12 @@ def _is_one_network(name: str, by_name: Mapping[str, SettingOfBoth]) -> bool:
     if name != MODEL:  # what differs before it is named
         return any(each in by_name and by_name[each].differs for each in _NETWORK[:at])
     setting = by_name[MODEL]
-    names = {PureWindowsPath(str(value)).name for value in (setting.a, setting.b)}
-    return len(names) == 1
+    return len({_file_name(str(value)) for value in (setting.a, setting.b)}) == 1
+
+
+def _file_name(network: str) -> str:
+    """The last part of a path of any system; a run of a store is named by all its parts."""
+    return network if STORED_NETWORK.fullmatch(network) else PureWindowsPath(network).name
 
 
 def _numbers(evidence: FileEvidence) -> Iterator[Cause]:
@@ -204,10 +267,20 @@ def _numbers(evidence: FileEvidence) -> Iterator[Cause]:
 
 
 def _shown_by_masks(evidence: FileEvidence, recorded: Sequence[Cause]) -> Iterator[Cause]:
+    change = evidence.systematic
+    if change is not None and not change.explains_all:
+        yield Cause(OUTLINES, words=change.text("A", "B"))
     if evidence.stitching:
-        yield Cause(STITCHING, words=evidence.stitching)
-    if evidence.size_limit and MIN_SIZE not in {cause.name for cause in recorded}:
-        yield Cause(MIN_SIZE, words=evidence.size_limit)
+        share = Share(evidence.n_stitched, evidence.n_changed)
+        yield Cause(STITCHING, words=evidence.stitching, cells=share)
+    limit = evidence.size_limit
+    if (
+        limit is not None
+        and limit.is_telling
+        and MIN_SIZE not in {cause.name for cause in recorded}
+    ):
+        share = Share(limit.n_missing, evidence.n_changed)
+        yield Cause(MIN_SIZE, words=limit.text, cells=share)
 
 
 def _recorded_by_one(evidence: FileEvidence) -> Iterator[Cause]:
@@ -222,9 +295,13 @@ def _recorded_by_one(evidence: FileEvidence) -> Iterator[Cause]:
             if setting is None or setting.is_recorded_by_both or not setting.is_recorded:
                 continue
             if name not in _OF_BOTH_ALONE and not setting.is_usual:
-                yield Cause(name, setting.a, setting.b)
+                of_cellpose_4 = not set(evidence.generations) & {"2", "3"}
+                usual = usual_text(name) if of_cellpose_4 else ""
+                yield Cause(name, setting.a, setting.b, usual=usual)
     if evidence.by_hand.notes:
-        yield Cause(EDITS, *evidence.n_edits, words=evidence.by_hand.notes[0])
+        share = Share(evidence.by_hand.n_cells, evidence.n_changed)
+        words = joined(evidence.by_hand.notes)
+        yield Cause(EDITS, *evidence.n_edits, words=words, cells=share)
 
 
 # -- of two runs -----------------------------------------------------------------------------
@@ -232,8 +309,12 @@ def _recorded_by_one(evidence: FileEvidence) -> Iterator[Cause]:
 _OF_SETTINGS = "settings."
 _OF_SPEC = ("task", "program", "data_digest", "model", "model_digest", "epochs", _OF_SETTINGS)
 """Fields of a spec that change most; then come all others, and `_LAST_OF_SPEC`."""
-_LAST_OF_SPEC = ("seed", "data_seed", "mode", "profile", "profile_settings", "loose", "ranks")
+_ROUNDING = ("profile", "profile_settings", "ranks", "mode", "loose")
+"""Fields that change the last digits alone: which of them changes cells, none of them tells."""
+_LAST_OF_SPEC = ("seed", "data_seed", *_ROUNDING)
 _NAMES_FOR_PEOPLE = ("data", "settings", "key_from", "ledger")
+_OTHER_MACHINE = ("machine.device", "device", "numeric_class")
+"""What tells that two runs were computed on two kinds of machine."""
 _ENVIRONMENT = (
     "machine.device",
     "device",
@@ -254,20 +335,65 @@ def why_of_runs(
     spec: Mapping[str, tuple[object, object]],
     environment: Mapping[str, tuple[object, object]],
     *,
+    store: StoreEvidence,
     find_out: str,
 ) -> Why:
-    """Say what probably makes two runs differ: a field of the spec, else of the environment."""
-    fields = {name: values for name, values in spec.items() if not _is_label(name, spec)}
+    """Say what probably makes two runs differ: a field of the spec, else of the environment.
+
+    Of several fields the masks of other runs in the store decide, where they do.
+    """
+    fields = own_fields(spec)
     ranked = sorted(fields, key=_rank_in_spec)
-    causes = [Cause(name.removeprefix(_OF_SETTINGS), *fields[name]) for name in ranked]
+    open_ones = [name for name in ranked if name not in store.ruled_out]
+    open_ones.sort(key=lambda name: name not in store.shown)
+    remains = "; ".join(_store_sentences(store, open_ones))
+    causes = [Cause(name.removeprefix(_OF_SETTINGS), *fields[name]) for name in open_ones]
+    if ranked and not causes:
+        nothing = "each setting that differs changes no pixel by itself"
+        return Why(None, nothing_tells=nothing, remains=remains, find_out=find_out)
+    if len(causes) > 1 and open_ones[0] in _ROUNDING and open_ones[0] not in store.shown:
+        nothing = (
+            f"{joined([_both(cause) for cause in causes])} differ, and no other run of the store "
+            "tells which of them matters: run A once more with one of them as in B, and compare "
+            "the new run with both"
+        )
+        return Why(None, nothing_tells=nothing, remains=remains, find_out=find_out)
+    if causes and "profile" not in fields:  # which says of the machine what matters
+        others = [name for name in _OTHER_MACHINE if name in environment][:1]
+        causes += [Cause(name, *environment[name]) for name in others]
     if not causes:
         of_machine = [name for name in environment if _rank_among(name, _ENVIRONMENT) >= 0]
         of_machine.sort(key=lambda name: _rank_among(name, _ENVIRONMENT))
         causes = [Cause(name, *environment[name]) for name in of_machine]
     if not causes:
         same = "both were asked for the same, in the same environment"
-        return Why(None, nothing_tells=same, find_out=find_out)
-    return Why(causes[0], tuple(causes[1:]), find_out=find_out)
+        return Why(None, nothing_tells=same, remains=remains, find_out=find_out)
+    return Why(causes[0], tuple(causes[1:]), remains=remains, find_out=find_out)
+
+
+def own_fields(
+    spec: Mapping[str, tuple[object, object]],
+) -> dict[str, tuple[object, object]]:
+    """Leave out of the fields that differ what is a name, or follows from another one of them."""
+    return {name: values for name, values in spec.items() if not _is_label(name, spec)}
+
+
+def _store_sentences(store: StoreEvidence, open_ones: Sequence[str]) -> Iterator[str]:
+    for name in open_ones:
+        if name in store.shown:
+            yield f"{name} matters: {store.shown[name]}"
+    for name, run in store.ruled_out.items():
+        yield f"not {name}: {run}"
+    if store.unsteady:
+        yield (
+            f"the repeats of {joined(store.unsteady)} have different masks among themselves, so "
+            "that a part may be chance"
+        )
+
+
+def _both(cause: Cause) -> str:
+    a, b = (setting_text(value) for value in (cause.a, cause.b))
+    return f"{field_in_words(cause.name)} ({a} in A, {b} in B)"
 
 
 def _is_label(name: str, spec: Mapping[str, object]) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cellrepro.explanation.explanation import Explanation
     from cellrepro.explanation.settings_of_both import SettingOfBoth
 
-_MOST_UNKNOWN = 8
+_DECIDING = ("model", "diameter", "cellprob_threshold", "flow_threshold", "min_size", "niter")
 _MOST_ALIKE = 8
 _MOST_USUAL = 4
 _FIRST_ALIKE = ("model", "model_digest", "cellpose", "diameter", "precision", "device", "channels")
@@ -53,9 +53,10 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
     if told:
         values = [f"{each.name} {_shown(each.a)}" for each in sorted(told, key=_interest)]
         yield f"the same in both: {some(values, _MOST_ALIKE)}"
-    unknown = [each.name for each in explanation.settings if not each.is_recorded]
-    if unknown and tell_settings(each.name for each in recorded):
-        yield f"recorded of neither: {some(unknown, _MOST_UNKNOWN)}"
+    known = {each.name for each in recorded}
+    unknown = [name for name in _DECIDING if name not in known]
+    if unknown and tell_settings(known):
+        yield f"neither records, of what usually decides: {joined(unknown)}"
     of_both = [
         remark for remark in explanation.a.record.remarks if remark in explanation.b.record.remarks
     ]

@@ -6,6 +6,7 @@ Each reader gives such a record: `mask_file_record` (a mask file and what lies b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -32,6 +33,9 @@ RUNSTRING = "runstring"
 """The call in Python that Omnipose's GUI writes into its files."""
 SOFTWARE = "software"
 WRITTEN = "written"
+
+STORED_NETWORK = re.compile(r"[0-9a-f]{16}/[^/]+/\d+")
+"""The network of a stored run, as a record names it: ``KEY/MACHINE/REPEAT``."""
 
 NOT_RECORDED = "?"
 """Stands in a table, and in JSON, for a value that no file records."""

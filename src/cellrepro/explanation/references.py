@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cellrepro.store.store import Store
 
 _WEIGHTS = (".safetensors", ".pth", ".pt")  # usual endings; Cellpose's files have none
-_MAY_BE_A_KEY = re.compile(r"[0-9a-f]+/")
+_MAY_BE_A_KEY = re.compile(r"[0-9a-f]+(/|$)")
 ReferenceKind = Literal["folder", "masks", "baseline", "weights", "run"]
 
 _KINDS_IN_WORDS: Mapping[ReferenceKind, str] = {
@@ -70,7 +70,7 @@ def file_or_run(reference: str | Path, *, name: str) -> Path:
     if reference_kind(path) != "run":
         if not path.exists():
             raise no_such_file(reference)
-    elif os.sep in str(reference) and not _MAY_BE_A_KEY.match(str(reference)):
+    elif not _MAY_BE_A_KEY.match(str(reference)):
         raise no_such_file(reference, expected="a file, a folder, or KEY/REPEAT of a stored run")
     return path
 

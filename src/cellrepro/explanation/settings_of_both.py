@@ -141,6 +141,20 @@ def is_usual_value(name: str, value: object, generation: GenerationNumber | None
     return name in usual and is_usual(name, value, usual[name])
 
 
+def usual_text(name: str) -> str:
+    """Give Cellpose 4's usual value of a setting as a table shows it; empty for what has none.
+
+    >>> usual_text("diameter"), usual_text("flow_threshold"), usual_text("model")
+    ('30', '0.4', '')
+    """
+    from cellrepro.spec.segmentation_settings import Settings
+
+    if name == "diameter":
+        return "30"
+    usual = Settings().by_name()
+    return setting_text(usual[name]) if name in usual else ""
+
+
 # -- values in words --------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,15 +13,14 @@ from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.commands import Commands
+from cellrepro.explanation.commands_of_record import commands_of_record
 from cellrepro.explanation.crops import Part, in_common, part_shown, with_crop
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.label_notes import label_notes
 from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
-from cellrepro.explanation.recorded_commands import recorded_commands
 from cellrepro.explanation.run_record import run_commands
 from cellrepro.explanation.settings_of_both import SettingOfBoth, side_by_side
 from cellrepro.explanation.sides import Side, read_side
-from cellrepro.explanation.two_results import size_limit_text, stitching_text
 from cellrepro.explanation.why import Why
 from cellrepro.images.size_factor import factor_text, size_factor
 from cellrepro.store.store import Store
@@ -114,24 +113,29 @@ class SidePair:
 
     def why_from_files(self, shown: MasksInCommon | None) -> Why | None:
         """Say what probably makes the two differ, which were compared unless sizes forbid it."""
-        evidence = FileEvidence(
-            verdict=Verdict.DIFFERENT if shown is None else shown.result.verdict,
+        evidence = FileEvidence(Verdict.DIFFERENT, is_empty=not (self.a.n_cells and self.b.n_cells))
+        if shown is not None:
+            evidence = FileEvidence.of_masks(
+                shown.result,
+                number_rule=shown.number_rule,
+                systematic=shown.systematic,
+                unrelated=shown.unrelated,
+            )
+        evidence = replace(
+            evidence,
             settings=self.settings,
             generations=(self.a.record.generation, self.b.record.generation),
             by_hand=self.by_hand(),
             n_edits=(len(self.a.edits), len(self.b.edits)),
-            number_rule="" if shown is None else shown.number_rule,
-            systematic=None if shown is None else shown.systematic,
-            unrelated="" if shown is None else shown.unrelated,
-            stitching="" if shown is None else stitching_text(shown.result),
-            size_limit="" if shown is None else size_limit_text(shown.result),
-            is_empty=not (self.a.n_cells and self.b.n_cells),
         )
         return why_from_files(evidence, find_out="")
 
-    def recorded_commands(self, *, image: str | None) -> dict[str, Commands | None]:
+    def recorded_commands(self, store: Store, *, image: str | None) -> dict[str, Commands | None]:
         """Write how to make each again, as far as its files record that."""
-        return {"a": _recorded_commands(self.a, image), "b": _recorded_commands(self.b, image)}
+        return {
+            "a": _recorded_commands(self.a, store, image),
+            "b": _recorded_commands(self.b, store, image),
+        }
 
     def of_other_shapes(self) -> BadInput:
         """Make the error for two results that cannot be laid on each other."""
@@ -153,7 +157,7 @@ class SidePair:
         )
 
 
-def _recorded_commands(side: Side, image: str | None) -> Commands | None:
+def _recorded_commands(side: Side, store: Store, image: str | None) -> Commands | None:
     if side.run is not None:
         return run_commands(side.run, image=image)
-    return recorded_commands(side.record, image=image, is_stack=side.masks.ndim > 2)
+    return commands_of_record(side.record, store, image=image, is_stack=side.masks.ndim > 2)

@@ -74,5 +74,6 @@ def cut_lines(cuts: Iterable[StraightBorder]) -> Iterator[str]:
     for cut in cuts:
         yield (
             f"    straight cut {_position(cut)}: {amount(cut.n_objects, 'straight end')} along "
-            f"{amount(cut.length, 'pixel')} (chance {cut.chance:.2g})"
+            f"{amount(cut.length, 'pixel')} (as many at any line by chance: probability "
+            f"{cut.chance:.2g})"
         )

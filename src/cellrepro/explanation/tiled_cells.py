@@ -14,7 +14,7 @@ from cellrepro.explanation.tile_lines import tile_lines
 from cellrepro.model.tile_layout import TileLayout
 from cellrepro.spec.segmentation_settings import Settings
 from samebits.results import derived
-from samebits.words import amount, verb_of
+from samebits.words import amount, some, verb_of
 
 CROPS = ((37, 53), (91, 22))
 """Rows and columns, in pixels, that are cut off at the beginning, so that tiles lie elsewhere."""
@@ -23,6 +23,7 @@ OVERLAP = 0.4
 N_VARIANTS = 2 + 2 * len(CROPS)
 """The whole image, the one with more overlap, and each crop scaled in two ways."""
 
+_MOST_NUMBERS = 6  # of cells that are named
 _NEAR_CUT = 16  # pixels from the beginning of a crop, where cells are cut off
 _USUAL_LAYOUT = TileLayout()
 
@@ -64,14 +65,17 @@ class Tiled:
     def line(self) -> str:
         """Say how many of its cells depend on tiles, and where they end straight."""
         seam = self.seam
+        numbers = some(list(map(str, self.dependent)), _MOST_NUMBERS)
+        which = f" (number {numbers})" if self.dependent else ""
         return (
             f"{self.name}: {self.n_dependent} of {amount(self.n_cells, 'cell')} "
-            f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie, and "
+            f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie{which}, and "
             f"{self.n_gained} {verb_of(self.n_gained, 'is', 'are')} gained; "
             f"{self.n_by_normalisation} {verb_of(self.n_by_normalisation, 'changes', 'change')} "
             f"where a crop is scaled by itself; straight ends: {seam.n_at} at "
             f"{amount(seam.n_lines, 'tile border')}, {seam.n_elsewhere} at "
-            f"{amount(seam.n_other_lines, 'other line')} (chance {seam.chance:.2g})"
+            f"{amount(seam.n_other_lines, 'other line')} (as many at tile borders by chance: "
+            f"probability {seam.chance:.2g})"
         )
 
 

@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from cellrepro.comparison.changed_cells import cell_rows, cells_of, not_kept
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import MaskTotals, totals_over
-from cellrepro.comparison.object_changes import ObjectKind
-from cellrepro.comparison.systematic_change import SystematicChange
+from cellrepro.comparison.systematic_change import (
+    SystematicChange,
+    images_by_change,
+    over_images,
+)
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.differing_fields import field_lines
 from cellrepro.explanation.label_notes import counts_by_plane, label_notes, no_cell_note
 from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.explanation.settings_of_both import value_text
+from cellrepro.explanation.stitching import cut_cells, stitching_text
 from cellrepro.images.size_factor import factor_text
 from cellrepro.words import short_digest
 from samebits.errors import BadInput
 from samebits.results import MOST_LINES, Result, Row, derived, table_lines
-from samebits.words import amount, joined, some, verb_of, with_verb
+from samebits.words import amount, joined, some, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.state_comparison import StateComparison
@@ -35,8 +39,7 @@ if TYPE_CHECKING:
     from cellrepro.images.outlines import Shape
 
 
-_MOST_NAMES = 4  # of tensors
-_FEWEST_MISSING = 3  # cells; fewer can be the smallest by chance
+_MOST_NAMES = 4  # of tensors, images
 
 Differs = Literal[
     "environment",
@@ -105,7 +108,8 @@ class Comparison(Result):
     """What a reader has to know, a sentence each: what was not compared, and how it stands beside
     what seeds do."""
     systematic: Mapping[str, SystematicChange] = field(default_factory=dict)
-    """By image, the one change of all cells by which B follows from A: a pixel smaller, shifted."""
+    """By image, the one change of all cells by which B follows from A: a pixel smaller, shifted;
+    where cells are lost or gained beside it, that of the cells that both sides have."""
     conclusions: tuple[Conclusion, ...] = ()
     """What the groups of images say under A and under B, for each readout, where ``--groups`` names
     them."""
@@ -199,6 +203,10 @@ class Comparison(Result):
         if differs and self.verdict == Verdict.IDENTICAL:
             differs = f" results; what differs{differs}"
         yield f"{self.verdict}{differs}"
+        if self.conclusions:  # what was asked for comes before why
+            from cellrepro.conclusions.conclusion import conclusion_lines
+
+            yield from (f"  {line}" for line in conclusion_lines(self.conclusions))
         if self.why is not None:
             yield from (f"  {line}" for line in self.why.lines())
         for setting in self.differing_settings:
@@ -215,15 +223,13 @@ class Comparison(Result):
             yield "  files: " + "\n    ".join(self.files.sentences())
         systematic = self._systematic_sentences()
         yield from (f"  {sentence}" for sentence in systematic)
-        if self.conclusions:
-            from cellrepro.conclusions.conclusion import conclusion_lines
-
-            yield from (f"  {line}" for line in conclusion_lines(self.conclusions))
         if self.masks:
             yield f"  masks: {self.totals.sentence()}"
         # Cells that follow from one change are not listed one by one.
         unexplained = {
-            name: result for name, result in self.masks.items() if name not in self.systematic
+            name: result
+            for name, result in self.masks.items()
+            if name not in self.systematic or not self.systematic[name].explains_all
         }
         changed = not_kept(unexplained)
         rows = cell_rows(changed, a="A", b="B", most=MOST_LINES)
@@ -250,7 +256,7 @@ class Comparison(Result):
         return tuple(note for note in self.notes if not self._is_said_by_cause(note))
 
     def _systematic_sentences(self) -> list[str]:
-        sentences = [f"{name}: {change.text('A', 'B')}" for name, change in self.systematic.items()]
+        sentences = _systematic_sentences(self.systematic)
         return [each for each in sentences if not self._is_said_by_cause(each)]
 
     def _is_said_by_cause(self, note: str) -> bool:
@@ -286,8 +292,8 @@ class ComparedMasks:
     by_image: Mapping[str, MaskComparison]
     notes: tuple[str, ...]
     """What only one side has, and what may be no label image."""
-    number_rules: tuple[str, ...] = ()
-    """How numbers of one side follow from those of the other, where they do."""
+    number_rules: Mapping[str, str] = field(default_factory=dict)
+    """By image, how numbers of one side follow from those of the other, where they do."""
     systematic: Mapping[str, SystematicChange] = field(default_factory=dict)
     """The one change of all cells of an image, where there is one."""
     unrelated: Mapping[str, str] = field(default_factory=dict)
@@ -318,7 +324,7 @@ def compare_by_image(
         )
     by_image: dict[str, MaskComparison] = {}
     notes: list[str] = []
-    number_rules: list[str] = []
+    number_rules: dict[str, str] = {}
     systematic: dict[str, SystematicChange] = {}
     unrelated: dict[str, str] = {}
     for side, only in (("A", a.keys() - b.keys()), ("B", b.keys() - a.keys())):
@@ -334,15 +340,26 @@ def compare_by_image(
         by_image[name] = result
         of_labels = label_notes(labels_a, labels_b, result)
         by_plane = counts_by_plane(labels_a, labels_b)
-        notes += (f"{name}: {note}" for note in (*drawn, *by_plane, *of_labels.sentences))
-        number_rules.append(of_labels.number_rule)
-        if of_labels.systematic is not None:
-            systematic[name] = of_labels.systematic
+        sentences = [*drawn, *by_plane, *of_labels.sentences]
+        if of_labels.number_rule:
+            number_rules[name] = of_labels.number_rule
+        change = of_labels.systematic
+        if change is not None:
+            systematic[name] = change
+            sentences.remove(change.text("A", "B"))  # said once of all images that have it
+        notes += (f"{name}: {sentence}" for sentence in sentences)
         if of_labels.unrelated:
             unrelated[name] = of_labels.unrelated
+    notes += _systematic_sentences(systematic)
     notes += _empty_notes(by_image)
-    rules = tuple(filter(None, number_rules))
-    return ComparedMasks(by_image, tuple(notes), rules, systematic, unrelated)
+    return ComparedMasks(by_image, tuple(notes), number_rules, systematic, unrelated)
+
+
+def _systematic_sentences(systematic: Mapping[str, SystematicChange]) -> Iterator[str]:
+    """Say each change of all cells once, with the images that have it."""
+    for names in images_by_change(systematic):
+        text = over_images([systematic[name] for name in names]).text("A", "B")
+        yield f"{some(names, _MOST_NAMES)}: {text}"
 
 
 def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:
@@ -363,6 +380,7 @@ def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:
                 ". If one is a crop of the other, `cellrepro explain A B` looks for the place at "
                 "which their cells agree, and compares what both show there"
             )
+        what_to_do += ". Else they are perhaps masks of two different images"
     raise BadInput(f"A has masks of shape {tuple(a)}, B of {tuple(b)}{what_to_do}")
 
 
@@ -379,40 +397,9 @@ def _empty_notes(by_image: Mapping[str, MaskComparison]) -> Iterator[str]:
 def stitching_notes(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
     """Say of stacks between which planes cells of one side are cut on the other."""
     for name, result in masks.items():
-        if stitching_text(result):
-            yield f"{name}: {stitching_text(result)}"
-
-
-def stitching_text(result: MaskComparison) -> str:
-    """Say between which planes cells of one side are cut on the other; empty where none are."""
-    cut = [change for change in result.objects if change.cut_between]
-    if not cut:
-        return ""
-    cuts = sorted({planes for change in cut for planes in change.cut_between})
-    planes = some([f"z {z} | {after}" for z, after in cuts])
-    return (
-        "planes were stitched otherwise: "
-        f"{with_verb(len(cut), 'cell', 'is', 'are')} whole on one side and in parts on the other, "
-        f"cut between planes {planes} (planes count from 0)"
-    )
-
-
-def size_limit_text(result: MaskComparison) -> str:
-    """Say that one side lacks the smallest cells of the other alone; empty where it does not."""
-    missing = [change for change in result.objects if change.kind != ObjectKind.KEPT]
-    kept = [change for change in result.objects if change.kind == ObjectKind.KEPT]
-    kinds = {change.kind for change in missing}
-    if len(missing) < _FEWEST_MISSING or kinds not in ({ObjectKind.LOST}, {ObjectKind.GAINED}):
-        return ""
-    side, other = ("B", "A") if kinds == {ObjectKind.LOST} else ("A", "B")
-    largest = max(change.area_a + change.area_b for change in missing)
-    smallest = min((min(change.area_a, change.area_b) for change in kept), default=0)
-    if largest >= smallest:
-        return ""
-    return (
-        f"{side} lacks the {len(missing)} smallest cells of {other}, up to {largest} pixels, and "
-        f"no other; its own have {smallest} and more"
-    )
+        stitching = stitching_text(cut_cells(result))
+        if stitching:
+            yield f"{name}: {stitching}"
 
 
 def masks_differ(verdict: Verdict) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cellrepro.explanation.setting_meanings import digests_in_words, field_in_words
 from cellrepro.explanation.settings_of_both import is_missing, setting_text
 from cellrepro.words import cut
-from samebits.words import joined
+from samebits.words import amount, joined
 
 _MOST_LETTERS = 60  # of a value
 
@@ -16,6 +16,21 @@ FILES_ALONE = "From what the files record alone; nothing was segmented."
 """How a likely cause is known."""
 MASKS_ALONE = "From the masks alone; nothing was segmented."
 """How one is known that no file records."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of several things."""
+
+    n: int
+    """Those that are meant."""
+    of: int
+    """All of them."""
+
+    @property
+    def n_others(self) -> int:
+        """All but those that are meant."""
+        return self.of - self.n
 
 
 @dataclass(frozen=True)
@@ -33,31 +48,67 @@ class Cause:
     """Whether it was shown to make the difference: by segmenting again, or, of numbers, outlines,
     positions, edits by hand and crops, by the masks themselves; else it is the likely one of what
     is recorded."""
+    cells: Share | None = None
+    """Changed cells that it explains, of all changed cells; null where no file tells."""
+    images: Share | None = None
+    """Images of two folders in which it fits, of those that differ; null of two files."""
     words: str = field(default="", repr=False)
     """What is said of it in place of two values."""
+    usual: str = field(default="", repr=False)
+    """What Cellpose takes where a side records nothing, or none; empty where that is not known."""
 
     @property
     def values_text(self) -> str:
-        """Say what each side has of it.
+        """Say how much it explains, and what each side has of it.
 
-        >>> Cause("diameter", 42.4, "?").values_text
-        'A records 42.4, B nothing'
+        >>> Cause("diameter", 42.4, "?", usual="30").values_text
+        'A records 42.4, B nothing: probably the usual 30'
         >>> Cause("diameter", 42.4, None, confirmed=True).values_text
         '42.4 in A, none in B'
+        >>> Cause("diameter", 42.4, 30.0, images=Share(2, 3)).values_text
+        'fits in 2 of the 3 images that differ; A records 42.4, B 30'
+        >>> Cause("stitching", words="planes were cut", cells=Share(1, 3)).values_text
+        'explains 1 of 3 changed cells, the other 2 stay unexplained; planes were cut'
         """
+        return "; ".join([*self._how_much(), self._values()])
+
+    def _how_much(self) -> Iterator[str]:
+        if self.images is not None:
+            yield _images_text(self.images)
+        if self.cells is not None and self.cells.n_others:
+            others = self.cells.n_others
+            stay = "the other one stays" if others == 1 else f"the other {others} stay"
+            changed = amount(self.cells.of, "changed cell")
+            yield f"explains {self.cells.n} of {changed}, {stay} unexplained"
+
+    def _values(self) -> str:
         if self.words:
             return self.words
         if digests_in_words(self.name):
             return f"A and B record {digests_in_words(self.name)}"
-        a, b = (cut(setting_text(value), _MOST_LETTERS) for value in (self.a, self.b))
+        a, b = (self._value(value) for value in (self.a, self.b))
         if self.confirmed:
             return f"{a} in A, {b} in B"
+        probably = f": probably the usual {self.usual}" if self.usual else ""
         if is_missing(self.a):
-            return f"A records nothing, B {b}"
-        return f"A records {a}, B {'nothing' if is_missing(self.b) else b}"
+            return f"A records nothing{probably}; B records {b}"
+        if is_missing(self.b):
+            return f"A records {a}, B nothing{probably}"
+        return f"A records {a}, B {b}"
+
+    def _value(self, value: object) -> str:
+        text = cut(setting_text(value), _MOST_LETTERS)
+        return f"{text} (as {self.usual})" if value is None and self.usual else text
 
     def __str__(self) -> str:
         return f"{field_in_words(self.name)}; {self.values_text}"
+
+
+def _images_text(images: Share) -> str:
+    if images.of == 1:
+        return "in the only image that differs"
+    of = f"all {images.of}" if images.n == images.of else f"{images.n} of the {images.of}"
+    return f"fits in {of} images that differ"
 
 
 @dataclass(frozen=True)

@@ -60,8 +60,10 @@ class StoredRun:
     @property
     def verdict_in_words(self) -> str:
         """The verdict, and in what repeats differ."""
+        if self.verdict is None:
+            return "no verdict: one repeat" if len(self.repeats) == 1 else "no verdict"
         if self.verdict != Verdict.DIFFERENT:
-            return str(self.verdict or "no verdict")
+            return str(self.verdict)
         groups = {"weights": self.agreement.weights, "masks": self.agreement.masks}
         return f"different {joined([name for name, each in groups.items() if len(each or ()) > 1])}"
 
@@ -133,8 +135,7 @@ class StoredRuns(Result):
         return [
             *table_lines(rows, indent=0, most=len(rows)),
             *self.sentence().splitlines(),
-            f"the first digits of a key name a run in every command: {rows[0]['run']}, or "
-            f"{rows[0]['run']}/0 for its repeat 0; --json has whole keys",
+            f"in every command {rows[0]['run']} is that run, {rows[0]['run']}/0 its repeat 0",
         ]
 
     @property
@@ -239,10 +240,7 @@ def _one_computer(store: Store, keys: Mapping[str, str]) -> Iterator[str]:
     for machines in by_computer.values():
         if len(machines) > 1:
             named = [f"{name} ({amount(n, 'thread')})" for name, n in machines.items()]
-            yield (
-                f"one computer: {joined(named)}; a different number of threads, device or library "
-                "has a name of its own, as it can change the last digits"
-            )
+            yield (f"one computer under {amount(len(named), 'name')}: {joined(named)}")
 
 
 def _by_machine(run: Run, wanted: Mapping[str, object], reading: ReadingBudget) -> list[StoredRun]:

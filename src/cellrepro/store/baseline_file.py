@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,11 @@ class BaselineFile:
 
     path: Path
     record: dict[str, Any]
-    """``images`` {name: {``digest``, ``n_objects``}}, and more."""
+    """``images`` {name: {``digest``, ``n_objects``, ``numbers`` of cells that are not numbered as
+    they appear}}, and more."""
 
     def masks(self, image: str) -> np.ndarray:
-        """The canonical masks of one image."""
+        """The masks of one image, with the numbers that its cells had when they were saved."""
         expected = self.record["images"][image]
         try:
             with opened_zip(self.path) as archive:
@@ -61,13 +62,28 @@ class BaselineFile:
             raise _damaged(self.path, error) from error
         if array_digest(masks) != expected["digest"]:
             raise _damaged(self.path, f"the masks of {image} are others than its record says")
-        return masks
+        numbers = expected.get("numbers")
+        return masks if numbers is None else np.array([0, *numbers], np.uint32)[masks]
 
 
-def write(path: Path, record: Mapping[str, Any], masks: Mapping[str, np.ndarray]) -> BaselineFile:
-    """Write a baseline, whole or not at all."""
+def write(
+    path: Path,
+    record: Mapping[str, Any],
+    masks: Mapping[str, np.ndarray],
+    *,
+    numbers: Mapping[str, Sequence[int]] | None = None,
+) -> BaselineFile:
+    """Write a baseline of canonical masks, whole or not at all.
+
+    ``numbers`` are those that the cells of an image had, where they had others.
+    """
+    numbers = numbers or {}
     images = {
-        name: {"digest": array_digest(labels), "n_objects": int(labels.max(initial=0))}
+        name: {
+            "digest": array_digest(labels),
+            "n_objects": int(labels.max(initial=0)),
+            **({"numbers": [*numbers[name]]} if name in numbers else {}),
+        }
         for name, labels in sorted(masks.items())
     }
     whole = {"format": _FORMAT, **record, "images": images}
@@ -114,6 +130,7 @@ def read(path: Path) -> BaselineFile:
         for name, image in record["images"].items():
             if not isinstance(image["digest"], str) or whole_number(image["n_objects"]) is None:
                 raise ValueError(f"of the image {name!r} it tells neither digest nor cells")
+            _refuse_numbers(name, image)
         limits = record.get("limits", {})
         if not isinstance(limits, dict):
             raise ValueError("its limits are no table")
@@ -125,6 +142,18 @@ def read(path: Path) -> BaselineFile:
         raise no_such_file(path, expected="a file of `cellrepro baseline save`") from error
     except Exception as error:  # of a damaged archive nearly any
         raise _damaged(path, error) from error
+
+
+def _refuse_numbers(name: str, image: Mapping[str, Any]) -> None:
+    """Refuse numbers of cells that are not one for each."""
+    if "numbers" not in image:
+        return
+    numbers = image["numbers"]
+    is_list = isinstance(numbers, list) and len(numbers) == image["n_objects"]
+    if not is_list or not all(type(n) is int and 0 < n < 2**32 for n in numbers):
+        raise ValueError(f"the numbers of the cells of {name!r} are not one for each")
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(f"two cells of {name!r} have one number")
 
 
 def _content(archive: zipfile.ZipFile, name: str, *, most_bytes: int) -> bytes:

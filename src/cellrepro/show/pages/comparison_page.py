@@ -272,7 +272,8 @@ def _why_box(why: Why | None, explanation: Explanation | None) -> WhyBox | None:
 def _why_facts(why: Why, explanation: Explanation | None) -> Iterator[str]:
     """Say how the cause is known, what else may be one, and what it leaves unexplained."""
     if explanation is None and why.cause is not None and not why.is_found:
-        yield MASKS_ALONE if why.cause.words else FILES_ALONE
+        of_masks = why.cause.a is None and why.cause.b is None
+        yield MASKS_ALONE if of_masks else FILES_ALONE
     if why.others and not why.is_found:
         yield f"What else may be the cause: {joined([other.name for other in why.others])}."
     if why.remains:

@@ -325,7 +325,7 @@ class _NotApplicable:
 
 def _spec(repeat: Repeat) -> dict[str, object]:
     """The fields of a spec, those of its profile one by one."""
-    left_out = dict.fromkeys(not_applicable(repeat), _NotApplicable())
-    fields = dict(flattened({**spec_by_name(repeat), **left_out}))
+    left_out = dict.fromkeys(not_applicable(repeat.spec), _NotApplicable())
+    fields = dict(flattened({**spec_by_name(repeat.spec), **left_out}))
     fields.pop("profile_settings.name", None)  # the profile's, which is a field of its own
     return fields

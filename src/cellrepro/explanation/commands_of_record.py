@@ -1,0 +1,63 @@
+"""The commands that make masks again of which files tell, also with a network of a store.
+
+Cellpose knows no run of a store: its commands name the file that `cellrepro export` writes first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cellrepro.explanation.cellpose_call import IMAGE, NETWORK
+from cellrepro.explanation.commands import Commands
+from cellrepro.explanation.condition_commands import LabSetup, commands_for
+from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
+from cellrepro.explanation.recorded_commands import recorded_commands
+from cellrepro.explanation.recorded_network import recorded_network
+from cellrepro.explanation.recorded_settings import (
+    FILENAME,
+    MODEL_PATH,
+    NOT_RECORDED,
+    STORED_NETWORK,
+    RecordedSettings,
+    RecordedValue,
+)
+
+if TYPE_CHECKING:
+    from cellrepro.store.store import Store
+
+
+def commands_of_record(
+    record: RecordedSettings, store: Store, *, image: str | None = None, is_stack: bool = False
+) -> Commands | None:
+    """Write the calls that a record tells of; None where it tells too little."""
+    network = str(record.value(MODEL))
+    if not STORED_NETWORK.fullmatch(network) or MODEL_PATH in record.values:
+        return recorded_commands(record, image=image, is_stack=is_stack)
+    source = recorded_network(record, store).source
+    if source is None:
+        return _without_network(record, network, image=image, is_stack=is_stack)
+    condition = {PRECISION: LabSetup().dtype, **record.known, MODEL: source.label}
+    version = record.value(VERSION)
+    if version != NOT_RECORDED:
+        condition[VERSION] = version
+    name = record.value(FILENAME)
+    recorded_image = IMAGE if name == NOT_RECORDED else str(name)
+    return commands_for(image or recorded_image, condition, {source.label: source}, LabSetup())
+
+
+def _without_network(
+    record: RecordedSettings, network: str, *, image: str | None, is_stack: bool
+) -> Commands | None:
+    """Put a word in capitals for a network that lies in another store, and say where it is."""
+    entry = RecordedValue(NETWORK, record.source(MODEL))
+    nameless = replace(record, values={**record.values, MODEL: entry})
+    commands = recorded_commands(nameless, image=image, is_stack=is_stack)
+    if commands is None:
+        return None
+    note = (
+        f"{NETWORK} is the network of the run {network}, which is in no store here: where it is, "
+        f"`cellrepro export {network} {NETWORK.lower()}.pth` writes it as Cellpose loads it"
+    )
+    shell = replace(commands.shell, notes=(note, *commands.shell.notes))
+    return replace(commands, shell=shell)
