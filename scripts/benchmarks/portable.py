@@ -24,6 +24,7 @@ def portable(extent: Extent) -> Iterator[Figure]:
         yield from _passes(encoder, n_tiles=1, n_rounds=extent.of(1, 3), most="<= 4")
     yield _training_step(n_rounds=n_rounds)
     yield _dynamics(size=extent.of(256, 1024, 2048), n_cells=extent.of(80, 1250, 5000))
+    yield from _networks(n_rounds=extent.of(1, 5))
 
 
 def _passes(encoder: str, *, n_tiles: int, n_rounds: int, most: str) -> Iterator[Figure]:
@@ -108,6 +109,18 @@ def _dynamics(*, size: int, n_cells: int) -> Figure:
     how = f"{size}², {labels.max()} cells, one round"
     name = "dynamics: portable / Cellpose's"
     return ratio_of(name, seconds, "portable", "plain", "<= 2", how)
+
+
+def _networks(*, n_rounds: int) -> Iterator[Figure]:
+    """A step of each network that the tests of `samebits` train."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/samebits"))
+    from networks import EXAMPLES
+
+    for name, make in EXAMPLES.items():
+        seconds = in_turns(_in_both(make().step, _arithmetic), n_rounds)
+        most = "<= 8" if name.startswith(("LSTM", "GRU", "RNN")) else "<= 4"
+        title = f"{name}: portable / plain step"
+        yield ratio_of(title, seconds, "portable", "plain", most, f"{n_rounds} rounds of one step")
 
 
 def _in_both(
