@@ -172,7 +172,9 @@ class Described:
 
     def fields(self) -> Iterator[Field]:
         """Its fields, whose types name other described records."""
-        record = getattr(importlib.import_module(f"cellrepro.{self.module}"), self.name)
+        is_of_samebits = self.module.startswith("samebits.")
+        module = self.module if is_of_samebits else f"cellrepro.{self.module}"
+        record = getattr(importlib.import_module(module), self.name)
         return fields_of(record, described=described())
 
     def link(self, *, on: str) -> str:
