@@ -172,7 +172,9 @@ class Described:
 
     def fields(self) -> Iterator[Field]:
         """Its fields, whose types name other described records."""
-        record = getattr(importlib.import_module(f"cellrepro.{self.module}"), self.name)
+        is_of_samebits = self.module.startswith("samebits.")
+        module = self.module if is_of_samebits else f"cellrepro.{self.module}"
+        record = getattr(importlib.import_module(module), self.name)
         return fields_of(record, described=described())
 
     def link(self, *, on: str) -> str:
@@ -194,12 +196,16 @@ def described() -> Mapping[str, Described]:
     return found
 
 
+NONE = re.compile(r"(?<!`)\bNone\b(?!`)")
+"""What is ``null`` in JSON."""
+
+
 def fields_table(path: str, *, on: str, only: Sequence[str] = ()) -> str:
     """The fields of a record, all or only some; those alike share a row."""
     rows: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for field in described()[path.partition(":")[2]].fields():
         if not only or field.name in only:
-            content = (linked(field.type, on=on), linked(field.meaning, on=on))
+            content = (linked(field.type, on=on), linked(NONE.sub("`null`", field.meaning), on=on))
             rows[content].append(f"`{field.name}`")
     return table_of(
         ["field", "type", "meaning"],
