@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Containers often set it; then every process of the tests compiles the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup data demo test test-all test-faults fuzz lab explore bench findings pictures site docs lint lock notebooks clean
+.PHONY: help setup data demo test test-all test-samebits test-faults fuzz lab explore bench findings pictures site docs lint lock notebooks clean
 
 help:
 	@echo "make demo [DATA=folder]  train over the demo grid, then $(STORE)/report/index.html;"
@@ -16,6 +16,7 @@ help:
 	@echo "make explore [STORE=dir] the explorer alone, in the browser, on the runs of a store"
 	@echo "make test                the tests that CI runs: pytest and the notebooks"
 	@echo "make test-all            the long ones, too, and the notebooks as they are committed"
+	@echo "make test-samebits       those of samebits, where no laboratory can be imported"
 	@echo "make test-faults         applies known faults to a copy: the tests must notice each"
 	@echo "make fuzz [SECONDS=n]    made-up input for every parser, an hour in all; what fails is kept"
 	@echo "make bench [ALL=1]       the benchmarks, ratios side by side; ALL=1: what takes long, too"
@@ -45,6 +46,9 @@ test: setup data
 
 test-all: setup data
 	CELLREPRO_NOTEBOOKS=as-committed $(PYTEST)
+
+test-samebits: setup
+	$(BIN)/python scripts/samebits_alone.py
 
 test-faults: setup data
 	$(BIN)/python tests/faults/apply.py

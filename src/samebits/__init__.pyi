@@ -7,6 +7,7 @@
 from .trace.check_dataset import check_dataset as check_dataset
 from .trace.check_dataset import through_loader as through_loader
 from .trace.check_repeatable import check_repeatable as check_repeatable
+from .contention import contention as contention
 
 # Which operation does not?
 from .trace.batch_invariance import BatchDependent as BatchDependent

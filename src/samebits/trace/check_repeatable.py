@@ -7,7 +7,7 @@ import io
 import math
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import DataLoader
 
 from samebits.bit_equality import LargestDifference, same_bits
+from samebits.contention import contention
 from samebits.errors import BadInput, whole
 from samebits.results import Result
 from samebits.trace.observer import Step, check_step
@@ -51,6 +52,8 @@ class Repeatability(Result):
     """It changed neither weights, buffers nor gradients: equality proves nothing."""
     not_put_back: tuple[str, ...] = ()
     """Objects that the step names and that go on from run to run."""
+    contended_on: str | None = None
+    """The device that another process loaded from the second run on; null if none did."""
 
     @property
     def identical(self) -> bool:
@@ -60,6 +63,8 @@ class Repeatability(Result):
     def sentence(self) -> str:
         """The answer, over how much."""
         over = f"over {self.n} runs from one state, {amount(self.n_compared, 'result')} each"
+        if self.contended_on is not None:
+            over += f", all but the first while another process loaded {self.contended_on}"
         if self.vacuous:
             return f"vacuous {over}: the step changed nothing"
         if not self.changed:
@@ -85,7 +90,9 @@ _ONE_BATCH = (
 )
 
 
-def check_repeatable(step: Step, *parts: HasState, n: int = 3) -> Repeatability:
+def check_repeatable(
+    step: Step, *parts: HasState, n: int = 3, contended_on: str | None = None
+) -> Repeatability:
     """Run a training step ``n`` times from one state and compare every result bit by bit.
 
     Weights, buffers, gradients, optimizer, generators and the modules' training flags are as
@@ -104,6 +111,9 @@ def check_repeatable(step: Step, *parts: HasState, n: int = 3) -> Repeatability:
         optimizer that it steps, with the parameters that this holds.
     n : int
         2 or more. A race may need many to show.
+    contended_on : str, optional
+        A device that another process loads from the second run on (``cpu``, ``cuda`` …): on some
+        machines only that shows a race.
 
     Returns
     -------
@@ -115,6 +125,8 @@ def check_repeatable(step: Step, *parts: HasState, n: int = 3) -> Repeatability:
     BadInput
         If ``step`` takes arguments, or runs out of batches; if one of ``parts`` is a class, has no
         state, or a network whose parameters are not made yet or cannot be written.
+    NotPossibleHere
+        If no process can compute on the device of ``contended_on``.
     """
     check_step(step)
     whole("n", n, least=2)
@@ -131,14 +143,16 @@ def check_repeatable(step: Step, *parts: HasState, n: int = 3) -> Repeatability:
                 vacuous = len(first) == 1
             else:
                 vacuous = not state.has_changed() and not runs.began_anew
-            for _ in range(n - 1):
-                state.put_back()
-                results = dict(state.results(runs.run()))
-                for name in results | first:
-                    a = first.get(name)
-                    b = results.get(name)
-                    if not same_bits(a, b):
-                        differences.setdefault(name, LargestDifference()).include(a, b)
+            load = nullcontext() if contended_on is None else contention(contended_on)
+            with load:
+                for _ in range(n - 1):
+                    state.put_back()
+                    results = dict(state.results(runs.run()))
+                    for name in results | first:
+                        a = first.get(name)
+                        b = results.get(name)
+                        if not same_bits(a, b):
+                            differences.setdefault(name, LargestDifference()).include(a, b)
         finally:
             state.put_back()
     changed = tuple(
@@ -146,7 +160,7 @@ def check_repeatable(step: Step, *parts: HasState, n: int = 3) -> Repeatability:
         for name, largest in differences.items()
     )
     not_put_back = runs.not_put_back if changed else ()
-    return Repeatability(n, len(first), changed, vacuous, not_put_back)
+    return Repeatability(n, len(first), changed, vacuous, not_put_back, contended_on)
 
 
 def _check_part(part: Any) -> None:

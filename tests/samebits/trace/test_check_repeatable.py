@@ -6,13 +6,14 @@ import functools
 import random
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
 from samebits.bit_equality import same_bits
-from samebits.errors import BadInput
+from samebits.errors import BadInput, NotPossibleHere
 from samebits.generator_digests import generator_digests
 from samebits.seeds import generator
 from samebits.tensor_digests import tensor_digest
@@ -521,3 +522,21 @@ def test_a_step_may_name_a_class():
             network.weight.mul_(2)
 
     assert check_repeatable(step, network).identical
+
+
+def test_another_process_loads_the_device_from_the_second_run_on():
+    here = psutil.Process()
+    net = nn.Linear(2, 2)
+
+    def step():
+        net(torch.ones(1, 2)).sum().backward()
+        return len(here.children())
+
+    alone = check_repeatable(step, net)
+    assert alone.identical
+    contended = check_repeatable(step, net, contended_on="cpu")
+    assert [change.name for change in contended.changed] == ["loss"]
+    assert "while another process loaded cpu" in contended.sentence()
+    assert here.children() == []
+    with pytest.raises(NotPossibleHere, match="no process can load 'no-device' here"):
+        check_repeatable(step, net, contended_on="no-device")
