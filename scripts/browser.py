@@ -11,14 +11,28 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 from urllib.request import urlopen
+
+from PIL import Image
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
 """With which Chromium is started."""
 
+WIDTH = 760
+"""Of a photographed page, in CSS pixels: about what the site and GitHub have for a picture, so that
+its text is as large there as that of the page."""
 _SECONDS_UNTIL_IT_ANSWERS = 90
+_DOTS_PER_PIXEL = 2  # of pictures, which screens with fine dots and a click show sharply
+_HEIGHT = 1800  # pixels, more than is photographed: Voila's pages scroll inside
+_MARGIN = 8  # pixels of the page around what is photographed
+_N_COLOURS = 256  # of a picture's file, which is a third as large as with all colours
 
 
 class NoChromium(RuntimeError):
@@ -31,6 +45,29 @@ def find_chromium() -> str:
     if path is None:
         raise NoChromium("Chromium is not installed; install it: apt-get install chromium")
     return path
+
+
+def opened(window: Browser, *, width: int = WIDTH) -> Page:
+    """An empty page of that many CSS pixels, whose pictures are sharp."""
+    return window.new_page(
+        viewport={"width": width, "height": _HEIGHT}, device_scale_factor=_DOTS_PER_PIXEL
+    )
+
+
+def photograph(page: Page, path: Path, *parts: str) -> None:
+    """Photograph what the named elements of a page span together.
+
+    The picture ends at edges of elements, so that it cuts through no line, however the page grows.
+    """
+    page.evaluate("window.scrollTo(0, 0)")
+    boxes = [box for part in parts if (box := page.locator(part).first.bounding_box())]
+    left = max(min(box["x"] for box in boxes) - _MARGIN, 0)
+    top = max(min(box["y"] for box in boxes) - _MARGIN, 0)
+    right = max(box["x"] + box["width"] for box in boxes) + _MARGIN
+    bottom = max(box["y"] + box["height"] for box in boxes) + _MARGIN
+    clip = {"x": left, "y": top, "width": right - left, "height": bottom - top}
+    picture = Image.open(BytesIO(page.screenshot(full_page=True, clip=clip))).convert("RGB")
+    picture.quantize(_N_COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pages import FILES, pages
+from pages import DOCS, FILES, pages
 
 BLOCK = re.compile(
     r"(?P<note><!-- (?:(?P<long>long)|first (?P<most>\d+) lines) -->\n)?"
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--long", action="store_true", help="long commands, too")
     parser.add_argument("pages", nargs="*", type=Path, help="these pages alone")
     arguments = parser.parse_args()
-    for page in arguments.pages or pages():
+    for page in arguments.pages or [*pages(), *DOCS.rglob("*.j2")]:
         write_outputs(page, with_long=arguments.long)
 
 

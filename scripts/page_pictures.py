@@ -1,4 +1,4 @@
-"""Draw the pictures of README, docs/how, docs/explorer.md and docs/open.md from docs/files.
+"""Draw the pictures of README and docs from docs/files.
 
     python scripts/page_pictures.py
 
@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from contextlib import chdir
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import browser
+from fates_picture import fates_picture
 from pages import DOCS, FILES, PROJECT
 
 if TYPE_CHECKING:
@@ -71,24 +74,38 @@ class Photographed:
     a: str
     b: str
     keys: str
-    width: int = 1000
+    part: str
+    width: int = browser.WIDTH
 
 
 PHOTOGRAPHED = {
     "explorer_channels": Photographed(
-        "two_channels.ome.tif", "script_masks.tif", "filtered_masks.tif", "n"
+        "two_channels.ome.tif", "script_masks.tif", "filtered_masks.tif", "n", ".cre-body"
     ),
     "explorer_sides": Photographed(
-        "two_channels.ome.tif", "script_masks.tif", "filtered_masks.tif", "5n"
+        "two_channels.ome.tif",
+        "script_masks.tif",
+        "filtered_masks.tif",
+        "5n",
+        ".cre-frame",
+        width=1000,
     ),
 }
 """The pictures of docs/explorer.md."""
 TEMPLATES = [
     PROJECT / "src" / "cellrepro" / "show" / "pages" / "templates" / name
-    for name in ("open.html.j2", "open.js", "comparison.html.j2", "comparison.css")
+    for name in (
+        "open.html.j2",
+        "open.js",
+        "comparison.html.j2",
+        "comparison.css",
+        "conclusion_part.html.j2",
+        "conclusion_part.css",
+    )
 ]
 """What decides how the pages of ``cellrepro open`` and ``compare --html`` look."""
 DROPPED = ("cells.tif", "cells_seg.npy", "script_masks.tif")
+EXPERIMENT = ("min_size_15", "min_size_80", "groups.csv")
 
 
 def main() -> None:
@@ -96,6 +113,7 @@ def main() -> None:
     PICTURES.mkdir(parents=True, exist_ok=True)
     for name, drawn in DRAWN.items():
         draw(name, drawn)
+    (PICTURES / "fates.png").write_bytes(fates_picture().png(dpi=200))
     photograph()
     SOURCES.write_text(json.dumps(source_digests(), indent=1) + "\n", encoding="utf-8")
 
@@ -135,12 +153,12 @@ def photograph_explorer(window: Browser) -> None:
         for name, one in PHOTOGRAPHED.items():
             files = (FILES / one.image, FILES / one.a, FILES / one.b)
             shown = explorer_page(*files, html=Path(folder, f"{name}.html"))
-            page = window.new_page(viewport={"width": one.width, "height": 900})
+            page = browser.opened(window, width=one.width)
             page.goto(shown.html.as_uri())
             page.locator('.cellrepro-explorer[data-ready="1"]').wait_for()
             page.locator("canvas.cre-canvas").press_sequentially(one.keys)
             page.wait_for_timeout(1_000)
-            page.locator(".cre-body").screenshot(path=PICTURES / f"{name}.png")
+            browser.photograph(page, PICTURES / f"{name}.png", one.part)
 
 
 def photograph_open_page(window: Browser) -> None:
@@ -151,27 +169,38 @@ def photograph_open_page(window: Browser) -> None:
 
     with temporary_folder() as folder, LocalServer(routes_of(Desks(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        page = window.new_page(viewport={"width": 1000, "height": 640})
+        page = browser.opened(window)
         page.goto(server.address)
         page.set_input_files("#pick", [FILES / name for name in DROPPED])
         page.locator("#compare:enabled").wait_for()
-        page.screenshot(path=PICTURES / "open.png")
+        browser.photograph(page, PICTURES / "open.png", "#form")
         server.shutdown()
 
 
 def photograph_comparison(window: Browser) -> None:
-    """Photograph the head of the page that ``compare --html`` writes."""
+    """Photograph the head of the page that ``compare --html`` writes, and a conclusion on it."""
     import cellrepro
 
     image, a, b = DROPPED
+    two_files = partial(cellrepro.compare, a, b, image=image)
+    photograph_page(window, "compare", two_files, "header", "#picture")
+    a, b, groups = (f"experiment/{name}" for name in EXPERIMENT)
+    experiment = partial(cellrepro.compare, a, b, groups=groups)
+    photograph_page(window, "conclusion", experiment, "#conclusion h2", ".conclusions")
+
+
+def photograph_page(
+    window: Browser, name: str, compare: Callable[..., object], *parts: str
+) -> None:
+    """Photograph parts of the page that a comparison writes."""
     with TemporaryDirectory() as folder:
         html = Path(folder, "page.html")
         with chdir(FILES):  # the page names its files as they were given
-            cellrepro.compare(a, b, image=image, html=html)
-        page = window.new_page(viewport={"width": 1000, "height": 930})
+            compare(html=html)
+        page = browser.opened(window)
         page.goto(html.as_uri())
         page.wait_for_timeout(1_000)
-        page.screenshot(path=PICTURES / "compare.png")
+        browser.photograph(page, PICTURES / f"{name}.png", *parts)
 
 
 def source_digests() -> dict[str, str]:

@@ -2,10 +2,10 @@
 
     make pictures                   # or: python scripts/pictures.py --store STORE
 
-The runs are those of the demo: report and explorer are photographed in Chromium at the width of a
-desktop and of a phone; how two repeats part is drawn from two trainings in mode ``fast``.
-``docs/images/sources.json`` keeps a digest of everything that decides how the pictures look, by
-which `tests/test_pictures.py` notices that they are old.
+The runs are those of the demo: report and explorer are photographed in Chromium; how two repeats
+part is drawn from two trainings in mode ``fast``. ``docs/images/sources.json`` keeps a digest of
+everything that decides how the pictures look, by which `tests/test_pictures.py` notices that they
+are old.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import re
 import subprocess
 import sys
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,22 +43,8 @@ DRAWN_BY = (
 )
 """What decides how the pictures look, below ``show``."""
 WAIT_MS = 120_000
-
-
-@dataclass(frozen=True)
-class Screen:
-    """The size of a page on screen, in CSS pixels."""
-
-    ending: str
-    """Of the names of its pictures."""
-    width: int
-    report_height: int
-    explorer_height: int
-    settings_height: int
-
-
-DESKTOP = Screen("", 1200, 1290, 1000, 1230)
-PHONE = Screen("-phone", 390, 1560, 1520, 1300)
+WITH_SLIDERS = 860
+"""The width of a page in CSS pixels on which sliders stand beside the picture."""
 
 
 def main() -> int:
@@ -160,7 +145,7 @@ def draw_parting(data: Path, aside: Path) -> None:
 
 
 def photograph(chromium: str, store: Path) -> None:
-    """Photograph report and explorer of a store, as a desktop and as a phone show them."""
+    """Photograph report and explorer of a store."""
     from playwright.sync_api import sync_playwright
 
     from cellrepro.show.report.build import write_report
@@ -168,23 +153,20 @@ def photograph(chromium: str, store: Path) -> None:
     page_file = write_report(store).html
     with sync_playwright() as playwright, explorer_served(store) as address:
         window = playwright.chromium.launch(executable_path=chromium, args=[*browser.FLAGS])
-        for screen in (DESKTOP, PHONE):
-            size = {"width": screen.width, "height": screen.report_height}
-            page = window.new_page(viewport=size)
-            page.goto(page_file.as_uri())
-            page.screenshot(path=IMAGES / f"report{screen.ending}.png")
-            if screen is DESKTOP:
-                photograph_two_runs(page)
-            page.set_viewport_size({"width": screen.width, "height": screen.explorer_height})
-            page.goto(address, timeout=WAIT_MS)
-            page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=WAIT_MS)
-            choose_two_seeds(page)
-            page.locator('[data-choose="categories"]').click()
-            page.locator("canvas.cre-canvas").press("n")  # the first changed cell and its story
-            page.mouse.move(0, 0)
-            page.wait_for_timeout(1_000)
-            page.screenshot(path=IMAGES / f"explorer{screen.ending}.png")
-            page.close()
+        page = browser.opened(window)
+        page.goto(page_file.as_uri())
+        browser.photograph(page, IMAGES / "report.png", "header")
+        photograph_two_runs(page)
+        page.goto(address, timeout=WAIT_MS)
+        page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=WAIT_MS)
+        choose_two_seeds(page)
+        page.locator('[data-choose="categories"]').click()
+        page.locator("canvas.cre-canvas").press("n")  # the first changed cell and its story
+        page.mouse.move(0, 0)
+        page.wait_for_timeout(1_000)
+        browser.photograph(
+            page, IMAGES / "explorer.png", ".cre-counts", ".cre-choices", ".cre-body"
+        )
         window.close()
 
 
@@ -203,7 +185,7 @@ def photograph_two_runs(page: Page) -> None:
     page.locator("[data-compare]").click()
     page.locator(".explorer-of-two canvas").first.wait_for(timeout=WAIT_MS)
     page.wait_for_timeout(2_000)
-    page.locator("#runs").screenshot(path=IMAGES / "two_runs.png")
+    browser.photograph(page, IMAGES / "two_runs.png", "#runs .two")
 
 
 def photograph_settings(chromium: str, store: Path, data: Path) -> None:
@@ -225,21 +207,17 @@ def photograph_settings(chromium: str, store: Path, data: Path) -> None:
         assert process.stderr is not None
         address = process.stderr.readline().split(": ", 1)[1].strip()
         window = playwright.chromium.launch(executable_path=chromium, args=[*browser.FLAGS])
-        for screen in (DESKTOP, PHONE):
-            page = window.new_page(
-                viewport={"width": screen.width, "height": screen.settings_height}
-            )
-            page.goto(address, timeout=WAIT_MS)
-            page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=WAIT_MS)
-            page.get_by_label("cellprob_threshold", exact=True).fill("2")
-            page.get_by_label("flow_threshold", exact=True).fill("0.2")
-            page.wait_for_timeout(1_000)
-            page.locator('.crl[data-state="exact"]').wait_for(timeout=WAIT_MS)
-            page.locator("canvas.cre-canvas").press("n")
-            page.mouse.move(0, 0)
-            page.wait_for_timeout(1_000)
-            page.screenshot(path=IMAGES / f"settings{screen.ending}.png")
-            page.close()
+        page = browser.opened(window, width=WITH_SLIDERS)
+        page.goto(address, timeout=WAIT_MS)
+        page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=WAIT_MS)
+        page.get_by_label("cellprob_threshold", exact=True).fill("2")
+        page.get_by_label("flow_threshold", exact=True).fill("0.2")
+        page.wait_for_timeout(1_000)
+        page.locator('.crl[data-state="exact"]').wait_for(timeout=WAIT_MS)
+        page.locator("canvas.cre-canvas").press("n")
+        page.mouse.move(0, 0)
+        page.wait_for_timeout(1_000)
+        browser.photograph(page, IMAGES / "settings.png", "header", ".cre-frame", ".crl")
         window.close()
         process.terminate()
 

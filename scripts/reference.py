@@ -196,12 +196,16 @@ def described() -> Mapping[str, Described]:
     return found
 
 
+NONE = re.compile(r"(?<!`)\bNone\b(?!`)")
+"""What is ``null`` in JSON."""
+
+
 def fields_table(path: str, *, on: str, only: Sequence[str] = ()) -> str:
     """The fields of a record, all or only some; those alike share a row."""
     rows: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for field in described()[path.partition(":")[2]].fields():
         if not only or field.name in only:
-            content = (linked(field.type, on=on), linked(field.meaning, on=on))
+            content = (linked(field.type, on=on), linked(NONE.sub("`null`", field.meaning), on=on))
             rows[content].append(f"`{field.name}`")
     return table_of(
         ["field", "type", "meaning"],

@@ -338,11 +338,11 @@ def conclusion_rows(conclusions: Sequence[Conclusion]) -> list[Row]:
         {
             "readout": each.readout_text,
             "group": each.treated if several else "",
+            "conclusion": _IN_WORDS[each.word],
             "effect under A": estimate_text(each.a),
             "under B": estimate_text(each.b),
             "B minus A": estimate_text(each.difference),
             "margin": margin_text(each.margin),
-            "conclusion": _IN_WORDS[each.word],
         }
         for each in conclusions
     ]
