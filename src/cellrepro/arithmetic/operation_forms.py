@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 import yaml
 
-from cellrepro.arithmetic.kernels.registry import NoPortableForm
+from cellrepro.arithmetic.kernels.registry import IN_ANY_TYPE, IN_PLACE, NoPortableForm
 from cellrepro.arithmetic.kernels.table import FORMS
 from cellrepro.trace.observer import Call
 
@@ -37,15 +37,6 @@ _ALONG_AXES = frozenset(
         "convolution",
         "_convolution",
         "convolution_backward",
-        "softmax",
-        "_softmax",
-        "_safe_softmax",
-        "log_softmax",
-        "_log_softmax",
-        "avg_pool2d",
-        "index_add",
-        "kthvalue",
-        "topk",
         "unfold_backward",
     ]
 )
@@ -60,7 +51,7 @@ def name_of(func: Any) -> str:
     """
     name = _whole_name(func)
     if writes_in_place(func):
-        return name[:-1]
+        return name if name in IN_PLACE else name[:-1]
     return name.strip("_") if name.startswith("__") else name
 
 
@@ -104,6 +95,9 @@ def form_of(call: Call) -> Form:
 
 def refuse_numbers(call: Call) -> None:
     """Refuse numbers and shapes for which the replacing forms are not made."""
+    name = name_of(call.func)
+    if name in IN_ANY_TYPE:
+        return
     leaves = list(_leaves((*call.args, *call.kwargs.values())))
     for leaf in leaves:
         dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf
@@ -112,7 +106,6 @@ def refuse_numbers(call: Call) -> None:
     first = leaves[0] if leaves else None
     if not isinstance(first, torch.Tensor):
         return
-    name = name_of(call.func)
     makes_fractions = name in _OF_FRACTIONS or name.endswith("_backward")
     if makes_fractions and not first.is_floating_point():
         raise NoPortableForm(f"has a portable form for float32, and got {first.dtype}")
