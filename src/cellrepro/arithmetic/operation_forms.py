@@ -37,15 +37,6 @@ _ALONG_AXES = frozenset(
         "convolution",
         "_convolution",
         "convolution_backward",
-        "softmax",
-        "_softmax",
-        "_safe_softmax",
-        "log_softmax",
-        "_log_softmax",
-        "avg_pool2d",
-        "index_add",
-        "kthvalue",
-        "topk",
         "unfold_backward",
     ]
 )

@@ -14,7 +14,7 @@ from cellrepro.digests.same_bits import same_bits
 FORMS = PortableForms()
 
 
-@FORMS.of("index_put", "_index_put_impl", "_unsafe_index_put")
+@FORMS.of("index_put", "_index_put_impl", "_unsafe_index_put", in_any_type=True)
 def _index_put(
     a: torch.Tensor,
     indices: Sequence[torch.Tensor | None],
@@ -34,7 +34,7 @@ def _index_put(
     return _added_at(a, positions, values.expand(positions.shape))
 
 
-@FORMS.of("scatter")
+@FORMS.of("scatter", in_any_type=True)
 def _scatter(
     a: torch.Tensor, dim: int, index: torch.Tensor, source: Any, *, reduce: str | None = None
 ) -> torch.Tensor:
@@ -47,7 +47,7 @@ def _scatter(
     return result
 
 
-@FORMS.of("index_copy")
+@FORMS.of("index_copy", in_any_type=True)
 def _index_copy(
     a: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
 ) -> torch.Tensor:
@@ -67,6 +67,8 @@ def _refuse_if_ambiguous(read_back: torch.Tensor, written: torch.Tensor) -> None
 def _index_add(
     a: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: Any = 1
 ) -> torch.Tensor:
+    if index.numel() == 0:
+        return a.clone()
     numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
     values = source if alpha == 1 else source * alpha
     return _added_at(a, numbered.index_select(dim, index), values)
@@ -76,8 +78,13 @@ def _index_add(
 def _scatter_add(
     a: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
 ) -> torch.Tensor:
+    if index.numel() == 0:
+        return a.clone()
     if not a.dim():
-        raise NoPortableForm("has a portable form for tensors with axes only")
+        added = _scatter_add(a[None], 0, index.reshape(1), source.reshape(1))
+        return added.reshape(())
+    index = index.reshape(1) if not index.dim() else index
+    source = source.reshape(1) if not source.dim() else source
     used = source[tuple(slice(length) for length in index.shape)]
     numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
     others = numbered[tuple(slice(length) for length in index.shape)]
@@ -96,12 +103,26 @@ def _embedding_dense_backward(
     padding_idx: int,
     scale_grad_by_freq: bool,
 ) -> torch.Tensor:
-    if scale_grad_by_freq:
-        raise NoPortableForm("has a portable form without scale_grad_by_freq only")
     width = gradient.shape[-1]
     kept = gradient.masked_fill((indices == padding_idx)[..., None], 0.0)
+    if scale_grad_by_freq:
+        counts = torch.bincount(indices.flatten(), minlength=num_weights).to(gradient.dtype)
+        kept = kept / counts[indices][..., None].expand_as(kept)
     positions = indices[..., None] * width + torch.arange(width, device=gradient.device)
     return _added_at(gradient.new_zeros(num_weights, width), positions, kept)
+
+
+@FORMS.of("put", in_any_type=True)
+def _put(
+    a: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:
+    if not accumulate or not a.dtype.is_floating_point:
+        result = torch.ops.aten.put.default(a, index, source, accumulate)
+        if not accumulate:
+            _refuse_if_ambiguous(torch.take(result, index), source.reshape(index.shape))
+        return result
+    wrapped = torch.where(index < 0, index + a.numel(), index)
+    return _added_at(a, wrapped, source)
 
 
 def _added_at(a: torch.Tensor, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
