@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.errors import NotPossibleHere
+from cellrepro.arithmetic.kernels.products import one_slice
 from cellrepro.model.cellpose_generation import TRAINED_WITH, installed_version
 from cellrepro.model.network import import_cellpose
 from cellrepro.model.patching import replaced
@@ -72,6 +73,7 @@ def portable_cellpose() -> Iterator[None]:
         stack.enter_context(replaced(transforms, "np", numpy))
         torch = _ModuleWith(dynamics.torch, sparse_coo_tensor=Histogram)
         stack.enter_context(replaced(dynamics, "torch", torch))
+        stack.enter_context(one_slice())  # as in all bits that were published
         yield
 
 

@@ -4,18 +4,25 @@ Each row of the left matrix and each column of the right one is rounded so that 
 products are exact (`cellrepro.arithmetic.exact_sums`). A product in float64 then has the same bits
 whatever the library, its blocks, threads and fused operations, and it is rounded to float32 once.
 
-Source: K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, Numerical Algorithms 59, 95-118 (2012), with one
-slice of each matrix.
+One slice of each matrix is enough for most numbers; `cellrepro.arithmetic.kernels.sliced_products`
+finds the others, and says what the error is at most.
+
+Source: K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, Numerical Algorithms 59, 95-118 (2012).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 
 from cellrepro.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count, rounder
 from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from cellrepro.arithmetic.kernels.sliced_products import Bits, Slice, doubtful, refine
+from cellrepro.arithmetic.kernels.small_products import small_product
 from cellrepro.arithmetic.kernels.sums import pairwise_sum
 from cellrepro.arithmetic.memory import workspace
 from cellrepro.errors import BadInput
@@ -24,24 +31,38 @@ FORMS = PortableForms()
 
 _BLOCK = 2**20
 """Numbers of a result that are computed at a time: 8 MB of float64."""
+_MOST_SMALL = 2**18
+"""Single products from which on the arithmetic costs more than to call it."""
 
 
-class _Bits(NamedTuple):
-    """How long the numbers of the two matrices may be, in bits."""
-
-    left: int
-    right: int
-
-
-def bits_of_factors(length: int) -> _Bits:
+def bits_of_factors(length: int) -> Bits:
     """How many bits the numbers of two matrices may have, so that their product is exact.
 
     >>> bits_of_factors(1024)
-    _Bits(left=22, right=21)
+    Bits(left=22, right=21, length=1024)
     """
     together = BITS_OF_DOUBLE - n_bits_of_count(length)
     right = together // 2
-    return _Bits(left=together - right, right=right)
+    return Bits(left=together - right, right=right, length=length)
+
+
+_one_slice = False
+
+
+@contextmanager
+def one_slice() -> Iterator[None]:
+    """Leave products in one slice for one block, in all threads, whatever the numbers are.
+
+    So were all bits of Cellpose that are published (version 1 of its reference). Its products take
+    gradients of pixels through unit matrices, where small ones become 0 beside large ones.
+    """
+    global _one_slice
+    before = _one_slice
+    _one_slice = True
+    try:
+        yield
+    finally:
+        _one_slice = before
 
 
 def product(
@@ -72,73 +93,56 @@ def _stacked(left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None
     result = torch.empty((n_stacked, n_rows, n_columns), dtype=torch.float32, device=left.device)
     if result.numel() == 0 or length == 0:
         return result.zero_() if added is None else result.copy_(added)
+    bits = bits_of_factors(length)
+    if left.device.type == "cpu" and n_stacked * n_rows * length * n_columns <= _MOST_SMALL:
+        small = small_product(left, right, added, bits, in_one_slice=_one_slice)
+        if small is not None:
+            return small
     n_together = max(1, _BLOCK // (n_rows * n_columns))
     n_rows_together = n_rows if n_together > 1 else max(1, min(n_rows, _BLOCK // n_columns))
     for first in range(0, n_stacked, n_together):
         of_stack = slice(first, min(n_stacked, first + n_together))
-        columns = _Factor.of_columns(right[of_stack], bits_of_factors(length).right)
+        columns = _sliced(right[of_stack].mT, bits.right, role="columns")
         for begin in range(0, n_rows, n_rows_together):
             of_rows = slice(begin, min(n_rows, begin + n_rows_together))
-            rows = _Factor.of_rows(left[of_stack, of_rows], bits_of_factors(length).left)
+            rows = _sliced(left[of_stack, of_rows], bits.left, role="rows")
+            exact = _multiplied(rows, columns, bits)
+            if added is not None:
+                exact.add_(added[of_stack, of_rows])
             block = result[of_stack, of_rows]
-            _multiply_into(
-                block, rows, columns, None if added is None else added[of_stack, of_rows]
-            )
+            block.copy_(exact)
             if not (rows.is_finite and columns.is_finite):
                 _put_not_finite(block, left[of_stack, of_rows], right[of_stack])
     return result
 
 
-class _Factor(NamedTuple):
-    """A stack of matrices, rounded for an exact product."""
-
-    numbers: torch.Tensor
-    """The numbers, in the shape of the stack; what is not finite is 0."""
-    is_finite: bool
-    """Whether all were finite."""
-
-    @classmethod
-    def of_rows(cls, matrices: torch.Tensor, n_bits: int) -> _Factor:
-        """Round each row of matrices, shape (B, M, K)."""
-        return cls._rounded(matrices, n_bits, role="rows")
-
-    @classmethod
-    def of_columns(cls, matrices: torch.Tensor, n_bits: int) -> _Factor:
-        """Round each column of matrices, shape (B, K, N)."""
-        return cls(*(cls._rounded(matrices.transpose(1, 2), n_bits, role="columns"))).transposed()
-
-    def transposed(self) -> _Factor:
-        """Rows and columns exchanged."""
-        return self._replace(numbers=self.numbers.transpose(1, 2))
-
-    @classmethod
-    def _rounded(cls, matrices: torch.Tensor, n_bits: int, *, role: str) -> _Factor:
-        """Round each row to numbers that are at most ``n_bits`` bits long."""
-        if len(matrices) > 1 and matrices.stride(0) == 0:  # the same matrix again and again
-            once = cls._rounded(matrices[:1], n_bits, role=role)
-            return once._replace(numbers=once.numbers.expand(len(matrices), -1, -1))
+def _sliced(matrices: torch.Tensor, n_bits: int, *, role: str) -> Slice:
+    """Round each row of matrices, shape (B, M, K), to numbers that are at most ``n_bits`` long."""
+    if len(matrices) > 1 and matrices.stride(0) == 0:  # the same matrix again and again
+        return _sliced(matrices[:1], n_bits, role=role).expand(len(matrices))
+    largest = matrices.abs().amax(dim=2, keepdim=True)
+    is_finite = math.isfinite(largest.amax().item())
+    if not is_finite:
+        matrices = torch.where(matrices.isfinite(), matrices, 0.0)
         largest = matrices.abs().amax(dim=2, keepdim=True)
-        is_finite = bool(largest.isfinite().all())
-        if not is_finite:
-            matrices = torch.where(matrices.isfinite(), matrices, 0.0)
-            largest = matrices.abs().amax(dim=2, keepdim=True)
-        shift = rounder(largest, n_bits)
-        numbers = workspace.like(matrices, role, dtype=torch.float64)
-        numbers.copy_(matrices)
-        numbers.add_(shift)
-        numbers.sub_(shift)
-        return cls(numbers, is_finite)
+    shift = rounder(largest, n_bits)
+    numbers = workspace.like(matrices, role, dtype=torch.float64)
+    numbers.copy_(matrices)
+    numbers.add_(shift)
+    numbers.sub_(shift)
+    return Slice(matrices, numbers, shift, is_finite)
 
 
-def _multiply_into(
-    block: torch.Tensor, rows: _Factor, columns: _Factor, added: torch.Tensor | None
-) -> None:
-    """Write the product of a block; in float64 it is exact."""
-    exact = workspace.take(block.shape, "product", dtype=torch.float64, device=block.device)
-    torch.bmm(rows.numbers, columns.numbers, out=exact)
-    if added is not None:
-        exact.add_(added)
-    block.copy_(exact)
+def _multiplied(rows: Slice, columns: Slice, bits: Bits) -> torch.Tensor:
+    """The product of a block in float64: exact, of slices, and near where they are not enough."""
+    shape = (rows.numbers.shape[0], rows.numbers.shape[1], columns.numbers.shape[1])
+    exact = workspace.take(shape, "product", dtype=torch.float64, device=rows.numbers.device)
+    torch.bmm(rows.numbers, columns.numbers.mT, out=exact)
+    if not _one_slice:
+        excess = doubtful(rows, columns, bits)
+        if excess is not None:
+            refine(exact, rows, columns, bits, excess)
+    return exact
 
 
 def _put_not_finite(block: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
