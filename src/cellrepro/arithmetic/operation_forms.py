@@ -104,7 +104,7 @@ def _operation_of(func: Any) -> Operation:
     exact = exact_operations()
     is_known = func.namespace in _NAMESPACES
     always: Form | None = None if is_known else "missing"
-    if func.namespace == "profiler":
+    if func.namespace in ("profiler", "prim"):  # they measure, or tell layout and device
         always = "exact"
     return Operation(
         func=func,

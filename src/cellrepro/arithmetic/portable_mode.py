@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_map
 
 from cellrepro.arithmetic.kernels import optimizers
 from cellrepro.arithmetic.kernels.registry import NoPortableForm
@@ -130,11 +132,25 @@ class _Call(Call):
         return self.site
 
 
+class _Refusals(threading.local):
+    """What was refused last in a thread."""
+
+    last: NotPortable | None = None
+
+
+_OF_SCRIPT = "TorchScript interpreter"
+"""Stands in the message of every error that leaves a scripted function (torch 2.6 to 2.15)."""
+
+
 class PortableArithmetic(Observer):
     """Carries out every operation of a ``with`` block in its portable form.
 
     Also in threads that are started in the block, and in what pools are given there.
     """
+
+    def __init__(self, model: torch.nn.Module | None = None) -> None:
+        super().__init__(model)
+        self._refusals = _Refusals()
 
     def _begin(self, way_back: ExitStack) -> None:
         """Make PyTorch compute attention and recurrent layers by single operations, products of
@@ -144,7 +160,8 @@ class PortableArithmetic(Observer):
         )
         torch.backends.mha.set_fastpath_enabled(False)
         way_back.enter_context(sdpa_kernel(SDPBackend.MATH))
-        way_back.enter_context(onednn_switched_off())
+        way_back.enter_context(torch.jit.optimized_execution(False))  # which fuses operations
+        way_back.enter_context(_onednn_switched_off())
         way_back.enter_context(_einsum_from_left_to_right())
         way_back.enter_context(optimizers.adam_as_one_operation())
         way_back.enter_context(handed_over())
@@ -178,6 +195,9 @@ class PortableArithmetic(Observer):
                 return _replaced(operation, call)
             except NoPortableForm as missing:
                 return self.without_form(call, str(missing))
+            except Exception as error:
+                _raise_as_pytorch_does(call)
+                return self.without_form(call, _failed(error), cause=error)
         if operation.name.startswith(_FOREACH) and _is_on_lists(operation):
             with dispatch_mode_pushed(self):
                 return _each_by_itself(call.func, call.args, call.kwargs)
@@ -186,9 +206,18 @@ class PortableArithmetic(Observer):
                 return call.func.decompose(*call.args, **call.kwargs)
         return self.without_form(call, why_missing(operation, kinds))
 
-    def without_form(self, call: Call, reason: str) -> Any:
+    def without_form(self, call: Call, reason: str, cause: Exception | None = None) -> Any:
         """Refuse an operation; a subclass that only takes note of it overrides this."""
-        raise NotPortable(call.site, reason) from None
+        self._refusals.last = NotPortable(call.site, reason)
+        raise self._refusals.last from cause
+
+    def __exit__(self, *exception: Any) -> None:
+        """Raise a refusal that TorchScript has made an error of its own of."""
+        refusal = self._refusals.last
+        super().__exit__(*exception)
+        error = exception[1] if len(exception) > 1 else None
+        if refusal is not None and type(error) is RuntimeError and _OF_SCRIPT in str(error):
+            raise refusal from error
 
     def _enter_module(self, module: torch.nn.Module, inputs: Any) -> None:
         """Refuse a network in a thread that no block was handed to: it would compute plainly."""
@@ -244,8 +273,24 @@ def _replaced(operation: Operation, call: Call) -> Any:
     return target.copy_(result)
 
 
+def _raise_as_pytorch_does(call: Call) -> None:
+    """Raise the error of PyTorch's own operation, where it has one: wrong shapes, for example."""
+
+    def copied(leaf: Any) -> Any:
+        return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+    args, kwargs = tree_map(copied, (call.args, call.kwargs))
+    call.func(*args, **kwargs)
+
+
+def _failed(error: Exception) -> str:
+    """The reason where only the portable form has failed."""
+    text = str(error).strip().partition("\n")[0]
+    return f"has a portable form that does not take what it was given ({text})"
+
+
 @contextmanager
-def onednn_switched_off() -> Iterator[None]:
+def _onednn_switched_off() -> Iterator[None]:
     """Without oneDNN, whose recurrent layers are one operation each."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
@@ -274,17 +319,20 @@ _FOREACH = "_foreach_"
 
 _OTHER_NAMES = {"norm": "linalg_vector_norm", "max": "amax"}
 """Operations on one tensor that have another name."""
+_LIMITS = {"maximum": "clamp_min", "minimum": "clamp_max"}
 _WITH_VALUE = ("addcdiv", "addcmul")
 """Operations on one tensor that take the last argument by its name, ``value``."""
 
 
 def _is_on_lists(operation: Operation) -> bool:
     """Whether there is an operation on one tensor for one on lists."""
-    return hasattr(torch.ops.aten, _name_on_one(operation.name.removeprefix(_FOREACH)))
+    return hasattr(torch.ops.aten, _name_on_one(operation.name.removeprefix(_FOREACH), ()))
 
 
-def _name_on_one(base: str) -> str:
-    return _OTHER_NAMES.get(base, base)
+def _name_on_one(base: str, arguments: Sequence[object]) -> str:
+    """The operation on one tensor; a largest number of a tensor and a number has another."""
+    is_limit = len(arguments) > 1 and not isinstance(arguments[1], torch.Tensor)
+    return _LIMITS[base] if is_limit and base in _LIMITS else _OTHER_NAMES.get(base, base)
 
 
 def _each_by_itself(
@@ -295,9 +343,7 @@ def _each_by_itself(
     None from one that writes into the tensors it is given.
     """
     name = str(func).split(".")[1].removeprefix(_FOREACH)
-    is_in_place = name.endswith("_")
     base = name.rstrip("_")
-    operation = getattr(torch.ops.aten, _name_on_one(base) + "_" * is_in_place)
     n_tensors = max(len(argument) for argument in args if isinstance(argument, list | tuple))
     results = []
     for index in range(n_tensors):
@@ -308,8 +354,13 @@ def _each_by_itself(
             if isinstance(value, torch.Tensor):
                 value = value[index].item() if value.dim() else value.item()
             named["value"] = value
-        results.append(operation(*own, **named))
-    return None if is_in_place else results
+        on_one = _name_on_one(base, own)
+        in_place = getattr(torch.ops.aten, f"{on_one}_", None) if name.endswith("_") else None
+        result = (in_place or getattr(torch.ops.aten, on_one))(*own, **named)
+        if name.endswith("_") and in_place is None:
+            result = args[0][index].copy_(result)  # type: ignore[index]
+        results.append(result)
+    return None if name.endswith("_") else results
 
 
 def _own(argument: object, index: int) -> object:
