@@ -1,7 +1,10 @@
 """PyTorch's own database of its operations, and what of a call must be as PyTorch's."""
 
 import importlib
+import hashlib
 import itertools
+import json
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -41,15 +44,17 @@ def optimizers() -> list[Any]:
 # -- changes of what an operation is given ---------------------------------------------------
 
 
-def with_numbers(*numbers: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Every second number replaced by these, in turns."""
+def with_numbers(
+    *numbers: float, every: int = 2
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Every second number, or each, replaced by these, in turns."""
 
     def changed(tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point() or tensor.numel() == 0:
             return tensor
         flat = tensor.detach().flatten().clone()
-        count = len(flat[::2])
-        flat[::2] = torch.tensor(numbers, dtype=torch.float64).repeat(count)[:count].to(flat.dtype)
+        count = len(flat[::every])
+        flat[::every] = torch.tensor(numbers, dtype=torch.float64).repeat(count)[:count].to(flat.dtype)
         return flat.reshape(tensor.shape)
 
     return changed
@@ -97,19 +102,39 @@ def of_one_number(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.flatten()[:1].clone().expand(tensor.numel()).view(tensor.shape)
 
 
+def ignored(tensor: torch.Tensor) -> torch.Tensor:
+    """Whole numbers that losses pass over."""
+    return torch.full_like(tensor, -100) if tensor.dtype == torch.int64 else tensor
+
+
+def many(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers again and again along the first axis: more than one thread takes."""
+    if tensor.layout is not torch.strided or tensor.dim() == 0 or tensor.numel() == 0:
+        return tensor
+    n_times = -(-_MANY // tensor.numel())
+    return tensor.repeat(n_times, *[1] * (tensor.dim() - 1))
+
+
+_MANY = 100_000
+
+
 VALUES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "NaN": with_numbers(float("nan"), 1.0),
     "infinities": with_numbers(float("inf"), -1.0, -float("inf")),
     "zeros": with_numbers(0.0, -0.0),
+    "only zeros": with_numbers(0.0, -0.0, every=1),
     "denormals": with_numbers(1e-41, -1e-45),
     "small": scaled(1e-7),
+    "spread": scaled(4.0),
     "large": scaled(1e18),
     "sizes far apart": scaled(1e6, 1.0, 1e-6, 1e3, 1e-9),
     "repeated indices": repeated_indices,
+    "ignored": ignored,
 }
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "reversed axes": reversed_strides,
     "gaps": with_gaps,
+    "copies of one number": of_one_number,
 }
 DTYPES = (
     torch.float64,
@@ -290,7 +315,7 @@ def fault_of(info: Any, sample: Sample, way: Way = plainly) -> str:
         if one.requires_grad != other.requires_grad:
             return f"requires_grad is {one.requires_grad}, not {other.requires_grad}"
     if not pairs:
-        return "" if actual == expected else f"{actual!r}, not {expected!r}"
+        return "" if repr(actual) == repr(expected) else f"{actual!r}, not {expected!r}"
     fault = fault_of_numbers(info, sample, way, pairs)
     return "" if fault and _draws(info, sample, way) else fault
 
@@ -335,6 +360,7 @@ def fault_of_numbers(
         true = exact[index] if exact and exact[index].shape == b.shape else like
         true = torch.where(true.isfinite(), true, like)
         limits = _limits(b, true, magnitudes[index] if magnitudes else None)
+        limits = limits + EPSILONS * torch.finfo(b.dtype).eps * _largest_copied(sample)
         within = (a.double() - true).abs() <= limits
         if not bool((~is_off | within | (a.isnan() & true.isnan())).all()):
             worst = int((is_off & ~within).flatten().int().argmax())
@@ -373,6 +399,16 @@ def _as_doubles(
     return [_real(tensor).double() for tensor in tensors_in(result)]
 
 
+def _largest_copied(sample: Sample) -> float:
+    """The largest of numbers that are all one: what is left of their differences is rounding."""
+    copied = [
+        abs(tensor.flatten()[0].item())
+        for tensor in sample.tensors()
+        if tensor.is_floating_point() and tensor.numel() > 1 and not any(tensor.stride())
+    ]
+    return max(filter(math.isfinite, copied), default=0.0)
+
+
 def _limits(
     expected: torch.Tensor, true: torch.Tensor, magnitudes: torch.Tensor | None
 ) -> torch.Tensor:
@@ -391,3 +427,63 @@ def _limits(
         return of_sizes
     of_largest = torch.where(true.isfinite(), true, 0.0).abs().amax()
     return of_sizes + 8 * plain_error.amax() + unit * of_largest
+
+
+# -- bits ------------------------------------------------------------------------------------
+
+
+class _Noting(PortableArithmetic):
+    """Notes which operations come, and in which order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: list[str] = []
+
+    def observe(self, call: Any) -> Any:
+        self.operations.append(str(call.func))
+        return super().observe(call)
+
+
+def bits_of(info: Any, sample: Sample) -> tuple[str, str] | None:
+    """The operations, and a digest of what the mode gives, in which every NaN is the same.
+
+    None where it refuses.
+    """
+    torch.manual_seed(1)
+    noting = _Noting()
+    try:
+        with noting:
+            result = plainly(info, sample.fresh())
+    except Exception:
+        return None
+    digest = hashlib.sha256()
+    for tensor in tensors_in(result):
+        if tensor.layout is not torch.strided:
+            continue
+        real = _real(tensor)
+        if real.is_floating_point():
+            real = torch.where(real.isnan(), torch.nan, real)
+        digest.update(real.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return " ".join(noting.operations), digest.hexdigest()
+
+
+def name_of(info: Any) -> str:
+    variant = info.variant_test_name
+    return f"{info.name}.{variant}" if variant else str(info.name)
+
+
+def all_bits(most: int) -> dict[str, tuple[str, str] | None]:
+    """Digests of all operations, with and without odd numbers."""
+    found = {}
+    with quiet():
+        for info in database():
+            for index, sample in enumerate(samples_of(info, torch.float32, most)):
+                found[f"{name_of(info)} {index}"] = bits_of(info, sample)
+                for change in ("zeros", "sizes far apart"):
+                    changed = sample.changed(VALUES[change])
+                    found[f"{name_of(info)} {index} {change}"] = bits_of(info, changed)
+    return found
+
+
+if __name__ == "__main__":
+    json.dump(all_bits(int(sys.argv.pop())), sys.stdout)
