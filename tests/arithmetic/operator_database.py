@@ -1,7 +1,7 @@
 """PyTorch's own database of its operations, and what of a call must be as PyTorch's."""
 
-import importlib
 import hashlib
+import importlib
 import itertools
 import json
 import math
@@ -44,9 +44,7 @@ def optimizers() -> list[Any]:
 # -- changes of what an operation is given ---------------------------------------------------
 
 
-def with_numbers(
-    *numbers: float, every: int = 2
-) -> Callable[[torch.Tensor], torch.Tensor]:
+def with_numbers(*numbers: float, every: int = 2) -> Callable[[torch.Tensor], torch.Tensor]:
     """Every second number, or each, replaced by these, in turns."""
 
     def changed(tensor: torch.Tensor) -> torch.Tensor:
@@ -54,7 +52,9 @@ def with_numbers(
             return tensor
         flat = tensor.detach().flatten().clone()
         count = len(flat[::every])
-        flat[::every] = torch.tensor(numbers, dtype=torch.float64).repeat(count)[:count].to(flat.dtype)
+        flat[::every] = (
+            torch.tensor(numbers, dtype=torch.float64).repeat(count)[:count].to(flat.dtype)
+        )
         return flat.reshape(tensor.shape)
 
     return changed
@@ -202,7 +202,7 @@ def samples_of(info: Any, dtype: torch.dtype, most: int) -> list[Sample]:
     """The first samples of an operation; none where PyTorch has none for this type."""
     if dtype not in info.dtypes:
         return []
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     try:
         taken = list(itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=False), most))
     except Exception:  # of optional libraries
@@ -271,20 +271,20 @@ REFUSED = object()
 
 def portably(info: Any, sample: Sample, way: Way) -> Any:
     """What the mode gives, or REFUSED."""
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     try:
         with PortableArithmetic():
             return way(info, sample.fresh())
     except NotPortable as refusal:
-        assert refusal.site.op, "a refusal names the operation"
-        assert refusal.reason, "a refusal says why"
+        if not (refusal.site.op and refusal.reason):
+            raise AssertionError("a refusal says what and why") from refusal
         if refusal.__cause__ is not None:  # the form has failed where PyTorch's own has not
             raise refusal.__cause__ from refusal
         return REFUSED
 
 
 def expected_of(info: Any, sample: Sample, way: Way) -> Any:
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     return way(info, sample.fresh())
 
 
@@ -449,7 +449,7 @@ def bits_of(info: Any, sample: Sample) -> tuple[str, str] | None:
 
     None where it refuses.
     """
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     noting = _Noting()
     try:
         with noting:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import operator_database as db
 import pytest
 import torch
 from torch.utils._pytree import tree_map
 
-import operator_database as db
 from cellrepro.arithmetic import operation_forms
 from cellrepro.arithmetic.kernels.table import FORMS
 from cellrepro.arithmetic.portable_mode import NotPortable, PortableArithmetic
@@ -31,9 +31,9 @@ _INTERPOLATED += ["nn.functional.interpolate.trilinear", "nn.functional.interpol
 _INTERPOLATED += ["nn.functional.upsample_bilinear", "nn.functional.grid_sample"]
 NOT_YET: dict[str, set[str]] = {
     # Squares are added in float32, which ends at 3e38.
-    **dict.fromkeys(_VARIANCES, {"large", "infinities"}),
+    **{name: {"large", "infinities"} for name in _VARIANCES},
     # Weights are a matrix here, so NaN and infinities also reach the pixels beside.
-    **dict.fromkeys(_INTERPOLATED, {"NaN", "infinities"}),
+    **{name: {"NaN", "infinities"} for name in _INTERPOLATED},
     "nn.functional.grid_sample": {"NaN", "infinities", "zeros", "denormals"},
     "grid_sampler_2d": {"NaN", "infinities"},
     "grid_sampler_3d": {"NaN", "infinities"},
@@ -310,7 +310,7 @@ def chosen(operations, name):
     return [info for info in operations if db.name_of(info) == name]
 
 
-CHEAP = {"mean", "number of outputs", "one slice", "small numbers", "unbatched"}
+CHEAP = {"number of outputs", "small numbers"}
 
 
 @pytest.mark.parametrize(
@@ -386,11 +386,11 @@ def test_every_optimizer_is_pytorchs_or_refused():
                 try:
                     with PortableArithmetic():
                         found.append(trained(info.optim_cls, settings))
-                except NotPortable as refusal:
-                    assert refusal.reason
+                except NotPortable:
                     continue
                 for one, other in zip(found[-1], expected, strict=True):
                     torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-6)
-            assert all(map(torch.equal, sum(found, []), found[0] * len(found)) if found else [])
+            for of_way in found:
+                assert all(map(torch.equal, of_way, found[0]))
             n_compared += len(found)
     assert n_compared > 100

@@ -11,7 +11,12 @@ from typing import Any, Literal
 import torch
 import yaml
 
-from cellrepro.arithmetic.kernels.registry import IN_ANY_TYPE, IN_PLACE, NoPortableForm, PortableForm
+from cellrepro.arithmetic.kernels.registry import (
+    IN_ANY_TYPE,
+    IN_PLACE,
+    NoPortableForm,
+    PortableForm,
+)
 from cellrepro.arithmetic.kernels.table import FORMS
 from cellrepro.trace.observer import Call
 
@@ -168,9 +173,8 @@ def kinds_of(arguments: Iterable[Any]) -> int:
             kinds |= _COMPLEX
         elif isinstance(argument, torch.dtype):
             kinds |= _KINDS.get(argument, _OTHERWISE)
-        elif isinstance(argument, list | tuple) and argument:
-            if not isinstance(argument[0], int):
-                kinds |= kinds_of(argument)
+        elif isinstance(argument, list | tuple) and argument and not isinstance(argument[0], int):
+            kinds |= kinds_of(argument)
     return kinds
 
 

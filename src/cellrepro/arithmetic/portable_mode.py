@@ -41,9 +41,7 @@ _COMPUTES_SCALARS = (
     "computes numbers by the system's power function, which is not the same everywhere (AdamW, "
     "Adam, SGD, RMSprop, Adagrad, Adadelta and Rprop have a portable form)"
 )
-_ELSEWHERE = (
-    "is called in a thread that was started before the block and computes outside of it"
-)
+_ELSEWHERE = "is called in a thread that was started before the block and computes outside of it"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing import pool, process
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class Block(Protocol):
@@ -25,7 +25,7 @@ class Block(Protocol):
         """Compute in it, in a thread that did not enter it."""
 
 
-Entered = Callable[[], AbstractContextManager[Any]]
+Entered = Callable[[], AbstractContextManager[object]]
 """Makes such a block in another process; a class or a function that can be pickled."""
 
 
@@ -59,13 +59,13 @@ def computing_in(block: Block, entered: Entered | None = None) -> Iterator[None]
 
 _lock = threading.Lock()
 _n_blocks = 0
-_originals: list[tuple[Any, str, Any]] = []
+_originals: list[tuple[object, str, object]] = []
 
 
 @contextmanager
 def handed_over() -> Iterator[None]:
     """Let Python's threads, pools and processes take blocks along, while one is entered."""
-    global _n_blocks  # noqa: PLW0603 (of a process, as what is replaced)
+    global _n_blocks
     with _lock:
         _n_blocks += 1
         if _n_blocks == 1:
@@ -98,7 +98,7 @@ _GIVING_WORK = ("apply_async", "_map_async", "imap", "imap_unordered")
 """Methods of a pool through which all others go (Python 3.10 to 3.14)."""
 
 
-def _put(home: Any, name: str, replacing: Callable[[Any], Any]) -> None:
+def _put(home: object, name: str, replacing: Callable[[object], object]) -> None:
     _originals.append((home, name, vars(home).get(name)))
     setattr(home, name, replacing(getattr(home, name)))
 
@@ -122,9 +122,11 @@ def _starting_thread(original: Callable[[threading.Thread], None]) -> Callable[.
     return start
 
 
-def _giving_work(original: Callable[..., Any], *, wrapped: Callable[..., Any]) -> Callable[..., Any]:
+def _giving_work(
+    original: Callable[..., object], *, wrapped: Callable[..., object]
+) -> Callable[..., object]:
     @functools.wraps(original)
-    def given(self: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def given(self: object, function: object, /, *args: object, **kwargs: object) -> object:
         if _here.block is not None and not isinstance(function, _InBlock | _InProcess):
             function = wrapped(function)
         return original(self, function, *args, **kwargs)
@@ -132,7 +134,7 @@ def _giving_work(original: Callable[..., Any], *, wrapped: Callable[..., Any]) -
     return given
 
 
-def _taking_along(function: Callable[..., Any]) -> Callable[..., Any]:
+def _taking_along(function: Callable[..., object]) -> Callable[..., object]:
     assert _here.block is not None
     return _InBlock(function, _here.block, _here.entered)
 
@@ -141,18 +143,18 @@ def _taking_along(function: Callable[..., Any]) -> Callable[..., Any]:
 class _InBlock:
     """A function that is called in a block, in whichever thread."""
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
     block: Block
     entered: Entered | None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         if _here.block is self.block:
             return self.function(*args, **kwargs)
         with self.block.in_this_thread(), computing_in(self.block, self.entered):
             return self.function(*args, **kwargs)
 
 
-def _in_process(function: Callable[..., Any]) -> Callable[..., Any]:
+def _in_process(function: Callable[..., object]) -> Callable[..., object]:
     return function if _here.entered is None else _InProcess(function, _here.entered)
 
 
@@ -160,10 +162,10 @@ def _in_process(function: Callable[..., Any]) -> Callable[..., Any]:
 class _InProcess:
     """A function that is called in a block of another process."""
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
     entered: Entered
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         is_forked_in_it = _here.block is not None
         with nullcontext() if is_forked_in_it else self.entered():
             return self.function(*args, **kwargs)
