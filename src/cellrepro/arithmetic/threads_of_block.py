@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing import pool, process
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Block(Protocol):
@@ -98,7 +98,7 @@ _GIVING_WORK = ("apply_async", "_map_async", "imap", "imap_unordered")
 """Methods of a pool through which all others go (Python 3.10 to 3.14)."""
 
 
-def _put(home: object, name: str, replacing: Callable[[object], object]) -> None:
+def _put(home: object, name: str, replacing: Callable[[Any], object]) -> None:
     _originals.append((home, name, vars(home).get(name)))
     setattr(home, name, replacing(getattr(home, name)))
 
