@@ -29,7 +29,7 @@ _BIAS_OF_DOUBLE = 1023
 _BITS_OF_SQRT_HALF = np.float64(np.sqrt(0.5)).view(np.int64).item()
 _LOG2_OF_E = 1.4426950408889634
 _LOG10_OF_E = 0.4342944819032518
-_LN2 = 0.6931471805599453
+LN2 = 0.6931471805599453
 _LN2_HIGH = 0.693145751953125
 """The first 16 bits of ln 2: products with whole numbers of up to 8 bits are exact."""
 _LN2_LOW = 1.4286068203094173e-06
@@ -153,7 +153,7 @@ def log_of_double(numbers: torch.Tensor) -> torch.Tensor:
     """The logarithm of float64 numbers, none of them denormal."""
     exponents, rest = _exponent_and_rest(numbers)
     value = _log1p_of_small(rest)
-    value += exponents.double() * _LN2
+    value += exponents.double() * LN2
     return _without_logarithm(value, numbers)
 
 
@@ -198,6 +198,32 @@ def _log10_of_block(numbers: torch.Tensor) -> torch.Tensor:
     return log_of_double(numbers.double()).mul_(_LOG10_OF_E).float()
 
 
+@FORMS.of("logit")
+def _logit(a: torch.Tensor, eps: float | None = None) -> torch.Tensor:
+    """log(x / (1 - x)), within 0.51 units in the last place."""
+    check_float32(a)
+    return mapped(
+        _logit_of_block, a if eps is None else a.clamp(eps, 1.0 - eps), item_size=IN_DOUBLE
+    )
+
+
+def _logit_of_block(numbers: torch.Tensor) -> torch.Tensor:
+    wide = numbers.double()
+    return log_of_double(wide / (1.0 - wide)).float()
+
+
+@FORMS.of("logit_backward")
+def _logit_backward(
+    gradient: torch.Tensor, a: torch.Tensor, eps: float | None = None
+) -> torch.Tensor:
+    """0 where a number was moved into its bounds, and NaN where there is no logarithm."""
+    check_float32(gradient, a)
+    slope = gradient / ((1.0 - a) * a)
+    if eps is None:
+        return slope.masked_fill((a < 0) | (a > 1), torch.nan)
+    return slope.masked_fill((a < eps) | (a > 1.0 - eps), 0.0)
+
+
 @FORMS.of("log1p")
 def log1p(numbers: torch.Tensor) -> torch.Tensor:
     """log(1 + x) of float32 numbers, within 0.51 units in the last place."""
@@ -212,7 +238,7 @@ def _log1p_of_block(numbers: torch.Tensor) -> torch.Tensor:
     exponents, rest = _exponent_and_rest(above)
     rest = torch.where(exponents == 0, wide, rest)
     value = _log1p_of_small(rest)
-    value += exponents.double() * _LN2
+    value += exponents.double() * LN2
     value = _without_logarithm(value, above).float()
     return torch.where(numbers == 0, numbers, value)
 
@@ -327,7 +353,7 @@ def _exp2(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def _exp2_of_block(numbers: torch.Tensor) -> torch.Tensor:
-    return _exp_of_double(numbers.double().clamp_(-200.0, 200.0), unit=1.0).float()
+    return exp_of_double(numbers.double().clamp_(-200.0, 200.0), unit=1.0).float()
 
 
 @FORMS.of("sqrt")
@@ -351,7 +377,7 @@ def _inverse_square_root(numbers: torch.Tensor) -> torch.Tensor:
 
 
 @FORMS.of("pow")
-def _pow(a: Any, exponent: Any) -> torch.Tensor:
+def raised(a: Any, exponent: Any) -> torch.Tensor:
     """Products for whole exponents up to 4, roots, else a float64 power rounded once: within 0.51
     units in the last place."""
     if isinstance(a, torch.Tensor) and not isinstance(exponent, torch.Tensor):
@@ -392,7 +418,7 @@ def _power_of_block(base: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor
     y = exponents.double()
     magnitude = base.abs().double()
     is_one = (magnitude == 1) | (y == 0)
-    value = _exp_of_double(log_of_double(magnitude).mul_(y).clamp_(-200.0, 200.0), unit=_LN2)
+    value = exp_of_double(log_of_double(magnitude).mul_(y).clamp_(-200.0, 200.0), unit=LN2)
     value = torch.where(is_one, 1.0, value)
     half = y * 0.5
     is_whole = y.floor() == y
@@ -412,11 +438,11 @@ _LN2_OF_DOUBLE_HIGH = 0.6931471803691238
 _LN2_OF_DOUBLE_LOW = 1.9082149292705877e-10
 
 
-def _exp_of_double(numbers: torch.Tensor, *, unit: float) -> torch.Tensor:
+def exp_of_double(numbers: torch.Tensor, *, unit: float) -> torch.Tensor:
     """exp(x), or with 1.0 for ``unit`` 2**x, of float64 numbers from -200 to 200."""
     shift = (numbers / unit).round_()
     if unit == 1.0:
-        rest = (numbers - shift).mul_(_LN2)
+        rest = (numbers - shift).mul_(LN2)
     else:
         rest = numbers - shift * _LN2_OF_DOUBLE_HIGH
         rest -= shift * _LN2_OF_DOUBLE_LOW

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -174,6 +174,15 @@ def _cubic_matrix(
     return torch.from_numpy(matrix.astype(np.float32))
 
 
+_NEAREST_FORWARD = {
+    (is_exact, n_axes): getattr(
+        torch.ops.aten, f"{'_upsample_nearest_exact' if is_exact else 'upsample_nearest'}{n_axes}d"
+    ).default
+    for is_exact in (False, True)
+    for n_axes in (1, 2, 3)
+}
+
+
 @FORMS.of(
     "upsample_nearest1d_backward", "upsample_nearest2d_backward", "upsample_nearest3d_backward"
 )
@@ -183,9 +192,7 @@ def _upsample_nearest_backward(
     input_size: Sequence[int],
     *scales: float | None,
 ) -> torch.Tensor:
-    return _nearest_backward(
-        gradient, output_size, input_size, scales, torch.ops.aten.upsample_nearest1d.default
-    )
+    return _nearest_backward(gradient, output_size, input_size, scales, is_exact=False)
 
 
 @FORMS.of(
@@ -199,9 +206,7 @@ def _upsample_nearest_exact_backward(
     input_size: Sequence[int],
     *scales: float | None,
 ) -> torch.Tensor:
-    return _nearest_backward(
-        gradient, output_size, input_size, scales, torch.ops.aten._upsample_nearest_exact1d.default
-    )
+    return _nearest_backward(gradient, output_size, input_size, scales, is_exact=True)
 
 
 def _nearest_backward(
@@ -209,11 +214,11 @@ def _nearest_backward(
     output_size: Sequence[int],
     input_size: Sequence[int],
     scales: Sequence[float | None],
-    upsample: Callable[..., torch.Tensor],
+    *,
+    is_exact: bool,
 ) -> torch.Tensor:
     """Gradients added up at the pixel that each came from: in halves where every pixel was
     repeated as often, else exactly."""
-    check_float32(gradient)
     sizes = list(zip(input_size[2:], output_size, strict=True))
     factors = [made / given for given, made in sizes]
     is_even = not any(made % given for given, made in sizes) and all(
@@ -223,19 +228,31 @@ def _nearest_backward(
         parts = [length for given, made in sizes for length in (given, made // given)]
         axes = [3 + 2 * axis for axis in range(len(sizes))]
         return pairwise_sum(gradient.reshape(*input_size[:2], *parts), axes)
-    values = gradient
-    for axis, (given, made) in enumerate(sizes):
-        numbered = torch.arange(given, dtype=torch.float64).reshape(1, 1, -1)
-        sources = upsample(numbered, [made], _scale(scales, axis)).flatten().long()
-        rows = values.movedim(axis + 2, 0)
-        n_others = rows[0].numel()
-        positions = sources.to(values.device)[:, None] * n_others
-        positions = positions + torch.arange(n_others, device=values.device)
-        total = added_at(
-            values.new_zeros(given * n_others), positions.reshape(-1), rows.reshape(-1)
-        )
-        values = total.reshape(given, *rows.shape[1:]).movedim(0, axis + 2)
-    return values.contiguous()
+    numbered = _numbered(input_size[2:])
+    forward = _NEAREST_FORWARD[is_exact, len(sizes)]
+    sources = forward(numbered, list(output_size), *scales)
+    return _added_at_sources(gradient, sources, input_size)
+
+
+def _numbered(size: Sequence[int]) -> torch.Tensor:
+    """An image whose pixels say their place; to be moved as images are."""
+    return torch.arange(math.prod(size), dtype=torch.float64).reshape(1, 1, *size)
+
+
+def _added_at_sources(
+    gradient: torch.Tensor, sources: torch.Tensor, input_size: Sequence[int]
+) -> torch.Tensor:
+    """Gradients added up at the pixel that each came from."""
+    check_float32(gradient)
+    n_axes = sources.dim() - 2
+    n_pixels = math.prod(input_size[-n_axes:])
+    places = sources.flatten().long().to(gradient.device)
+    flat = gradient.flatten(-n_axes).reshape(-1, places.numel())
+    images = torch.arange(len(flat), device=gradient.device)[:, None] * n_pixels
+    total = gradient.new_zeros(math.prod(input_size))
+    return added_at(total, (images + places).reshape(-1), flat.reshape(-1)).reshape(
+        tuple(input_size)
+    )
 
 
 # -- padding -----------------------------------------------------------------------------------
@@ -258,15 +275,8 @@ def _replication_backward(
 def _padding_backward(
     gradient: torch.Tensor, a: torch.Tensor, padding: Sequence[int], *, mode: str
 ) -> torch.Tensor:
-    """Gradients added up at the pixel that each came from."""
-    check_float32(gradient, a)
-    size = a.shape[-(len(padding) // 2) :]
-    numbered = torch.arange(math.prod(size), dtype=torch.float64).reshape(1, 1, *size)
-    sources = functional.pad(numbered, list(padding), mode=mode).flatten().long().to(a.device)
-    flat = gradient.flatten(-len(size)).reshape(-1, sources.numel())
-    images = torch.arange(len(flat), device=a.device)[:, None] * math.prod(size)
-    total = added_at(a.new_zeros(a.numel()), (images + sources).reshape(-1), flat.reshape(-1))
-    return total.reshape(a.shape)
+    numbered = _numbered(a.shape[-(len(padding) // 2) :])
+    return _added_at_sources(gradient, functional.pad(numbered, list(padding), mode=mode), a.shape)
 
 
 # -- sampling at points --------------------------------------------------------------------
