@@ -86,6 +86,25 @@ def polynomial(numbers: torch.Tensor, coefficients: Sequence[float]) -> torch.Te
     return value
 
 
+def where_negative(
+    signs: torch.Tensor, if_negative: torch.Tensor, otherwise: torch.Tensor
+) -> torch.Tensor:
+    """Float32 numbers of one tensor where a sign bit is set, of another elsewhere. By bits: a choice
+    by ``torch.where`` costs as much as 25 additions on a processor (torch 2.15)."""
+    chosen = otherwise.view(torch.int32)
+    mixed = chosen ^ if_negative.view(torch.int32)
+    mixed &= signs.view(torch.int32) >> 31
+    mixed ^= chosen
+    return mixed.view(torch.float32)
+
+
+def where_positive(
+    numbers: torch.Tensor, if_positive: torch.Tensor, otherwise: torch.Tensor
+) -> torch.Tensor:
+    """The same where a number is above 0: 0 - x then has a sign, which that of no zero has."""
+    return where_negative(0.0 - numbers, if_positive, otherwise)
+
+
 @FORMS.of("exp")
 def exp(numbers: torch.Tensor) -> torch.Tensor:
     """The exponential function of float32 numbers, within 1.1 units in the last place."""
@@ -167,6 +186,8 @@ def _exponent_and_rest(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
 
 def _without_logarithm(value: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """Logarithms of numbers, mended where the number is 0, infinite, negative or NaN."""
+    if numbers.numel() and 0 < numbers.amin().item() <= numbers.amax().item() < math.inf:
+        return value
     value = torch.where(numbers == 0, -torch.inf, value)
     value = torch.where(numbers == torch.inf, torch.inf, value)
     return torch.where((numbers < 0) | numbers.isnan(), torch.nan, value)
@@ -236,11 +257,12 @@ def _log1p_of_block(numbers: torch.Tensor) -> torch.Tensor:
     wide = numbers.double()
     above = wide + 1.0
     exponents, rest = _exponent_and_rest(above)
-    rest = torch.where(exponents == 0, wide, rest)
+    is_scaled = (exponents | -exponents) >> 63
+    mixed = (wide.view(torch.int64) ^ rest.view(torch.int64)) & is_scaled
+    rest = (mixed ^ wide.view(torch.int64)).view(torch.float64)
     value = _log1p_of_small(rest)
     value += exponents.double() * LN2
-    value = _without_logarithm(value, above).float()
-    return torch.where(numbers == 0, numbers, value)
+    return torch.copysign(_without_logarithm(value, above).float(), numbers)
 
 
 _ATANH_OF_DOUBLE = tuple(1.0 / (2 * power + 1) for power in range(9, 0, -1))
@@ -296,8 +318,7 @@ def sigmoid_of_block(numbers: torch.Tensor) -> torch.Tensor:
     """1 / (1 + exp(-x)) of a block of float32 numbers; see `sigmoid`."""
     exponential = exp_at_most_one(numbers.abs().neg_())
     below = exponential + 1.0
-    positive = torch.ones_like(below) / below
-    return torch.where(numbers < 0, exponential.div_(below), positive)
+    return where_negative(numbers, exponential, torch.ones_like(below)).div_(below)
 
 
 @FORMS.of("tanh")
@@ -342,7 +363,7 @@ def _expm1_of_block(numbers: torch.Tensor) -> torch.Tensor:
     factor -= _two_to(-one_if_positive)
     power += factor
     power *= _two_to(one_if_positive)
-    return torch.where(numbers == 0, numbers, power)
+    return torch.copysign(power, numbers)
 
 
 @FORMS.of("exp2")
@@ -417,8 +438,10 @@ def _power_of_block(base: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor
     """exp(y log abs(x)), with the sign that IEEE 754 says."""
     y = exponents.double()
     magnitude = base.abs().double()
-    is_one = (magnitude == 1) | (y == 0)
     value = exp_of_double(log_of_double(magnitude).mul_(y).clamp_(-200.0, 200.0), unit=LN2)
+    if base.amin() > 0 and base.amax() < math.inf and exponents.abs().amax() < math.inf:
+        return value.float()
+    is_one = (magnitude == 1) | (y == 0)
     value = torch.where(is_one, 1.0, value)
     half = y * 0.5
     is_whole = y.floor() == y

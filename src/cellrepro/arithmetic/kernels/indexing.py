@@ -166,10 +166,12 @@ def added_at(target: torch.Tensor, positions: torch.Tensor, values: torch.Tensor
     numbers = values.double()
     largest = torch.zeros_like(target, dtype=torch.float64)
     largest.scatter_reduce_(0, positions, numbers.abs(), "amax")
-    shift = rounder(largest, BITS_OF_DOUBLE - n_bits_of_count(len(positions)))[positions]
+    added = rounder(largest, BITS_OF_DOUBLE - n_bits_of_count(len(positions)))
+    shift = added.index_select(0, positions)
     rounded = numbers + shift
     rounded -= shift
     is_rounded = largest.isfinite()
-    rounded = torch.where(is_rounded[positions], rounded, numbers)
+    if not bool(is_rounded.all()):
+        rounded = torch.where(is_rounded.index_select(0, positions), rounded, numbers)
     sums = torch.zeros_like(largest).index_add_(0, positions, rounded)
     return (sums + target.double()).float()

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from cellrepro.arithmetic.kernels.indexing import added_at
 from cellrepro.arithmetic.kernels.products import product
@@ -228,31 +227,36 @@ def _nearest_backward(
         parts = [length for given, made in sizes for length in (given, made // given)]
         axes = [3 + 2 * axis for axis in range(len(sizes))]
         return pairwise_sum(gradient.reshape(*input_size[:2], *parts), axes)
-    numbered = _numbered(input_size[2:])
     forward = _NEAREST_FORWARD[is_exact, len(sizes)]
-    sources = forward(numbered, list(output_size), *scales)
-    return _added_at_sources(gradient, sources, input_size)
+    sources = forward(_numbered(input_size[2:]), list(output_size), *scales)[0, 0].long()
+    values = gradient
+    for axis, (given, _) in enumerate(sizes):
+        along_axis = sources[tuple(slice(None) if at == axis else 0 for at in range(len(sizes)))]
+        stride = math.prod(input_size[axis + 3 :])
+        values = _summed_by_source(values, axis + 2, along_axis // stride % given, given)
+    return values.contiguous()
+
+
+def _summed_by_source(
+    values: torch.Tensor, axis: int, sources: torch.Tensor, n_sources: int
+) -> torch.Tensor:
+    """Rows that came from one row are added, one after the other; sources are in order."""
+    counts = torch.bincount(sources, minlength=n_sources)
+    begins = counts.cumsum(0) - counts
+    total: torch.Tensor | None = None
+    shape = [1] * values.dim()
+    shape[axis] = -1
+    for place in range(int(counts.max())):
+        rows = (begins + place).clamp(max=len(sources) - 1).to(values.device)
+        is_none = (counts <= place).reshape(shape).to(values.device)
+        part = values.index_select(axis, rows).masked_fill_(is_none, 0.0)
+        total = part if total is None else total.add_(part)
+    return torch.zeros_like(values) if total is None else total
 
 
 def _numbered(size: Sequence[int]) -> torch.Tensor:
     """An image whose pixels say their place; to be moved as images are."""
     return torch.arange(math.prod(size), dtype=torch.float64).reshape(1, 1, *size)
-
-
-def _added_at_sources(
-    gradient: torch.Tensor, sources: torch.Tensor, input_size: Sequence[int]
-) -> torch.Tensor:
-    """Gradients added up at the pixel that each came from."""
-    check_float32(gradient)
-    n_axes = sources.dim() - 2
-    n_pixels = math.prod(input_size[-n_axes:])
-    places = sources.flatten().long().to(gradient.device)
-    flat = gradient.flatten(-n_axes).reshape(-1, places.numel())
-    images = torch.arange(len(flat), device=gradient.device)[:, None] * n_pixels
-    total = gradient.new_zeros(math.prod(input_size))
-    return added_at(total, (images + places).reshape(-1), flat.reshape(-1)).reshape(
-        tuple(input_size)
-    )
 
 
 # -- padding -----------------------------------------------------------------------------------
@@ -275,8 +279,25 @@ def _replication_backward(
 def _padding_backward(
     gradient: torch.Tensor, a: torch.Tensor, padding: Sequence[int], *, mode: str
 ) -> torch.Tensor:
-    numbered = _numbered(a.shape[-(len(padding) // 2) :])
-    return _added_at_sources(gradient, functional.pad(numbered, list(padding), mode=mode), a.shape)
+    """What lies before an axis is added to it, then what lies behind: the last axis first."""
+    check_float32(gradient, a)
+    if min(padding) < 0:
+        raise NoPortableForm("has a portable form for a padding of 0 or more")
+    total = gradient
+    for at in range(len(padding) // 2):
+        axis = a.dim() - 1 - at
+        before, behind = padding[2 * at : 2 * at + 2]
+        length = a.shape[axis]
+        inside = total.narrow(axis, before, length).clone()
+        outside = (total.narrow(axis, 0, before), total.narrow(axis, before + length, behind))
+        for margin, begin in zip(outside, (1, length - 1 - behind), strict=True):
+            if margin.shape[axis] and mode == "reflect":
+                inside.narrow(axis, begin, margin.shape[axis]).add_(margin.flip(axis))
+        for margin, edge in zip(outside, (0, length - 1), strict=True):
+            if margin.shape[axis] and mode == "replicate":
+                inside.narrow(axis, edge, 1).add_(pairwise_sum(margin, [axis], keepdim=True))
+        total = inside
+    return total.contiguous()
 
 
 # -- sampling at points --------------------------------------------------------------------

@@ -77,8 +77,8 @@ def sine_of_block(numbers: torch.Tensor, *, quarters: int = 0) -> torch.Tensor:
     halves = turns - 0.5 if quarters else turns
     rest = wide - halves * _PI_HIGH
     rest -= halves * _PI_LOW
-    is_large = (numbers.abs() >= _LARGE) & numbers.isfinite()
-    if bool(is_large.any()):
+    if not bool(numbers.abs().amax() < _LARGE):  # or NaN, beside which others are not seen
+        is_large = (numbers.abs() >= _LARGE) & numbers.isfinite()
         turns[is_large], rest[is_large] = _reduced(numbers[is_large], quarters)
     square = rest * rest
     sine = polynomial(square, _SINE)
