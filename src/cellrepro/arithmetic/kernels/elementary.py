@@ -89,8 +89,10 @@ def polynomial(numbers: torch.Tensor, coefficients: Sequence[float]) -> torch.Te
 def where_negative(
     signs: torch.Tensor, if_negative: torch.Tensor, otherwise: torch.Tensor
 ) -> torch.Tensor:
-    """Float32 numbers of one tensor where a sign bit is set, of another elsewhere. By bits: a choice
-    by ``torch.where`` costs as much as 25 additions on a processor (torch 2.15)."""
+    """Float32 numbers of one tensor where a sign bit is set, of another elsewhere.
+
+    It chooses by bits: ``torch.where`` costs as much as 25 additions (torch 2.15, one processor).
+    """
     chosen = otherwise.view(torch.int32)
     mixed = chosen ^ if_negative.view(torch.int32)
     mixed &= signs.view(torch.int32) >> 31
@@ -223,6 +225,8 @@ def _log10_of_block(numbers: torch.Tensor) -> torch.Tensor:
 def _logit(a: torch.Tensor, eps: float | None = None) -> torch.Tensor:
     """log(x / (1 - x)), within 0.51 units in the last place."""
     check_float32(a)
+    if eps is not None and eps > 0.5:
+        raise NoPortableForm(f"has a portable form for eps up to 0.5, and got {eps}")
     return mapped(
         _logit_of_block, a if eps is None else a.clamp(eps, 1.0 - eps), item_size=IN_DOUBLE
     )

@@ -88,12 +88,12 @@ def _may_be_zero(*bounds: Any) -> bool:
 
 @FORMS.of("amax", in_any_type=True)
 def _amax(a: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> torch.Tensor:
-    return _positive_zeros(torch.amax(a, dim, keepdim))
+    return _positive_zeros(torch.amax(a, tuple(dim), keepdim))
 
 
 @FORMS.of("amin", in_any_type=True)
 def _amin(a: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> torch.Tensor:
-    return _positive_zeros(torch.amin(a, dim, keepdim))
+    return _positive_zeros(torch.amin(a, tuple(dim), keepdim))
 
 
 @FORMS.of("aminmax", in_any_type=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -30,6 +30,12 @@ _REFLECTION = 2
 # -- resizing ------------------------------------------------------------------------------
 
 
+_Scales: TypeAlias = Sequence[float | Sequence[float] | None]
+"""One scale for each axis, or in place of them one list of scales; None where a size was given."""
+_Matrix: TypeAlias = Callable[[int, int, bool, float | None], torch.Tensor]
+"""Makes the matrix that resamples rows, as `_matrix` does."""
+
+
 @FORMS.of("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 def _upsample_linear(
     a: torch.Tensor,
@@ -37,13 +43,7 @@ def _upsample_linear(
     align_corners: bool,
     *scales: float | Sequence[float] | None,
 ) -> torch.Tensor:
-    check_float32(a)
-    output_size, scales = _size_and_scales(a, output_size, scales)
-    values = a
-    for axis, length in enumerate(output_size):
-        matrix = _matrix(values.shape[axis + 2], length, align_corners, _scale(scales, axis))
-        values = _multiplied(values, axis + 2, matrix.to(a.device))
-    return values
+    return _resized(a, output_size, align_corners, scales, _matrix)
 
 
 @FORMS.of("upsample_bicubic2d")
@@ -53,30 +53,7 @@ def _upsample_bicubic(
     align_corners: bool,
     *scales: float | Sequence[float] | None,
 ) -> torch.Tensor:
-    check_float32(a)
-    output_size, scales = _size_and_scales(a, output_size, scales)
-    values = a
-    for axis, length in enumerate(output_size):
-        matrix = _cubic_matrix(values.shape[axis + 2], length, align_corners, _scale(scales, axis))
-        values = _multiplied(values, axis + 2, matrix.to(a.device))
-    return values
-
-
-@FORMS.of("upsample_bicubic2d_backward")
-def _upsample_bicubic_backward(
-    gradient: torch.Tensor,
-    output_size: Sequence[int],
-    input_size: Sequence[int],
-    align_corners: bool,
-    *scales: float | None,
-) -> torch.Tensor:
-    del output_size  # that of the gradient
-    check_float32(gradient)
-    values = gradient
-    for axis, length in enumerate(input_size[2:]):
-        matrix = _cubic_matrix(length, values.shape[axis + 2], align_corners, _scale(scales, axis))
-        values = _multiplied(values, axis + 2, matrix.T.to(gradient.device))
-    return values
+    return _resized(a, output_size, align_corners, scales, _cubic_matrix)
 
 
 @FORMS.of(
@@ -90,27 +67,63 @@ def _upsample_linear_backward(
     *scales: float | None,
 ) -> torch.Tensor:
     del output_size  # that of the gradient
+    return _resized_backward(gradient, input_size, align_corners, scales, _matrix)
+
+
+@FORMS.of("upsample_bicubic2d_backward")
+def _upsample_bicubic_backward(
+    gradient: torch.Tensor,
+    output_size: Sequence[int],
+    input_size: Sequence[int],
+    align_corners: bool,
+    *scales: float | None,
+) -> torch.Tensor:
+    del output_size  # that of the gradient
+    return _resized_backward(gradient, input_size, align_corners, scales, _cubic_matrix)
+
+
+def _resized(
+    a: torch.Tensor,
+    output_size: Sequence[int] | None,
+    align_corners: bool,
+    scales: _Scales,
+    matrix_of: _Matrix,
+) -> torch.Tensor:
+    check_float32(a)
+    values = a
+    size, by_axis = _size_and_scales(a, output_size, scales)
+    for axis, length in enumerate(size):
+        matrix = matrix_of(values.shape[axis + 2], length, align_corners, _scale(by_axis, axis))
+        values = _multiplied(values, axis + 2, matrix.to(a.device))
+    return values
+
+
+def _resized_backward(
+    gradient: torch.Tensor,
+    input_size: Sequence[int],
+    align_corners: bool,
+    scales: Sequence[float | None],
+    matrix_of: _Matrix,
+) -> torch.Tensor:
     check_float32(gradient)
     values = gradient
     for axis, length in enumerate(input_size[2:]):
-        matrix = _matrix(length, values.shape[axis + 2], align_corners, _scale(scales, axis))
+        matrix = matrix_of(length, values.shape[axis + 2], align_corners, _scale(scales, axis))
         values = _multiplied(values, axis + 2, matrix.T.to(gradient.device))
     return values
 
 
 def _size_and_scales(
-    a: torch.Tensor,
-    output_size: Sequence[int] | None,
-    scales: Sequence[float | Sequence[float] | None],
-) -> tuple[Sequence[int], Sequence[float | None]]:
-    """The size and the scales of the axes; without autograd PyTorch gives one list of scales, or
-    none, and a size only where there are no scales."""
-    listed = scales[0] if len(scales) == 1 and isinstance(scales[0], list | tuple) else scales
-    by_axis = [] if listed == (None,) and output_size is not None else list(listed)
+    a: torch.Tensor, output_size: Sequence[int] | None, scales: _Scales
+) -> tuple[Sequence[int], list[float | None]]:
+    """The size and the scale of each axis; a size is given, or follows from the scales."""
+    by_axis: list[float | None] = []
+    for scale in scales:
+        by_axis += [scale] if scale is None or isinstance(scale, int | float) else scale
     if output_size is not None:
         return output_size, by_axis
-    sizes = [int(length * scale) for length, scale in zip(a.shape[2:], by_axis, strict=True)]
-    return sizes, by_axis
+    lengths = zip(a.shape[2:], by_axis, strict=True)
+    return [int(length * scale) for length, scale in lengths if scale is not None], by_axis
 
 
 def _scale(scales: Sequence[float | None], axis: int) -> float | None:
@@ -281,12 +294,12 @@ def _padding_backward(
 ) -> torch.Tensor:
     """What lies before an axis is added to it, then what lies behind: the last axis first."""
     check_float32(gradient, a)
-    if min(padding) < 0:
-        raise NoPortableForm("has a portable form for a padding of 0 or more")
     total = gradient
+    if min(padding) < 0:
+        total = torch.constant_pad_nd(gradient, [max(0, -margin) for margin in padding])
     for at in range(len(padding) // 2):
         axis = a.dim() - 1 - at
-        before, behind = padding[2 * at : 2 * at + 2]
+        before, behind = (max(0, margin) for margin in padding[2 * at : 2 * at + 2])
         length = a.shape[axis]
         inside = total.narrow(axis, before, length).clone()
         outside = (total.narrow(axis, 0, before), total.narrow(axis, before + length, behind))
