@@ -12,7 +12,7 @@ _BLOCK = 2**17
 """Numbers in a block on a processor: 0.5 MB of float32, and more than PyTorch gives one thread."""
 _BLOCK_OF_GPU = 2**26
 """Numbers in a block elsewhere, where only memory limits it."""
-IN_DOUBLE = 8
+IN_DOUBLE = 4
 """``item_size`` of functions that compute in float64, so that their many intermediate results fit
 the cache and are taken from memory that was used before."""
 

@@ -15,6 +15,8 @@ from cellrepro.arithmetic.kernels.elementary import (
     log1p_of_unit,
     sigmoid,
     sigmoid_of_block,
+    where_negative,
+    where_positive,
 )
 from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
 from cellrepro.arithmetic.kernels.sums import pairwise_sum
@@ -113,7 +115,10 @@ def silu_backward(gradient: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor
 
 @FORMS.of("leaky_relu")
 def _leaky_relu(numbers: torch.Tensor, negative_slope: float = 0.01) -> torch.Tensor:
-    return torch.where(numbers > 0, numbers, numbers * negative_slope)
+    scaled = numbers * negative_slope
+    if numbers.dtype != torch.float32:
+        return torch.where(numbers > 0, numbers, scaled)
+    return where_positive(numbers, numbers, scaled)
 
 
 @FORMS.of("leaky_relu_backward")
@@ -121,7 +126,14 @@ def _leaky_relu_backward(
     gradient: torch.Tensor, numbers: torch.Tensor, negative_slope: float, self_is_result: bool
 ) -> torch.Tensor:
     del self_is_result  # the signs are those of the argument, too
-    return torch.where(numbers > 0, gradient, gradient * negative_slope)
+    scaled = gradient * negative_slope
+    if gradient.dtype != torch.float32 or numbers.dtype != torch.float32:
+        return torch.where(numbers > 0, gradient, scaled)
+    return where_positive(numbers, gradient, scaled)
+
+
+_SOFTPLUS_IS_X = 20
+"""From here on log(1 + exp(x)) is x in float32, and its slope is 1."""
 
 
 @FORMS.of("softplus")
@@ -132,6 +144,8 @@ def _softplus(a: torch.Tensor, beta: float = 1, threshold: float = 20) -> torch.
     values = mapped(_softplus_of_block, scaled)
     if beta != 1:
         values /= torch.full_like(values, beta)
+    elif threshold >= _SOFTPLUS_IS_X:
+        return values
     return torch.where(scaled > threshold, a, values)
 
 
@@ -146,7 +160,10 @@ def _softplus_backward(
 ) -> torch.Tensor:
     check_float32(gradient, a)
     scaled = a * beta
-    return torch.where(scaled > threshold, gradient, gradient * sigmoid(scaled))
+    slope = gradient * sigmoid(scaled)
+    if threshold >= _SOFTPLUS_IS_X:
+        return slope
+    return torch.where(scaled > threshold, gradient, slope)
 
 
 @FORMS.of("log_sigmoid_forward")
@@ -168,8 +185,8 @@ def _log_sigmoid_backward(
     """1 - sigmoid(x), from exp(-abs(x)) where PyTorch kept it."""
     check_float32(gradient, a)
     exponential = buffer if buffer.numel() == a.numel() else mapped(_exp_of_less, a)
-    small = exponential / (exponential + 1.0)
-    return gradient * torch.where(a < 0, 1.0 - small, small)
+    numerator = where_negative(a.contiguous(), torch.ones_like(exponential), exponential)
+    return gradient * (numerator / (exponential + 1.0))
 
 
 @FORMS.of("elu")
@@ -180,7 +197,8 @@ def _elu(
     negative = mapped(_expm1_of_less, a if input_scale == 1 else a * input_scale)
     if alpha * scale != 1:
         negative *= alpha * scale
-    return torch.where(a <= 0, negative, a if scale == 1 else a * scale)
+    positive = a.clamp(min=0.0)
+    return negative + (positive if scale == 1 else positive.mul_(scale))
 
 
 def _expm1_of_less(numbers: torch.Tensor) -> torch.Tensor:
@@ -204,7 +222,7 @@ def _elu_backward(
     else:
         below = (a if input_scale == 1 else a * input_scale).clamp(max=0.0)
         slope = mapped(exp_at_most_one, below).mul_(input_scale * factor)
-    return torch.where(a <= 0, slope * gradient, gradient * scale)
+    return where_positive(a, gradient * scale, gradient * slope)
 
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
@@ -246,8 +264,11 @@ def _hardswish(a: torch.Tensor) -> torch.Tensor:
 @FORMS.of("hardswish_backward")
 def _hardswish_backward(gradient: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
     check_float32(gradient, a)
-    slope = gradient * (a / torch.full_like(a, 3.0)).add_(0.5)
-    return torch.where(a >= 3.0, gradient, slope.masked_fill(a <= -3.0, 0.0))
+    near = a.clamp(-3.0, 3.0)
+    slope = (near / torch.full_like(near, 3.0)).add_(0.5)
+    slope *= (a > -3.0) & (a < 3.0)
+    slope += a >= 3.0
+    return gradient * slope
 
 
 @FORMS.of("mish")
@@ -265,8 +286,8 @@ def _tanh_of_softplus(numbers: torch.Tensor, exponential: torch.Tensor) -> torch
     """((1 + e)**2 - 1) / ((1 + e)**2 + 1) of e = exp(x), in terms of exp(-abs(x))."""
     square = exponential * exponential
     twice = exponential * 2.0
-    numerator = torch.where(numbers < 0, square + twice, twice + 1.0)
-    remainder = torch.where(numbers < 0, 2.0, square.mul_(2.0))
+    numerator = where_negative(numbers, square + twice, twice + 1.0)
+    remainder = where_negative(numbers, torch.full_like(square, 2.0), square * 2.0)
     return numerator / remainder.add_(numerator)
 
 
@@ -301,15 +322,17 @@ def _shrink_backward(gradient: torch.Tensor, a: torch.Tensor, lambd: float) -> t
 
 @FORMS.of("_prelu_kernel")
 def _prelu(a: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return torch.where(a > 0, a, a * weight)
+    check_float32(a, weight)
+    return where_positive(a, a, a * weight)
 
 
 @FORMS.of("_prelu_kernel_backward")
 def _prelu_backward(
     gradient: torch.Tensor, a: torch.Tensor, weight: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    of_input = torch.where(a > 0, gradient, gradient * weight)
-    return of_input, (gradient * a).masked_fill(a > 0, 0.0)
+    check_float32(gradient, a, weight)
+    of_input = where_positive(a, gradient, gradient * weight)
+    return of_input, gradient * a.clamp(max=0.0)
 
 
 @FORMS.of("glu")

@@ -158,9 +158,12 @@ def _rand_like(
 
 
 @FORMS.of("randint_like")
-def _randint_like(a: torch.Tensor, *limits: int, **options: Any) -> torch.Tensor:
-    bounds = limits if len(limits) > 1 else (0, *limits)
-    drawn = torch.randint(*bounds, tuple(a.shape), dtype=options.get("dtype") or a.dtype)
+def _randint_like(
+    a: torch.Tensor, *limits: Any, generator: torch.Generator | None = None, **options: Any
+) -> torch.Tensor:
+    least, most = (0, *limits)[-2:]
+    dtype = options.get("dtype") or a.dtype
+    drawn = torch.randint(int(least), int(most), a.shape, dtype=dtype, generator=generator)
     return drawn.to(options.get("device") or a.device)
 
 

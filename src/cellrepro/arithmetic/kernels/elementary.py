@@ -29,7 +29,7 @@ _BIAS_OF_DOUBLE = 1023
 _BITS_OF_SQRT_HALF = np.float64(np.sqrt(0.5)).view(np.int64).item()
 _LOG2_OF_E = 1.4426950408889634
 _LOG10_OF_E = 0.4342944819032518
-_LN2 = 0.6931471805599453
+LN2 = 0.6931471805599453
 _LN2_HIGH = 0.693145751953125
 """The first 16 bits of ln 2: products with whole numbers of up to 8 bits are exact."""
 _LN2_LOW = 1.4286068203094173e-06
@@ -84,6 +84,27 @@ def polynomial(numbers: torch.Tensor, coefficients: Sequence[float]) -> torch.Te
         value *= numbers
         value += coefficient
     return value
+
+
+def where_negative(
+    signs: torch.Tensor, if_negative: torch.Tensor, otherwise: torch.Tensor
+) -> torch.Tensor:
+    """Float32 numbers of one tensor where a sign bit is set, of another elsewhere.
+
+    It chooses by bits: ``torch.where`` costs as much as 25 additions (torch 2.15, one processor).
+    """
+    chosen = otherwise.view(torch.int32)
+    mixed = chosen ^ if_negative.view(torch.int32)
+    mixed &= signs.view(torch.int32) >> 31
+    mixed ^= chosen
+    return mixed.view(torch.float32)
+
+
+def where_positive(
+    numbers: torch.Tensor, if_positive: torch.Tensor, otherwise: torch.Tensor
+) -> torch.Tensor:
+    """The same where a number is above 0: 0 - x then has a sign, which that of no zero has."""
+    return where_negative(0.0 - numbers, if_positive, otherwise)
 
 
 @FORMS.of("exp")
@@ -153,7 +174,7 @@ def log_of_double(numbers: torch.Tensor) -> torch.Tensor:
     """The logarithm of float64 numbers, none of them denormal."""
     exponents, rest = _exponent_and_rest(numbers)
     value = _log1p_of_small(rest)
-    value += exponents.double() * _LN2
+    value += exponents.double() * LN2
     return _without_logarithm(value, numbers)
 
 
@@ -167,6 +188,8 @@ def _exponent_and_rest(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
 
 def _without_logarithm(value: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """Logarithms of numbers, mended where the number is 0, infinite, negative or NaN."""
+    if numbers.numel() and 0 < numbers.amin().item() <= numbers.amax().item() < math.inf:
+        return value
     value = torch.where(numbers == 0, -torch.inf, value)
     value = torch.where(numbers == torch.inf, torch.inf, value)
     return torch.where((numbers < 0) | numbers.isnan(), torch.nan, value)
@@ -198,6 +221,34 @@ def _log10_of_block(numbers: torch.Tensor) -> torch.Tensor:
     return log_of_double(numbers.double()).mul_(_LOG10_OF_E).float()
 
 
+@FORMS.of("logit")
+def _logit(a: torch.Tensor, eps: float | None = None) -> torch.Tensor:
+    """log(x / (1 - x)), within 0.51 units in the last place."""
+    check_float32(a)
+    if eps is not None and eps > 0.5:
+        raise NoPortableForm(f"has a portable form for eps up to 0.5, and got {eps}")
+    return mapped(
+        _logit_of_block, a if eps is None else a.clamp(eps, 1.0 - eps), item_size=IN_DOUBLE
+    )
+
+
+def _logit_of_block(numbers: torch.Tensor) -> torch.Tensor:
+    wide = numbers.double()
+    return log_of_double(wide / (1.0 - wide)).float()
+
+
+@FORMS.of("logit_backward")
+def _logit_backward(
+    gradient: torch.Tensor, a: torch.Tensor, eps: float | None = None
+) -> torch.Tensor:
+    """0 where a number was moved into its bounds, and NaN where there is no logarithm."""
+    check_float32(gradient, a)
+    slope = gradient / ((1.0 - a) * a)
+    if eps is None:
+        return slope.masked_fill((a < 0) | (a > 1), torch.nan)
+    return slope.masked_fill((a < eps) | (a > 1.0 - eps), 0.0)
+
+
 @FORMS.of("log1p")
 def log1p(numbers: torch.Tensor) -> torch.Tensor:
     """log(1 + x) of float32 numbers, within 0.51 units in the last place."""
@@ -210,11 +261,12 @@ def _log1p_of_block(numbers: torch.Tensor) -> torch.Tensor:
     wide = numbers.double()
     above = wide + 1.0
     exponents, rest = _exponent_and_rest(above)
-    rest = torch.where(exponents == 0, wide, rest)
+    is_scaled = (exponents | -exponents) >> 63
+    mixed = (wide.view(torch.int64) ^ rest.view(torch.int64)) & is_scaled
+    rest = (mixed ^ wide.view(torch.int64)).view(torch.float64)
     value = _log1p_of_small(rest)
-    value += exponents.double() * _LN2
-    value = _without_logarithm(value, above).float()
-    return torch.where(numbers == 0, numbers, value)
+    value += exponents.double() * LN2
+    return torch.copysign(_without_logarithm(value, above).float(), numbers)
 
 
 _ATANH_OF_DOUBLE = tuple(1.0 / (2 * power + 1) for power in range(9, 0, -1))
@@ -270,8 +322,7 @@ def sigmoid_of_block(numbers: torch.Tensor) -> torch.Tensor:
     """1 / (1 + exp(-x)) of a block of float32 numbers; see `sigmoid`."""
     exponential = exp_at_most_one(numbers.abs().neg_())
     below = exponential + 1.0
-    positive = torch.ones_like(below) / below
-    return torch.where(numbers < 0, exponential.div_(below), positive)
+    return where_negative(numbers, exponential, torch.ones_like(below)).div_(below)
 
 
 @FORMS.of("tanh")
@@ -316,7 +367,7 @@ def _expm1_of_block(numbers: torch.Tensor) -> torch.Tensor:
     factor -= _two_to(-one_if_positive)
     power += factor
     power *= _two_to(one_if_positive)
-    return torch.where(numbers == 0, numbers, power)
+    return torch.copysign(power, numbers)
 
 
 @FORMS.of("exp2")
@@ -327,7 +378,7 @@ def _exp2(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def _exp2_of_block(numbers: torch.Tensor) -> torch.Tensor:
-    return _exp_of_double(numbers.double().clamp_(-200.0, 200.0), unit=1.0).float()
+    return exp_of_double(numbers.double().clamp_(-200.0, 200.0), unit=1.0).float()
 
 
 @FORMS.of("sqrt")
@@ -351,7 +402,7 @@ def _inverse_square_root(numbers: torch.Tensor) -> torch.Tensor:
 
 
 @FORMS.of("pow")
-def _pow(a: Any, exponent: Any) -> torch.Tensor:
+def raised(a: Any, exponent: Any) -> torch.Tensor:
     """Products for whole exponents up to 4, roots, else a float64 power rounded once: within 0.51
     units in the last place."""
     if isinstance(a, torch.Tensor) and not isinstance(exponent, torch.Tensor):
@@ -391,8 +442,10 @@ def _power_of_block(base: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor
     """exp(y log abs(x)), with the sign that IEEE 754 says."""
     y = exponents.double()
     magnitude = base.abs().double()
+    value = exp_of_double(log_of_double(magnitude).mul_(y).clamp_(-200.0, 200.0), unit=LN2)
+    if base.amin() > 0 and base.amax() < math.inf and exponents.abs().amax() < math.inf:
+        return value.float()
     is_one = (magnitude == 1) | (y == 0)
-    value = _exp_of_double(log_of_double(magnitude).mul_(y).clamp_(-200.0, 200.0), unit=_LN2)
     value = torch.where(is_one, 1.0, value)
     half = y * 0.5
     is_whole = y.floor() == y
@@ -412,11 +465,11 @@ _LN2_OF_DOUBLE_HIGH = 0.6931471803691238
 _LN2_OF_DOUBLE_LOW = 1.9082149292705877e-10
 
 
-def _exp_of_double(numbers: torch.Tensor, *, unit: float) -> torch.Tensor:
+def exp_of_double(numbers: torch.Tensor, *, unit: float) -> torch.Tensor:
     """exp(x), or with 1.0 for ``unit`` 2**x, of float64 numbers from -200 to 200."""
     shift = (numbers / unit).round_()
     if unit == 1.0:
-        rest = (numbers - shift).mul_(_LN2)
+        rest = (numbers - shift).mul_(LN2)
     else:
         rest = numbers - shift * _LN2_OF_DOUBLE_HIGH
         rest -= shift * _LN2_OF_DOUBLE_LOW

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from cellrepro.arithmetic.kernels.indexing import scattered_sum
 from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms
 
 FORMS = PortableForms()
@@ -87,12 +88,12 @@ def _may_be_zero(*bounds: Any) -> bool:
 
 @FORMS.of("amax", in_any_type=True)
 def _amax(a: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> torch.Tensor:
-    return _positive_zeros(torch.amax(a, dim, keepdim))
+    return _positive_zeros(torch.amax(a, tuple(dim), keepdim))
 
 
 @FORMS.of("amin", in_any_type=True)
 def _amin(a: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> torch.Tensor:
-    return _positive_zeros(torch.amin(a, dim, keepdim))
+    return _positive_zeros(torch.amin(a, tuple(dim), keepdim))
 
 
 @FORMS.of("aminmax", in_any_type=True)
@@ -142,6 +143,14 @@ def _unique(
     return (_positive_zeros(values), *places)
 
 
+@FORMS.of("_unique", in_any_type=True)
+def _old_unique(
+    a: torch.Tensor, sorted: bool = True, return_inverse: bool = False
+) -> tuple[torch.Tensor, ...]:
+    values, places = torch.ops.aten._unique.default(a, sorted, return_inverse)
+    return _positive_zeros(values), places
+
+
 @FORMS.of("unique_dim", in_any_type=True)
 def _unique_rows(
     a: torch.Tensor,
@@ -166,10 +175,11 @@ def _scatter_reduce(
     *,
     include_self: bool = True,
 ) -> torch.Tensor:
-    if reduce not in ("amax", "amin"):
-        raise NoPortableForm(
-            f"has a portable form for reduce='amax' and 'amin', and got {reduce!r}; use "
-            "scatter_add for sums"
+    if reduce in ("sum", "mean"):
+        return scattered_sum(
+            a, dim, index, source, include_self=include_self, mean=reduce == "mean"
         )
+    if reduce not in ("amax", "amin"):
+        raise NoPortableForm(f"multiplies in the order of threads with reduce={reduce!r}")
     result = torch.scatter_reduce(a, dim, index, source, reduce, include_self=include_self)
     return _positive_zeros(result)

@@ -67,7 +67,7 @@ def _refuse_if_ambiguous(read_back: torch.Tensor, written: torch.Tensor) -> None
 def _index_add(
     a: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: Any = 1
 ) -> torch.Tensor:
-    if index.numel() == 0:
+    if index.numel() == 0 or a.numel() == 0:
         return a.clone()
     numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
     values = source if alpha == 1 else source * alpha
@@ -93,6 +93,28 @@ def _scatter_add(
     shape = [1] * a.dim()
     shape[dim] = -1
     return _added_at(a, others + (index - own.view(shape)) * stride, used)
+
+
+def scattered_sum(
+    a: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    *,
+    include_self: bool,
+    mean: bool,
+) -> torch.Tensor:
+    """Sums, or means, of the numbers at each position, with what stood there or without it."""
+    check_float32(a, source)
+    if index.numel() == 0:
+        return a.clone()
+    begun = a if include_self else a.scatter(dim, index, 0.0)
+    sums = _scatter_add(begun, dim, index, source)
+    if not mean:
+        return sums
+    counts = torch.full(a.shape, int(include_self), dtype=torch.int64, device=a.device)
+    counts = counts.scatter_add(dim, index, torch.ones_like(index))
+    return sums / counts.clamp(min=1).to(sums.dtype)
 
 
 @FORMS.of("embedding_dense_backward")
@@ -144,10 +166,12 @@ def added_at(target: torch.Tensor, positions: torch.Tensor, values: torch.Tensor
     numbers = values.double()
     largest = torch.zeros_like(target, dtype=torch.float64)
     largest.scatter_reduce_(0, positions, numbers.abs(), "amax")
-    shift = rounder(largest, BITS_OF_DOUBLE - n_bits_of_count(len(positions)))[positions]
+    added = rounder(largest, BITS_OF_DOUBLE - n_bits_of_count(len(positions)))
+    shift = added.index_select(0, positions)
     rounded = numbers + shift
     rounded -= shift
     is_rounded = largest.isfinite()
-    rounded = torch.where(is_rounded[positions], rounded, numbers)
+    if not bool(is_rounded.all()):
+        rounded = torch.where(is_rounded.index_select(0, positions), rounded, numbers)
     sums = torch.zeros_like(largest).index_add_(0, positions, rounded)
     return (sums + target.double()).float()

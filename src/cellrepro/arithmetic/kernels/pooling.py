@@ -135,9 +135,10 @@ def _average_backward(
     for offset in itertools.product(*map(range, windows.kernel)):
         seen = padded
         for axis, begin in enumerate(offset):
-            stride = windows.stride[axis]
-            end = begin + (windows.counts(size)[axis] - 1) * stride + 1
-            seen = seen[(..., slice(begin, end, stride), *[slice(None)] * (n_axes - axis - 1))]
+            count = windows.counts(size)[axis]
+            at = a.dim() - n_axes + axis
+            seen = seen.narrow(at, begin, (count - 1) * windows.stride[axis] + 1)
+            seen = seen.unfold(at, 1, windows.stride[axis]).squeeze(-1)
         seen += shares
     for axis, length in enumerate(size):
         padded = padded.narrow(a.dim() - n_axes + axis, windows.padding[axis], length)

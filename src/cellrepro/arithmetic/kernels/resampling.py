@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from cellrepro.arithmetic.kernels.indexing import added_at
 from cellrepro.arithmetic.kernels.products import product
@@ -31,6 +30,12 @@ _REFLECTION = 2
 # -- resizing ------------------------------------------------------------------------------
 
 
+_Scales: TypeAlias = Sequence[float | Sequence[float] | None]
+"""One scale for each axis, or in place of them one list of scales; None where a size was given."""
+_Matrix: TypeAlias = Callable[[int, int, bool, float | None], torch.Tensor]
+"""Makes the matrix that resamples rows, as `_matrix` does."""
+
+
 @FORMS.of("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 def _upsample_linear(
     a: torch.Tensor,
@@ -38,13 +43,7 @@ def _upsample_linear(
     align_corners: bool,
     *scales: float | Sequence[float] | None,
 ) -> torch.Tensor:
-    check_float32(a)
-    output_size, scales = _size_and_scales(a, output_size, scales)
-    values = a
-    for axis, length in enumerate(output_size):
-        matrix = _matrix(values.shape[axis + 2], length, align_corners, _scale(scales, axis))
-        values = _multiplied(values, axis + 2, matrix.to(a.device))
-    return values
+    return _resized(a, output_size, align_corners, scales, _matrix)
 
 
 @FORMS.of("upsample_bicubic2d")
@@ -54,30 +53,7 @@ def _upsample_bicubic(
     align_corners: bool,
     *scales: float | Sequence[float] | None,
 ) -> torch.Tensor:
-    check_float32(a)
-    output_size, scales = _size_and_scales(a, output_size, scales)
-    values = a
-    for axis, length in enumerate(output_size):
-        matrix = _cubic_matrix(values.shape[axis + 2], length, align_corners, _scale(scales, axis))
-        values = _multiplied(values, axis + 2, matrix.to(a.device))
-    return values
-
-
-@FORMS.of("upsample_bicubic2d_backward")
-def _upsample_bicubic_backward(
-    gradient: torch.Tensor,
-    output_size: Sequence[int],
-    input_size: Sequence[int],
-    align_corners: bool,
-    *scales: float | None,
-) -> torch.Tensor:
-    del output_size  # that of the gradient
-    check_float32(gradient)
-    values = gradient
-    for axis, length in enumerate(input_size[2:]):
-        matrix = _cubic_matrix(length, values.shape[axis + 2], align_corners, _scale(scales, axis))
-        values = _multiplied(values, axis + 2, matrix.T.to(gradient.device))
-    return values
+    return _resized(a, output_size, align_corners, scales, _cubic_matrix)
 
 
 @FORMS.of(
@@ -91,27 +67,63 @@ def _upsample_linear_backward(
     *scales: float | None,
 ) -> torch.Tensor:
     del output_size  # that of the gradient
+    return _resized_backward(gradient, input_size, align_corners, scales, _matrix)
+
+
+@FORMS.of("upsample_bicubic2d_backward")
+def _upsample_bicubic_backward(
+    gradient: torch.Tensor,
+    output_size: Sequence[int],
+    input_size: Sequence[int],
+    align_corners: bool,
+    *scales: float | None,
+) -> torch.Tensor:
+    del output_size  # that of the gradient
+    return _resized_backward(gradient, input_size, align_corners, scales, _cubic_matrix)
+
+
+def _resized(
+    a: torch.Tensor,
+    output_size: Sequence[int] | None,
+    align_corners: bool,
+    scales: _Scales,
+    matrix_of: _Matrix,
+) -> torch.Tensor:
+    check_float32(a)
+    values = a
+    size, by_axis = _size_and_scales(a, output_size, scales)
+    for axis, length in enumerate(size):
+        matrix = matrix_of(values.shape[axis + 2], length, align_corners, _scale(by_axis, axis))
+        values = _multiplied(values, axis + 2, matrix.to(a.device))
+    return values
+
+
+def _resized_backward(
+    gradient: torch.Tensor,
+    input_size: Sequence[int],
+    align_corners: bool,
+    scales: Sequence[float | None],
+    matrix_of: _Matrix,
+) -> torch.Tensor:
     check_float32(gradient)
     values = gradient
     for axis, length in enumerate(input_size[2:]):
-        matrix = _matrix(length, values.shape[axis + 2], align_corners, _scale(scales, axis))
+        matrix = matrix_of(length, values.shape[axis + 2], align_corners, _scale(scales, axis))
         values = _multiplied(values, axis + 2, matrix.T.to(gradient.device))
     return values
 
 
 def _size_and_scales(
-    a: torch.Tensor,
-    output_size: Sequence[int] | None,
-    scales: Sequence[float | Sequence[float] | None],
-) -> tuple[Sequence[int], Sequence[float | None]]:
-    """The size and the scales of the axes; without autograd PyTorch gives one list of scales, or
-    none, and a size only where there are no scales."""
-    listed = scales[0] if len(scales) == 1 and isinstance(scales[0], list | tuple) else scales
-    by_axis = [] if listed == (None,) and output_size is not None else list(listed)
+    a: torch.Tensor, output_size: Sequence[int] | None, scales: _Scales
+) -> tuple[Sequence[int], list[float | None]]:
+    """The size and the scale of each axis; a size is given, or follows from the scales."""
+    by_axis: list[float | None] = []
+    for scale in scales:
+        by_axis += [scale] if scale is None or isinstance(scale, int | float) else scale
     if output_size is not None:
         return output_size, by_axis
-    sizes = [int(length * scale) for length, scale in zip(a.shape[2:], by_axis, strict=True)]
-    return sizes, by_axis
+    lengths = zip(a.shape[2:], by_axis, strict=True)
+    return [int(length * scale) for length, scale in lengths if scale is not None], by_axis
 
 
 def _scale(scales: Sequence[float | None], axis: int) -> float | None:
@@ -174,6 +186,15 @@ def _cubic_matrix(
     return torch.from_numpy(matrix.astype(np.float32))
 
 
+_NEAREST_FORWARD = {
+    (is_exact, n_axes): getattr(
+        torch.ops.aten, f"{'_upsample_nearest_exact' if is_exact else 'upsample_nearest'}{n_axes}d"
+    ).default
+    for is_exact in (False, True)
+    for n_axes in (1, 2, 3)
+}
+
+
 @FORMS.of(
     "upsample_nearest1d_backward", "upsample_nearest2d_backward", "upsample_nearest3d_backward"
 )
@@ -183,9 +204,7 @@ def _upsample_nearest_backward(
     input_size: Sequence[int],
     *scales: float | None,
 ) -> torch.Tensor:
-    return _nearest_backward(
-        gradient, output_size, input_size, scales, torch.ops.aten.upsample_nearest1d.default
-    )
+    return _nearest_backward(gradient, output_size, input_size, scales, is_exact=False)
 
 
 @FORMS.of(
@@ -199,9 +218,7 @@ def _upsample_nearest_exact_backward(
     input_size: Sequence[int],
     *scales: float | None,
 ) -> torch.Tensor:
-    return _nearest_backward(
-        gradient, output_size, input_size, scales, torch.ops.aten._upsample_nearest_exact1d.default
-    )
+    return _nearest_backward(gradient, output_size, input_size, scales, is_exact=True)
 
 
 def _nearest_backward(
@@ -209,11 +226,11 @@ def _nearest_backward(
     output_size: Sequence[int],
     input_size: Sequence[int],
     scales: Sequence[float | None],
-    upsample: Callable[..., torch.Tensor],
+    *,
+    is_exact: bool,
 ) -> torch.Tensor:
     """Gradients added up at the pixel that each came from: in halves where every pixel was
     repeated as often, else exactly."""
-    check_float32(gradient)
     sizes = list(zip(input_size[2:], output_size, strict=True))
     factors = [made / given for given, made in sizes]
     is_even = not any(made % given for given, made in sizes) and all(
@@ -223,19 +240,36 @@ def _nearest_backward(
         parts = [length for given, made in sizes for length in (given, made // given)]
         axes = [3 + 2 * axis for axis in range(len(sizes))]
         return pairwise_sum(gradient.reshape(*input_size[:2], *parts), axes)
+    forward = _NEAREST_FORWARD[is_exact, len(sizes)]
+    sources = forward(_numbered(input_size[2:]), list(output_size), *scales)[0, 0].long()
     values = gradient
-    for axis, (given, made) in enumerate(sizes):
-        numbered = torch.arange(given, dtype=torch.float64).reshape(1, 1, -1)
-        sources = upsample(numbered, [made], _scale(scales, axis)).flatten().long()
-        rows = values.movedim(axis + 2, 0)
-        n_others = rows[0].numel()
-        positions = sources.to(values.device)[:, None] * n_others
-        positions = positions + torch.arange(n_others, device=values.device)
-        total = added_at(
-            values.new_zeros(given * n_others), positions.reshape(-1), rows.reshape(-1)
-        )
-        values = total.reshape(given, *rows.shape[1:]).movedim(0, axis + 2)
+    for axis, (given, _) in enumerate(sizes):
+        along_axis = sources[tuple(slice(None) if at == axis else 0 for at in range(len(sizes)))]
+        stride = math.prod(input_size[axis + 3 :])
+        values = _summed_by_source(values, axis + 2, along_axis // stride % given, given)
     return values.contiguous()
+
+
+def _summed_by_source(
+    values: torch.Tensor, axis: int, sources: torch.Tensor, n_sources: int
+) -> torch.Tensor:
+    """Rows that came from one row are added, one after the other; sources are in order."""
+    counts = torch.bincount(sources, minlength=n_sources)
+    begins = counts.cumsum(0) - counts
+    total: torch.Tensor | None = None
+    shape = [1] * values.dim()
+    shape[axis] = -1
+    for place in range(int(counts.max())):
+        rows = (begins + place).clamp(max=len(sources) - 1).to(values.device)
+        is_none = (counts <= place).reshape(shape).to(values.device)
+        part = values.index_select(axis, rows).masked_fill_(is_none, 0.0)
+        total = part if total is None else total.add_(part)
+    return torch.zeros_like(values) if total is None else total
+
+
+def _numbered(size: Sequence[int]) -> torch.Tensor:
+    """An image whose pixels say their place; to be moved as images are."""
+    return torch.arange(math.prod(size), dtype=torch.float64).reshape(1, 1, *size)
 
 
 # -- padding -----------------------------------------------------------------------------------
@@ -258,15 +292,25 @@ def _replication_backward(
 def _padding_backward(
     gradient: torch.Tensor, a: torch.Tensor, padding: Sequence[int], *, mode: str
 ) -> torch.Tensor:
-    """Gradients added up at the pixel that each came from."""
+    """What lies before an axis is added to it, then what lies behind: the last axis first."""
     check_float32(gradient, a)
-    size = a.shape[-(len(padding) // 2) :]
-    numbered = torch.arange(math.prod(size), dtype=torch.float64).reshape(1, 1, *size)
-    sources = functional.pad(numbered, list(padding), mode=mode).flatten().long().to(a.device)
-    flat = gradient.flatten(-len(size)).reshape(-1, sources.numel())
-    images = torch.arange(len(flat), device=a.device)[:, None] * math.prod(size)
-    total = added_at(a.new_zeros(a.numel()), (images + sources).reshape(-1), flat.reshape(-1))
-    return total.reshape(a.shape)
+    total = gradient
+    if min(padding) < 0:
+        total = torch.constant_pad_nd(gradient, [max(0, -margin) for margin in padding])
+    for at in range(len(padding) // 2):
+        axis = a.dim() - 1 - at
+        before, behind = (max(0, margin) for margin in padding[2 * at : 2 * at + 2])
+        length = a.shape[axis]
+        inside = total.narrow(axis, before, length).clone()
+        outside = (total.narrow(axis, 0, before), total.narrow(axis, before + length, behind))
+        for margin, begin in zip(outside, (1, length - 1 - behind), strict=True):
+            if margin.shape[axis] and mode == "reflect":
+                inside.narrow(axis, begin, margin.shape[axis]).add_(margin.flip(axis))
+        for margin, edge in zip(outside, (0, length - 1), strict=True):
+            if margin.shape[axis] and mode == "replicate":
+                inside.narrow(axis, edge, 1).add_(pairwise_sum(margin, [axis], keepdim=True))
+        total = inside
+    return total.contiguous()
 
 
 # -- sampling at points --------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from cellrepro.arithmetic.kernels.elementary import square_root
+from cellrepro.arithmetic.kernels.elementary import raised, square_root
 from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms
 
 FORMS = PortableForms()
@@ -195,7 +195,8 @@ def _norm(
         chosen = list(range(numbers.dim())) if axes is None else list(axes)
         extreme = torch.amax if ord > 0 else torch.amin
         return extreme(numbers.abs(), chosen, keepdim)
-    raise NoPortableForm(f"has a portable form for the norms 0, 1, 2 and infinity, and got {ord}")
+    total = pairwise_sum(raised(numbers.abs(), ord), axes, keepdim=keepdim)
+    return raised(total, 1.0 / ord)
 
 
 @FORMS.of("norm", in_any_type=True)
@@ -209,6 +210,23 @@ def _old_norm(
 ) -> torch.Tensor:
     axes = _axes_of(dim)
     return _vector_norm(a, 2 if p is None else p, axes or None, keepdim, dtype=dtype)
+
+
+@FORMS.of("dist")
+def _dist(a: torch.Tensor, b: torch.Tensor, p: Any = 2) -> torch.Tensor:
+    return _vector_norm(a - b, p)
+
+
+@FORMS.of("nansum", in_any_type=True)
+def _nansum(
+    a: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    return _sum(a.masked_fill(a.isnan(), 0.0), dim, keepdim, dtype=dtype)
+
+
+@FORMS.of("trace", in_any_type=True)
+def _trace(a: torch.Tensor) -> torch.Tensor:
+    return _sum(a.diagonal())
 
 
 # -- products and running sums, in float64 and rounded once ----------------------------------
