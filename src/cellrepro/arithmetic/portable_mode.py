@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cellrepro.arithmetic.kernels import optimizers
 from cellrepro.arithmetic.kernels.registry import NoPortableForm
 from cellrepro.arithmetic.kernels.table import FORMS
+from cellrepro.arithmetic.library_choices import choices_of_libraries_made
 from cellrepro.arithmetic.operation_forms import (
     form_of,
     name_of,
@@ -110,6 +111,7 @@ class PortableArithmetic(Observer):
         torch.backends.mha.set_fastpath_enabled(False)
         way_back.enter_context(sdpa_kernel(SDPBackend.MATH))
         way_back.enter_context(optimizers.adam_as_one_operation())
+        way_back.enter_context(choices_of_libraries_made())
 
     def observe(self, call: Call) -> Any:
         """Carry out one operation, or those of which it is made."""
