@@ -27,9 +27,7 @@ class Convolution:
     groups: int = 1
     """Parts into which the channels are divided."""
 
-    def patches(
-        self, images: torch.Tensor, windows: tuple[int, int] | None = None
-    ) -> torch.Tensor:
+    def patches(self, images: torch.Tensor, windows: tuple[int, int] | None = None) -> torch.Tensor:
         """Unfold what the kernel sees in each window: shape (B, groups, C * kernel, windows).
 
         Of the first ``windows`` along Y and X, or of all of them.

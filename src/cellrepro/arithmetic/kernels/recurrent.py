@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from cellrepro.arithmetic.kernels.elementary import FORMS as FUNCTIONS
-from cellrepro.arithmetic.kernels.products import product
+from cellrepro.arithmetic.kernels.products import multiplier, product
 from cellrepro.arithmetic.kernels.sums import pairwise_sum
 from cellrepro.torch_internals import modes_suspended
 
@@ -208,12 +208,13 @@ class _Direction(torch.autograd.Function):
             else:
                 unit = _Gru() if name == "gru" else _Rnn(name == "rnn_relu")
             from_input = product(rows, of.of_input.T, added=of.input_bias)
+            by_weights = multiplier(of.of_hidden.T)
             output = rows.new_empty(len(rows), state.shape[1])
             before = torch.empty_like(output)
             for step in steps:
                 own = state[: step.n_rows]
                 before[step.rows] = own
-                from_hidden = product(own, of.of_hidden.T, added=of.hidden_bias)
+                from_hidden = by_weights(own, of.hidden_bias)
                 new = unit.step(from_input[step.rows], from_hidden, own)
                 output[step.rows] = new
                 state[: step.n_rows] = new
@@ -241,6 +242,7 @@ class _Direction(torch.autograd.Function):
             of_output = gradients[0].detach()
             of_state = gradients[1].detach().clone()
             of_cell = gradients[2].detach().clone() if len(gradients) > 2 else None
+            by_weights = multiplier(of.of_hidden)
             of_sums = torch.empty_like(kept.of_hidden)  # (rows, gates, hidden)
             of_hidden = torch.empty_like(before)
             for step in reversed(ctx.steps):
@@ -254,7 +256,7 @@ class _Direction(torch.autograd.Function):
                     sums[:, :-1] = of_this[:, None] * factors[:, :-1]
                     of_cell[own] = of_this * kept.of_state[step.rows]
                 of_sums[step.rows] = sums
-                earlier = product(sums.flatten(1), of.of_hidden)
+                earlier = by_weights(sums.flatten(1))
                 if of_cell is None and kept.of_state is not None:
                     earlier += change * kept.of_state[step.rows]
                 of_state[own] = earlier

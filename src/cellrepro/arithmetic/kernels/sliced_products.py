@@ -124,14 +124,18 @@ class _Sample(NamedTuple):
     def of(cls, rows: Slice, n_bits: int, bits: Bits, dtype: torch.dtype) -> _Sample:
         """Every so many numbers of each row, rounded down."""
         if len(rows.numbers) > 1 and rows.numbers.stride(0) == 0:
-            once = cls.of(Slice(*(part[:1] for part in rows[:3]), rows.is_finite), n_bits, bits, dtype)
+            once = cls.of(
+                Slice(*(part[:1] for part in rows[:3]), rows.is_finite), n_bits, bits, dtype
+            )
             return cls(*(part.expand(len(rows.numbers), -1, -1) for part in once))
         unit = rows.shift * (2.0 ** (n_bits - 51) / 3)  # twice the power of two: see `rounder`
         is_zero = unit == 0
         inverse = unit.masked_fill_(is_zero, 1.0).reciprocal_()  # of a power of two: exact
         magnitudes = workspace.like(rows.numbers, "magnitudes", dtype=torch.float64)
         torch.abs(rows.numbers, out=magnitudes)
-        total = magnitudes.sum(2, keepdim=True).mul_(inverse).add_(bits.length * 2.0 ** -(n_bits + 1))
+        total = (
+            magnitudes.sum(2, keepdim=True).mul_(inverse).add_(bits.length * 2.0 ** -(n_bits + 1))
+        )
         largest = 2.0**_BITS_OF_SAMPLE
         needed = total.mul_(largest * largest / (2 * bits.step * _TOLERATED)).ceil_().add_(1)
         needed.masked_fill_(is_zero, -torch.inf)
@@ -186,7 +190,9 @@ def refine(
     places = (excess < 0).nonzero(as_tuple=True)
     magnitude = _exact_products(places, left.first.abs(), right.first.abs())
     error = _error(places, left, right, left.largest_rest, right.largest_rest)
-    places, tolerated = _those(error > magnitude * bits.tolerance, places, magnitude * bits.tolerance)
+    places, tolerated = _those(
+        error > magnitude * bits.tolerance, places, magnitude * bits.tolerance
+    )
     if not len(tolerated):
         return
     second_left = left.second(bits.left)
@@ -206,7 +212,9 @@ def refine(
         exact[places] = _products_in_halves(places, left.numbers, right.numbers)
 
 
-def _those(chosen: torch.Tensor, places: Places, numbers: torch.Tensor) -> tuple[Places, torch.Tensor]:
+def _those(
+    chosen: torch.Tensor, places: Places, numbers: torch.Tensor
+) -> tuple[Places, torch.Tensor]:
     of, i, j = places
     return (of[chosen], i[chosen], j[chosen]), numbers[chosen]
 
