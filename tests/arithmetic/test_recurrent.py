@@ -1,4 +1,4 @@
-"""Recurrent layers: near PyTorch's own in float64, whatever their form, and equal on any threads."""
+"""Recurrent layers: near PyTorch's own in float64, in every form, equal on any threads."""
 
 import pytest
 import torch

@@ -21,7 +21,7 @@ import torch
 
 from cellrepro.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count, rounder
 from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms
-from cellrepro.arithmetic.kernels.sliced_products import Bits, Slice, doubtful, refine
+from cellrepro.arithmetic.kernels.sliced_products import Bits, Slice, doubts, refine
 from cellrepro.arithmetic.kernels.small_products import SmallColumns, small_product
 from cellrepro.arithmetic.kernels.sums import pairwise_sum
 from cellrepro.arithmetic.memory import workspace
@@ -158,9 +158,9 @@ def _multiplied(rows: Slice, columns: Slice, bits: Bits) -> torch.Tensor:
     exact = workspace.take(shape, "product", dtype=torch.float64, device=rows.numbers.device)
     torch.bmm(rows.numbers, columns.numbers.mT, out=exact)
     if not _one_slice:
-        excess = doubtful(rows, columns, bits)
-        if excess is not None:
-            refine(exact, rows, columns, bits, excess)
+        found = doubts(rows, columns, bits)
+        if found is not None:
+            refine(exact, found, bits)
     return exact
 
 
