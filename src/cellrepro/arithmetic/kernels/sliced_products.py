@@ -5,11 +5,11 @@ A slice is a matrix rounded row by row (or column by column) for an exact produc
 largest number of the row: too much where large numbers of one matrix meet zeros of the other.
 
 Let A1 and B1 be slices of n bits; of row i of A, d_i half a unit of the slice, S_i a bound of the
-sum of magnitudes, a_i one of the largest of them and n_i the count of those that are not 0; and
-d_j, S_j, b_j, n_j the same of column j of B. By the triangle inequality, and as nothing is left out
-of a zero,
+sum of magnitudes and a_i one of the largest of them; d_j, S_j, b_j the same of column j of B; and
+n_ij in how many places neither of the two is 0. By the triangle inequality, and as nothing is left
+out of a zero,
 
-    |AB - A1 B1|_ij <= E_ij = d_i min(S_j, n_i b_j) + d_j min(S_i, n_j a_i),
+    |AB - A1 B1|_ij <= E_ij = d_i min(S_j, n_ij b_j) + d_j min(S_i, n_ij a_i),
     (|A||B|)_ij >= P_ij - E_ij    with P = |A1||B1|.
 
 Where E <= t P the error is at most t |A||B|, but for its second order, with the tolerance t of
@@ -138,7 +138,8 @@ class _Rows(NamedTuple):
     def of(cls, rows: Slice, n_bits: int, role: str) -> _Rows:
         if len(rows.given) > 1 and rows.given.stride(0) == 0:  # the same matrix again and again
             once = Slice(*(part[:1] for part in rows[:3]), rows.is_finite)
-            return cls(*(part.expand(len(rows.given), -1, -1) for part in cls.of(once, n_bits, role)))
+            parts = cls.of(once, n_bits, role)
+            return cls(*(part.expand(len(rows.given), -1, -1) for part in parts))
         above = rows.shift * (2.0 ** (n_bits - 51) / 3)  # see `rounder`
         left_out = above * 2.0 ** -(n_bits + 1)
         magnitudes = workspace.like(rows.numbers, role, dtype=torch.float64)
@@ -217,11 +218,10 @@ class _Numbers(NamedTuple):
 
 def _refine_matrix(exact: torch.Tensor, numbers: _Numbers, bits: Bits) -> None:
     """Refine the numbers of one product of slices, shape (M, N)."""
-    tolerated = (numbers.rows.magnitudes @ numbers.columns.magnitudes.T).mul_(bits.tolerance)
-    n_left = _n_numbers(numbers.rows)
-    n_right = _n_numbers(numbers.columns)
-    left_out = (numbers.rows.left_out, numbers.columns.left_out)
-    is_far = numbers.chosen & (_error(numbers, n_left, n_right, *left_out) > tolerated)
+    magnitude = numbers.rows.magnitudes @ numbers.columns.magnitudes.T
+    n_places = _n_places(numbers)
+    error = _error(numbers, n_places, numbers.rows.left_out, numbers.columns.left_out)
+    is_far = numbers.chosen & (error > magnitude * bits.tolerance)
     if not is_far.any():
         return
     numbers = numbers.only(is_far)
@@ -235,12 +235,12 @@ def _refine_matrix(exact: torch.Tensor, numbers: _Numbers, bits: Bits) -> None:
     crossed += _exact_products(i, j, second_left, columns.first)
     exact[numbers.i[i], numbers.j[j]] += crossed
 
+    n_places = _n_places(numbers)
     left_out = (_largest(rest_left - second_left), _largest(rest_right - second_right))
-    n_left = _n_numbers(rows)
-    n_right = _n_numbers(columns)
-    error = _error(numbers, n_left, n_right, *left_out)
-    error += torch.minimum(n_left, n_right.T) * (_largest(second_left) * _largest(second_right).T)
-    is_far = numbers.chosen & (error > (rows.magnitudes @ columns.magnitudes.T) * bits.tolerance)
+    error = _error(numbers, n_places, *left_out)
+    error += n_places * (_largest(second_left) * _largest(second_right).T)
+    magnitude = rows.magnitudes @ columns.magnitudes.T
+    is_far = numbers.chosen & (error > magnitude * bits.tolerance)
     i, j = is_far.nonzero(as_tuple=True)
     if len(i):
         halves = _products_in_halves(i, j, rows.given.double(), columns.given.double())
@@ -248,22 +248,21 @@ def _refine_matrix(exact: torch.Tensor, numbers: _Numbers, bits: Bits) -> None:
 
 
 def _error(
-    numbers: _Numbers,
-    n_left: torch.Tensor,
-    n_right: torch.Tensor,
-    of_rows: torch.Tensor,
-    of_columns: torch.Tensor,
+    numbers: _Numbers, n_places: torch.Tensor, of_rows: torch.Tensor, of_columns: torch.Tensor
 ) -> torch.Tensor:
     """E where at most ``of_rows`` and ``of_columns`` is left out of a row and a column."""
     rows, columns = numbers.rows, numbers.columns
-    in_columns = torch.minimum(columns.total.T, n_left * columns.above.T)
-    in_rows = torch.minimum(rows.total, n_right.T * rows.above)
+    in_columns = torch.minimum(columns.total.T, n_places * columns.above.T)
+    in_rows = torch.minimum(rows.total, n_places * rows.above)
     return of_rows * in_columns + of_columns.T * in_rows
 
 
-def _n_numbers(rows: _Rows) -> torch.Tensor:
-    """How many numbers of each row are not 0."""
-    return (rows.given != 0).sum(1, keepdim=True).double()
+def _n_places(numbers: _Numbers) -> torch.Tensor:
+    """In how many places neither row nor column is 0: exact in float32 up to 2**24."""
+    dtype = torch.float32 if numbers.rows.given.shape[1] < 2**24 else torch.float64
+    rows = (numbers.rows.given != 0).to(dtype)
+    columns = (numbers.columns.given != 0).to(dtype)
+    return (rows @ columns.T).double()
 
 
 def _largest(rows: torch.Tensor) -> torch.Tensor:
