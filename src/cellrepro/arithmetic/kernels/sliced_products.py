@@ -137,7 +137,9 @@ class _Rows(NamedTuple):
     @classmethod
     def of(cls, rows: Slice, n_bits: int, role: str) -> _Rows:
         if len(rows.given) > 1 and rows.given.stride(0) == 0:  # the same matrix again and again
-            once = Slice(*(part[:1] for part in rows[:3]), rows.is_finite)
+            once = rows._replace(
+                given=rows.given[:1], numbers=rows.numbers[:1], shift=rows.shift[:1]
+            )
             parts = cls.of(once, n_bits, role)
             return cls(*(part.expand(len(rows.given), -1, -1) for part in parts))
         above = rows.shift * (2.0 ** (n_bits - 51) / 3)  # see `rounder`
