@@ -120,6 +120,8 @@ ARGUMENTS: dict[str, Sequence[tuple[Any, ...]]] = {
     "bmm": ((IMAGES[:, 0], IMAGES[:, 1].mT),),
     "mv": ((ROWS, OTHER[0]),),
     "addmm": ((OTHER[:, :3], ROWS, ROWS.T),),
+    "addbmm": ((OTHER[:, :3], ROWS[None], ROWS.T[None]),),
+    "addmv": ((TWO, ROWS[:2], OTHER[0]),),
     "baddbmm": ((a_tensor(N_IMAGES, 4, 4), IMAGES[:, 0], IMAGES[:, 1].mT),),
     "sort": ((ROWS,), (ROWS, 0, True)),
     "topk": ((ROWS, 2), (ROWS, 1, 0)),

@@ -155,7 +155,9 @@ def products_of_every_kind():
                 yield left(draw, 3, length), right(draw, 4, length).T
 
 
-@pytest.mark.parametrize(("length", "tolerance"), [(2, 2.0**-20), (512, 2.0**-14), (400_000, 2.0**-9)])
+@pytest.mark.parametrize(
+    ("length", "tolerance"), [(2, 2.0**-20), (512, 2.0**-14), (400_000, 2.0**-9)]
+)
 def test_what_is_tolerated(length, tolerance):
     """A sum of so many numbers in float32 may lose 2**-24 of the magnitudes for each of them."""
     assert bits_of_factors(length).tolerance == tolerance

@@ -17,14 +17,11 @@ def factors_have_bits_too_many(bits_of_factors):
 
 
 @breaks(
-    "cellrepro.arithmetic.kernels.sliced_products:doubtful",
+    "cellrepro.arithmetic.kernels.sliced_products:doubts",
     "No number of a product is lost beside a larger one of its row.",
-    tests=[
-        "tests/arithmetic/test_products.py"
-        "::test_the_error_is_bounded_whatever_the_numbers"
-    ],
+    tests=["tests/arithmetic/test_products.py::test_the_error_is_bounded_whatever_the_numbers"],
 )
-def one_slice_is_always_enough(doubtful):
+def one_slice_is_always_enough(doubts):
     return lambda rows, columns, bits: None
 
 

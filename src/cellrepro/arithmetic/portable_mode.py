@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 
 from cellrepro.arithmetic.kernels import optimizers
 from cellrepro.arithmetic.kernels.registry import NoPortableForm
+from cellrepro.arithmetic.library_choices import choices_of_libraries_made
 from cellrepro.arithmetic.operation_forms import (
     Operation,
     form_for,
@@ -159,8 +160,7 @@ class PortableArithmetic(Observer):
         torch.backends.mha.set_fastpath_enabled(False)
         way_back.enter_context(sdpa_kernel(SDPBackend.MATH))
         way_back.enter_context(torch.jit.optimized_execution(False))  # which fuses operations
-        way_back.enter_context(_onednn_switched_off())
-        way_back.enter_context(_einsum_from_left_to_right())
+        way_back.enter_context(choices_of_libraries_made())
         way_back.enter_context(optimizers.adam_as_one_operation())
         way_back.enter_context(handed_over())
         way_back.enter_context(computing_in(self, PortableArithmetic))
@@ -285,29 +285,6 @@ def _failed(error: Exception) -> str:
     """The reason where only the portable form has failed."""
     text = str(error).strip().partition("\n")[0]
     return f"has a portable form that does not take what it was given ({text})"
-
-
-@contextmanager
-def _onednn_switched_off() -> Iterator[None]:
-    """Without oneDNN, whose recurrent layers are one operation each."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
-
-
-@contextmanager
-def _einsum_from_left_to_right() -> Iterator[None]:
-    """Without ``opt_einsum``, which has another order where it is installed."""
-    backend = torch.backends.opt_einsum
-    before = backend.enabled
-    backend.enabled = False
-    try:
-        yield
-    finally:
-        backend.enabled = before
 
 
 # -- operations on lists of tensors, which PyTorch's optimizers use on GPUs --------------------

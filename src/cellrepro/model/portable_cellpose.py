@@ -22,8 +22,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cellrepro.errors import NotPossibleHere
 from cellrepro.arithmetic.kernels.products import one_slice
+from cellrepro.errors import NotPossibleHere
 from cellrepro.model.cellpose_generation import TRAINED_WITH, installed_version
 from cellrepro.model.network import import_cellpose
 from cellrepro.model.patching import replaced

@@ -13,16 +13,16 @@ Source: K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, Numerical Algorithms 59, 95-11
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from cellrepro.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count, rounder
-from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
-from cellrepro.arithmetic.kernels.sliced_products import Bits, Slice, doubtful, refine
-from cellrepro.arithmetic.kernels.small_products import small_product
+from cellrepro.arithmetic.kernels.registry import NoPortableForm, PortableForms
+from cellrepro.arithmetic.kernels.sliced_products import Bits, Slice, doubts, refine
+from cellrepro.arithmetic.kernels.small_products import SmallColumns, small_product
 from cellrepro.arithmetic.kernels.sums import pairwise_sum
 from cellrepro.arithmetic.memory import workspace
 from cellrepro.errors import BadInput
@@ -86,6 +86,25 @@ def product(
     return _stacked(left, right, added)
 
 
+def multiplier(right: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """What multiplies one matrix after the other with the same one, as `product` does.
+
+    It takes ``left`` and ``added``, and is quicker where the matrices are small.
+    """
+    bits = bits_of_factors(len(right))
+    is_small = right.device.type == "cpu" and 0 < right.numel() <= _MOST_SMALL
+    columns = SmallColumns.of(right[None], bits) if is_small else None
+
+    def multiply(left: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+        if columns is not None and 0 < len(left) * right.numel() <= _MOST_SMALL:
+            result = columns.product(left[None], added, in_one_slice=_one_slice)
+            if result is not None:
+                return result[0]
+        return product(left, right, added=added)
+
+    return multiply
+
+
 def _stacked(left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None) -> torch.Tensor:
     """Products of stacks, shapes (B, M, K) and (B, K, N), block by block."""
     n_stacked, n_rows, length = left.shape
@@ -139,9 +158,9 @@ def _multiplied(rows: Slice, columns: Slice, bits: Bits) -> torch.Tensor:
     exact = workspace.take(shape, "product", dtype=torch.float64, device=rows.numbers.device)
     torch.bmm(rows.numbers, columns.numbers.mT, out=exact)
     if not _one_slice:
-        excess = doubtful(rows, columns, bits)
-        if excess is not None:
-            refine(exact, rows, columns, bits, excess)
+        found = doubts(rows, columns, bits)
+        if found is not None:
+            refine(exact, found, bits)
     return exact
 
 
@@ -155,47 +174,99 @@ def _put_not_finite(block: torch.Tensor, left: torch.Tensor, right: torch.Tensor
     block.copy_(torch.where(is_infinite, plain.float(), block))
 
 
-# -- the operations ------------------------------------------------------------------------
+# -- other numbers -------------------------------------------------------------------------
 
 
-@FORMS.of("mm", "bmm")
-def _mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    if a.dtype == torch.float64:
-        return _product_of_doubles(a, b)
-    check_float32(a, b)
-    return product(a, b)
-
-
-@FORMS.of("addmm", "baddbmm")
-def _addmm(
-    added: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
+def multiplied(
+    left: torch.Tensor, right: torch.Tensor, *, added: torch.Tensor | None = None
 ) -> torch.Tensor:
-    check_float32(added, a, b)
-    if beta == 1 and alpha == 1:
-        return product(a, b, added=added)
-    scaled = product(a, b) * alpha
-    return scaled if beta == 0 else scaled + added * beta
+    """The product of two matrices, or stacks of them, of any type of real numbers.
+
+    In 16 bits it is that of float32, rounded to them; in float64 single products are added in
+    halves; whole numbers are exact.
+    """
+    dtype = left.dtype
+    if right.dtype != dtype or (added is not None and added.dtype != dtype):
+        raise NoPortableForm(
+            f"has a portable form for one type of numbers, and got {dtype} beside another"
+        )
+    if dtype == torch.float32:
+        return product(left, right, added=added)
+    if dtype in (torch.float16, torch.bfloat16):
+        more = None if added is None else added.float()
+        return product(left.float(), right.float(), added=more).to(dtype)
+    if dtype == torch.float64:
+        result = _product_of_doubles(left, right)
+    else:
+        result = torch.matmul(left, right)
+    return result if added is None else result + added
 
 
-@FORMS.of("mv")
-def _mv(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return _mm(a, b[:, None])[:, 0]
-
-
-@FORMS.of("dot", "vdot")
-def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return _mm(a[None], b[:, None])[0, 0]
-
-
-_MOST_PRODUCTS_OF_DOUBLES = 2**26
+_MOST_PRODUCTS_OF_DOUBLES = 2**30
+_PRODUCTS_TOGETHER = 2**22
 
 
 def _product_of_doubles(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Every product by itself, then sums in halves: for small matrices."""
+    """Every product by itself, then sums in halves: for matrices that are not large."""
     n_products = a.numel() * b.shape[-1]
     if n_products > _MOST_PRODUCTS_OF_DOUBLES:
         raise NoPortableForm(
             f"has a portable form for float64 up to {_MOST_PRODUCTS_OF_DOUBLES} products, and "
             f"would take {n_products}; use float32"
         )
-    return pairwise_sum(a[..., :, :, None] * b[..., None, :, :], [-2])
+    of_a_row = max(1, n_products // max(1, a.shape[-2]))
+    blocks = [
+        pairwise_sum(rows[..., :, :, None] * b[..., None, :, :], [-2])
+        for rows in a.split(max(1, _PRODUCTS_TOGETHER // of_a_row), dim=-2)
+    ]
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=-2)
+
+
+# -- the operations ------------------------------------------------------------------------
+
+
+@FORMS.of("mm", "bmm", in_any_type=True)
+def _mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return multiplied(a, b)
+
+
+@FORMS.of("addmm", "baddbmm", in_any_type=True)
+def _addmm(
+    added: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> torch.Tensor:
+    if not a.is_floating_point():
+        beta, alpha = int(beta), int(alpha)  # as PyTorch does
+    if beta == 1 and alpha == 1:
+        return multiplied(a, b, added=added)
+    if a.dtype in (torch.float16, torch.bfloat16):
+        single = _addmm(added.float(), a.float(), b.float(), beta=beta, alpha=alpha)
+        return single.to(a.dtype)
+    scaled = multiplied(a, b) * alpha
+    return scaled if beta == 0 else scaled + added * beta
+
+
+@FORMS.of("addbmm", in_any_type=True)
+def _addbmm(
+    added: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> torch.Tensor:
+    """The sum over a stack is part of the product."""
+    rows = a.transpose(0, 1).flatten(1)
+    return _addmm(added, rows, b.flatten(0, 1), beta=beta, alpha=alpha)
+
+
+@FORMS.of("mv", in_any_type=True)
+def _mv(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return multiplied(a, b[:, None])[:, 0]
+
+
+@FORMS.of("addmv", in_any_type=True)
+def _addmv(
+    added: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> torch.Tensor:
+    column = added.expand(len(a))[:, None]
+    return _addmm(column, a, b[:, None], beta=beta, alpha=alpha)[:, 0]
+
+
+@FORMS.of("dot", "vdot", in_any_type=True)
+def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return multiplied(a[None], b[:, None])[0, 0]

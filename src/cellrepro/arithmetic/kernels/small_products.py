@@ -33,26 +33,56 @@ def small_product(
 
     None where a number is not finite, or one slice may not be enough.
     """
-    rows = _Slice.of(_array(left), bits.left, axis=2)
-    if rows is None:
-        return None
-    columns = _Slice.of(_array(right), bits.right, axis=1)
-    if columns is None:
-        return None
-    exact = np.matmul(rows.numbers, columns.numbers)
-    if not in_one_slice:
-        of_rows, total_of_rows = rows.left_out_and_total(axis=2)
-        of_columns, total_of_columns = columns.left_out_and_total(axis=1)
-        magnitude = np.matmul(np.abs(rows.numbers, out=rows.numbers), np.abs(columns.numbers))
-        magnitude *= bits.tolerance
-        error = of_rows * total_of_columns
-        error += total_of_rows * of_columns
-        if (error > magnitude).any():
+    columns = SmallColumns.of(right, bits)
+    return None if columns is None else columns.product(left, added, in_one_slice=in_one_slice)
+
+
+class SmallColumns(NamedTuple):
+    """The right factor of small products, rounded once for all of them."""
+
+    numbers: NDArray[np.float64]
+    """Shape (B, K, N)."""
+    magnitudes: NDArray[np.float64]
+    bounds: _Bounds
+    bits: Bits
+
+    @classmethod
+    def of(cls, right: torch.Tensor, bits: Bits) -> SmallColumns | None:
+        """None where a number is not finite."""
+        columns = _Slice.of(_array(right), bits.right, axis=1)
+        if columns is None:
             return None
-    result = torch.from_numpy(exact)
-    if added is not None:
-        result.add_(added)
-    return result.float()
+        magnitudes = np.abs(columns.numbers)
+        return cls(columns.numbers, magnitudes, columns.bounds(magnitudes, axis=1), bits)
+
+    def product(
+        self, left: torch.Tensor, added: torch.Tensor | None, *, in_one_slice: bool
+    ) -> torch.Tensor | None:
+        """The product of others, shape (B, M, K), with them; see `small_product`."""
+        rows = _Slice.of(_array(left), self.bits.left, axis=2)
+        if rows is None:
+            return None
+        exact = np.matmul(rows.numbers, self.numbers)
+        if not in_one_slice:
+            magnitudes = np.abs(rows.numbers, out=rows.numbers)
+            of_rows = rows.bounds(magnitudes, axis=2)
+            error = of_rows.left_out * self.bounds.total
+            error += of_rows.total * self.bounds.left_out
+            tolerated = np.matmul(magnitudes, self.magnitudes)
+            tolerated *= self.bits.tolerance
+            if (error > tolerated).any():
+                return None
+        result = torch.from_numpy(exact)
+        if added is not None:
+            result.add_(added)
+        return result.float()
+
+
+class _Bounds(NamedTuple):
+    """Of each row: of what was left out of a number, and of the sum of magnitudes."""
+
+    left_out: NDArray[np.float64]
+    total: NDArray[np.float64]
 
 
 def _array(tensor: torch.Tensor) -> NDArray[np.float32]:
@@ -78,9 +108,9 @@ class _Slice(NamedTuple):
         numbers -= shift
         return cls(numbers, shift)
 
-    def left_out_and_total(self, *, axis: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Bounds of what was left out of a number, and of the sum of magnitudes, of each row."""
+    def bounds(self, magnitudes: NDArray[np.float64], *, axis: int) -> _Bounds:
+        """Bounds along an axis, from the magnitudes of the numbers."""
         left_out = self.shift * (_MORE * 2.0**-BITS_OF_DOUBLE)  # at least half a unit
-        total = np.abs(self.numbers).sum(axis=axis, keepdims=True)
-        total += left_out * self.numbers.shape[axis]
-        return left_out, total
+        total = magnitudes.sum(axis=axis, keepdims=True)
+        total += left_out * magnitudes.shape[axis]
+        return _Bounds(left_out, total)
