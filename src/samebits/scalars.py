@@ -110,7 +110,7 @@ def _sine_and_cosine(angle: float) -> tuple[int, int]:
     if not math.isfinite(angle):
         raise ValueError(f"angle is {angle!r}; expected a finite number, in radians")
     n_bits = _bits_for(angle)
-    quarter = _pi(n_bits) >> 1
+    quarter = pi_in_units(n_bits) >> 1
     fixed = _fixed(angle, n_bits)
     n_quarters = (2 * fixed + quarter) // (2 * quarter)
     rest = fixed - n_quarters * quarter
@@ -136,7 +136,7 @@ def _alternating_series(first: int, fixed: int, n_first: int, n_bits: int) -> in
 
 
 @functools.lru_cache(maxsize=16)
-def _pi(n_bits: int) -> int:
+def pi_in_units(n_bits: int) -> int:
     """Pi in units of ``2**-n_bits`` by Machin's formula: 16 arctan(1/5) - 4 arctan(1/239)."""
     n_guard = 16
     one = 1 << (n_bits + n_guard)

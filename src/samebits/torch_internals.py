@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    _pop_mode,
+    _push_mode,
+)
 
 
 def hidden_from_modes() -> AbstractContextManager[None]:
@@ -48,6 +53,20 @@ def modes_suspended_if_any() -> AbstractContextManager[Any]:
     """The same as `modes_suspended`, which costs nothing where no mode is active."""
     is_observed = torch._C._len_torch_dispatch_stack() > 0
     return modes_suspended() if is_observed else nullcontext()
+
+
+@contextmanager
+def dispatch_mode_pushed(mode: TorchDispatchMode) -> Iterator[None]:
+    """Put a mode on the stack of this thread alone.
+
+    Entering it would also note in the module that some thread has a mode, for `torch.compile`, and
+    threads do not leave in the order in which they entered (torch 2.6 to 2.15).
+    """
+    _push_mode(mode)
+    try:
+        yield
+    finally:
+        _pop_mode()
 
 
 def backward_node() -> Any:

@@ -35,6 +35,7 @@ from cellrepro.model.portable_normalisation import (
     smooth_sharpen_img,
 )
 from cellrepro.model.portable_resizing import resize
+from samebits import one_slice
 from samebits.errors import NotPossibleHere
 from samebits.torch_internals import modes_suspended_if_any
 from samebits.words import joined
@@ -72,6 +73,7 @@ def portable_cellpose() -> Iterator[None]:
         stack.enter_context(replaced(transforms, "np", numpy))
         torch = _ModuleWith(dynamics.torch, sparse_coo_tensor=Histogram)
         stack.enter_context(replaced(dynamics, "torch", torch))
+        stack.enter_context(one_slice())  # as in all bits that were published
         yield
 
 

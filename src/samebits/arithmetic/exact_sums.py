@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 BITS_OF_DOUBLE = 53
-_EXPONENT_OF_DOUBLE = 0x7FF0000000000000
+EXPONENT_OF_DOUBLE = 0x7FF0000000000000
 """The bits of a float64 that hold its exponent."""
 
 
@@ -43,4 +43,4 @@ def power_of_two_below(numbers: torch.Tensor) -> torch.Tensor:
     [0.0, 1.0, 1.0, 4.0]
     """
     bits = numbers.double().view(torch.int64)
-    return (bits & _EXPONENT_OF_DOUBLE).view(torch.float64)
+    return (bits & EXPONENT_OF_DOUBLE).view(torch.float64)

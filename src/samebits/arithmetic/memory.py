@@ -12,6 +12,9 @@ _BLOCK = 2**17
 """Numbers in a block on a processor: 0.5 MB of float32, and more than PyTorch gives one thread."""
 _BLOCK_OF_GPU = 2**26
 """Numbers in a block elsewhere, where only memory limits it."""
+IN_DOUBLE = 4
+"""``item_size`` of functions that compute in float64, so that their many intermediate results fit
+the cache and are taken from memory that was used before."""
 
 
 def slices(n_items: int, *, item_size: int, device: torch.device) -> Iterator[slice]:
@@ -23,11 +26,15 @@ def slices(n_items: int, *, item_size: int, device: torch.device) -> Iterator[sl
 
 
 def mapped(
-    function: Callable[..., torch.Tensor], *tensors: torch.Tensor, dtype: torch.dtype | None = None
+    function: Callable[..., torch.Tensor],
+    *tensors: torch.Tensor,
+    dtype: torch.dtype | None = None,
+    item_size: int = 1,
 ) -> torch.Tensor:
     """Apply a function that works number by number to tensors of one shape, block by block.
 
-    The result lies in memory as the first tensor does, or contiguous where there are gaps.
+    A function that needs much memory for each number says how many times more by ``item_size``. The
+    result lies in memory as the first tensor does, or contiguous where there are gaps.
     """
     first = tensors[0]
     result = torch.empty_like(first, dtype=dtype)
@@ -36,7 +43,7 @@ def mapped(
         result = torch.empty(first.shape, dtype=result.dtype, device=first.device)
     flat = [_flat(tensor) for tensor in tensors]
     flat_result = _flat(result)
-    for part in slices(first.numel(), item_size=1, device=first.device):
+    for part in slices(first.numel(), item_size=item_size, device=first.device):
         flat_result[part] = function(*(tensor[part] for tensor in flat))
     return result
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
 
 import torch
 import yaml
 
-from samebits.arithmetic.kernels.registry import NoPortableForm
+from samebits.arithmetic.kernels.registry import IN_ANY_TYPE, IN_PLACE, NoPortableForm, PortableForm
 from samebits.arithmetic.kernels.table import FORMS
 from samebits.trace.observer import Call
 
@@ -19,7 +20,6 @@ Form = Literal["exact", "replaced", "missing"]
 
 _NAMESPACES = frozenset(("aten", "prims", "c10d", "_c10d_functional"))
 """Those whose names the tables know."""
-_HALF = (torch.float16, torch.bfloat16)
 _OF_FRACTIONS = frozenset(
     [
         "sqrt",
@@ -37,15 +37,6 @@ _ALONG_AXES = frozenset(
         "convolution",
         "_convolution",
         "convolution_backward",
-        "softmax",
-        "_softmax",
-        "_safe_softmax",
-        "log_softmax",
-        "_log_softmax",
-        "avg_pool2d",
-        "index_add",
-        "kthvalue",
-        "topk",
         "unfold_backward",
     ]
 )
@@ -58,20 +49,78 @@ def name_of(func: Any) -> str:
     >>> name_of(torch.ops.aten.add_.Tensor)
     'add'
     """
-    name = _whole_name(func)
-    if writes_in_place(func):
-        return name[:-1]
-    return name.strip("_") if name.startswith("__") else name
+    return operation_of(func).name
 
 
-def writes_in_place(func: Any) -> bool:
-    """Whether an operation writes into its first argument, as an ``_`` behind its name says."""
-    name = _whole_name(func)
-    return name.endswith("_") and not name.endswith("__")
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What of an operation depends on nothing that it is called with."""
+
+    func: Any
+    """PyTorch's function; held, so that nothing else gets its address."""
+    name: str
+    """Without namespace, overload and the ``_`` of writing in place."""
+    writes_in_place: bool
+    """Whether it writes into its first argument, as an ``_`` behind its name says."""
+    always: Form | None
+    """Its form where no argument can change it."""
+    is_moving: bool
+    is_comparing: bool
+    is_of_whole_numbers: bool
+    """Whether it computes whole numbers of whole numbers; a quotient is a fraction."""
+    is_single: bool
+    kernel: PortableForm | None
+    """The form that replaces it."""
+    is_in_any_type: bool
+    """Whether that form is made for float16 and bfloat16, too."""
+    makes_fractions: bool
+    """Whether it makes fractions of whole numbers, too."""
+    is_along_axes: bool
+    several_targets: tuple[str, ...]
+    """Names of what it writes into with ``out=``, if that is more than one tensor."""
 
 
-def _whole_name(func: Any) -> str:
-    return str(func).split(".")[1]
+_OPERATIONS: dict[int, Operation] = {}
+"""By the function's address, as its own hash is slow."""
+
+
+def operation_of(func: Any) -> Operation:
+    """Look an operation up, once."""
+    known = _OPERATIONS.get(id(func))
+    if known is None:
+        known = _OPERATIONS[id(func)] = _operation_of(func)
+    return known
+
+
+def _operation_of(func: Any) -> Operation:
+    schema = getattr(func, "_schema", None)  # an operation that takes functions has none
+    name = func.__name__ if schema is None else schema.name.partition("::")[2]
+    writes_in_place = name.endswith("_") and not name.endswith("__")
+    if writes_in_place:
+        base = name if name in IN_PLACE else name[:-1]
+    else:
+        base = name.strip("_") if name.startswith("__") else name
+    targets = () if schema is None else tuple(a.name for a in schema.arguments if a.is_out)
+    exact = exact_operations()
+    is_known = func.namespace in _NAMESPACES
+    always: Form | None = None if is_known else "missing"
+    if func.namespace in ("profiler", "prim"):  # they measure, or tell layout and device
+        always = "exact"
+    return Operation(
+        func=func,
+        name=base,
+        writes_in_place=writes_in_place,
+        always=always,
+        is_moving=base in exact["moving"],
+        is_comparing=base in exact["comparing"],
+        is_of_whole_numbers=base in exact["whole_numbers"] or base in exact["single"] - {"div"},
+        is_single=base in exact["single"],
+        kernel=FORMS.get(base),
+        is_in_any_type=base in IN_ANY_TYPE,
+        makes_fractions=base in _OF_FRACTIONS or base.endswith("_backward"),
+        is_along_axes=base in _ALONG_AXES,
+        several_targets=targets if len(targets) > 1 else (),
+    )
 
 
 @functools.cache
@@ -81,87 +130,146 @@ def exact_operations() -> Mapping[str, frozenset[str]]:
     return {kind: frozenset(names.split()) for kind, names in yaml.safe_load(text).items()}
 
 
+# -- what an operation is called with --------------------------------------------------------
+
+_FRACTIONS = 1
+"""A number with a fraction, or a type of such numbers."""
+_COMPLEX = 2
+_HALVES = 4
+"""float16 or bfloat16."""
+_OTHERWISE = 8
+"""A tensor that is no plain table of numbers: sparse, nested, quantised."""
+
+_KINDS = {
+    torch.float32: _FRACTIONS,
+    torch.float64: _FRACTIONS,
+    torch.float16: _FRACTIONS | _HALVES,
+    torch.bfloat16: _FRACTIONS | _HALVES,
+    torch.complex32: _FRACTIONS | _COMPLEX,
+    torch.complex64: _FRACTIONS | _COMPLEX,
+    torch.complex128: _FRACTIONS | _COMPLEX,
+    **dict.fromkeys((torch.bool, torch.uint8, torch.int8, torch.int16), 0),
+    **dict.fromkeys((torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64), 0),
+}
+"""What is said of a type of numbers; nothing is known of the others."""
+
+
+def kinds_of(arguments: Iterable[Any]) -> int:
+    """What kinds of numbers are among the arguments of an operation, each a bit."""
+    kinds = 0
+    for argument in arguments:
+        if isinstance(argument, torch.Tensor):
+            kinds |= _KINDS.get(argument.dtype, _OTHERWISE)
+            if argument.layout is not torch.strided or argument.is_nested:
+                kinds |= _OTHERWISE
+        elif isinstance(argument, float):
+            kinds |= _FRACTIONS
+        elif isinstance(argument, complex):
+            kinds |= _COMPLEX
+        elif isinstance(argument, torch.dtype):
+            kinds |= _KINDS.get(argument, _OTHERWISE)
+        elif isinstance(argument, list | tuple) and argument and not isinstance(argument[0], int):
+            kinds |= kinds_of(argument)
+    return kinds
+
+
+def kinds_of_call(call: Call) -> int:
+    """The kinds of numbers that an operation is called with."""
+    kinds = kinds_of(call.args)
+    return kinds | kinds_of(call.kwargs.values()) if call.kwargs else kinds
+
+
 def form_of(call: Call) -> Form:
     """The form in which an operation with its arguments is portable."""
-    if call.func.namespace == "profiler":
-        return "exact"
-    if call.func.namespace not in _NAMESPACES:  # of another library, whatever its last name
-        return "missing"
-    name = name_of(call.func)
-    leaves = list(_leaves((*call.args, *call.kwargs.values())))
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if any(tensor.is_complex() for tensor in tensors):
-        return "missing"
-    exact = exact_operations()
-    if name in exact["moving"] or (name in exact["comparing"] and "decimals" not in call.kwargs):
-        return "exact"
-    if not any(_has_fractions(leaf) for leaf in leaves) and _is_exact_in_whole_numbers(name):
-        return "exact"
-    if name in exact["single"] and _is_single(name, call, tensors):
-        return "exact"
-    return "replaced" if name in FORMS else "missing"
+    return form_for(operation_of(call.func), call, kinds_of_call(call))
 
 
-def refuse_numbers(call: Call) -> None:
+def form_for(operation: Operation, call: Call, kinds: int) -> Form:
+    """The same, for an operation that was looked up and arguments that were looked at."""
+    if operation.always is not None:
+        return operation.always
+    if kinds & (_COMPLEX | _OTHERWISE):
+        return "missing"
+    if operation.is_moving:
+        return "exact"
+    if operation.is_comparing and "decimals" not in call.kwargs:
+        return "exact"
+    if operation.is_of_whole_numbers and not kinds & _FRACTIONS:
+        return "exact"
+    if operation.is_single and _is_single(operation.name, call):
+        return "exact"
+    return "missing" if operation.kernel is None else "replaced"
+
+
+def why_missing(operation: Operation, kinds: int) -> str:
+    """Why an operation has no portable form, as the end of a sentence about it."""
+    if operation.always is not None:
+        if operation.func.namespace == "higher_order":
+            return "calls functions in a way of its own, and has no portable form"
+        return (
+            "is not one of PyTorch's own, so what it computes is not known, and has no portable "
+            "form; call it as a function of PyTorch's operations"
+        )
+    if kinds & _OTHERWISE:
+        return "has a portable form for plain tensors only, and got a sparse or another one"
+    if kinds & _COMPLEX:
+        return "has no portable form for complex numbers"
+    return "has no portable form"
+
+
+def refuse_numbers(operation: Operation, call: Call, kinds: int) -> None:
     """Refuse numbers and shapes for which the replacing forms are not made."""
-    leaves = list(_leaves((*call.args, *call.kwargs.values())))
-    for leaf in leaves:
-        dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf
-        if dtype in _HALF:
-            raise NoPortableForm(f"has a portable form for float32, and got {dtype}")
-    first = leaves[0] if leaves else None
+    if operation.is_in_any_type:
+        return
+    if kinds & _HALVES:
+        raise NoPortableForm(f"has a portable form for float32, and got {_half_among(call)}")
+    if not (operation.makes_fractions or operation.is_along_axes):
+        return
+    first = _first_of(call)
     if not isinstance(first, torch.Tensor):
         return
-    name = name_of(call.func)
-    makes_fractions = name in _OF_FRACTIONS or name.endswith("_backward")
-    if makes_fractions and not first.is_floating_point():
+    if operation.makes_fractions and not first.is_floating_point():
         raise NoPortableForm(f"has a portable form for float32, and got {first.dtype}")
-    if name in _ALONG_AXES and (first.dim() == 0 or first.numel() == 0):
+    if operation.is_along_axes and (first.dim() == 0 or first.numel() == 0):
         raise NoPortableForm(
             f"has a portable form for tensors with numbers along axes, and got {[*first.shape]}"
         )
 
 
-def refuse_several_targets(call: Call) -> None:
+def _half_among(call: Call) -> str:
+    """The first type of 16 bits that an operation was called with."""
+    for argument in (*call.args, *call.kwargs.values()):
+        for leaf in argument if isinstance(argument, list | tuple) else (argument,):
+            dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf
+            if isinstance(dtype, torch.dtype) and _KINDS.get(dtype, 0) & _HALVES:
+                return str(dtype)
+    return "numbers of 16 bits"
+
+
+def _first_of(call: Call) -> Any:
+    """The first argument, or the first item of the first one that is a list."""
+    for argument in (*call.args, *call.kwargs.values()):
+        if not isinstance(argument, list | tuple):
+            return argument
+        if argument:
+            return argument[0]
+    return None
+
+
+def refuse_several_targets(operation: Operation, call: Call) -> None:
     """Refuse several tensors to write into, as ``torch.sort`` takes them: forms return theirs."""
-    if not call.kwargs:
-        return
-    targets = [argument.name for argument in call.func._schema.arguments if argument.is_out]
-    if len(targets) > 1:
+    if call.kwargs and operation.several_targets:
         raise NoPortableForm(
-            f"has no portable form that writes into out=({', '.join(targets)}); take what it "
-            "returns without out="
+            f"has no portable form that writes into out=({', '.join(operation.several_targets)}); "
+            "take what it returns without out="
         )
 
 
-def _leaves(arguments: Iterable[Any]) -> Iterator[Any]:
-    """The arguments of an operation, and the items of those that are lists, which hold no lists."""
-    for argument in arguments:
-        if isinstance(argument, list | tuple):
-            yield from argument
-        else:
-            yield argument
-
-
-def _has_fractions(leaf: Any) -> bool:
-    """Whether an argument is of a floating-point type, or asks for one."""
-    if isinstance(leaf, torch.Tensor):
-        return leaf.dtype.is_floating_point or leaf.dtype.is_complex
-    if isinstance(leaf, torch.dtype):
-        return leaf.is_floating_point
-    return isinstance(leaf, float)
-
-
-def _is_exact_in_whole_numbers(name: str) -> bool:
-    """Whether an operation computes whole numbers of whole numbers; a quotient is a fraction."""
-    exact = exact_operations()
-    return name in exact["whole_numbers"] or name in exact["single"] - {"div"}
-
-
-def _is_single(name: str, call: Call, tensors: list[torch.Tensor]) -> bool:
+def _is_single(name: str, call: Call) -> bool:
     """Whether PyTorch carries out one rounded operation, without a factor beside it."""
     if name == "div":  # on a GPU, a division by one number is a product with its inverse
+        tensors = [each for each in call.args if isinstance(each, torch.Tensor)]
         divides_by_one_number = len(tensors) < 2 or tensors[1].dim() == 0
         on_processor = all(tensor.device.type == "cpu" for tensor in tensors)
         return "rounding_mode" not in call.kwargs and (on_processor or not divides_by_one_number)
-    return call.kwargs.get("alpha", 1) == 1 and len(call.args) <= 2
+    return len(call.args) <= 2 and call.kwargs.get("alpha", 1) == 1

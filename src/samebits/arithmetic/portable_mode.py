@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from samebits.arithmetic.kernels import optimizers
 from samebits.arithmetic.kernels.registry import NoPortableForm
-from samebits.arithmetic.kernels.table import FORMS
+from samebits.arithmetic.library_choices import choices_of_libraries_made
 from samebits.arithmetic.operation_forms import (
-    form_of,
-    name_of,
+    Operation,
+    form_for,
+    kinds_of_call,
+    operation_of,
     refuse_numbers,
     refuse_several_targets,
-    writes_in_place,
+    why_missing,
 )
 from samebits.arithmetic.proof import prove
+from samebits.arithmetic.threads_of_block import block_of_this_thread, computing_in, handed_over
 from samebits.call_site import Site
 from samebits.errors import NotPossibleHere
 from samebits.modes import mode_in_force
+from samebits.torch_internals import dispatch_mode_pushed
 from samebits.trace.observer import Call, Observer
 from samebits.trace.source_lines import source_line
 
@@ -33,6 +38,7 @@ _COMPUTES_SCALARS = (
     "computes numbers by the system's power function, which is not the same everywhere (AdamW, "
     "Adam, SGD, RMSprop, Adagrad, Adadelta and Rprop have a portable form)"
 )
+_ELSEWHERE = "is called in a thread that was started before the block and computes outside of it"
 
 
 @contextmanager
@@ -99,68 +105,131 @@ class NotPortable(NotPossibleHere):
         return NotPortable, (self.site, self.reason)
 
 
+class _Call(Call):
+    """A call that looks for its site when it is asked for it: only a refusal says it, and to find
+    it takes as long as a small operation."""
+
+    __slots__ = ("_observer",)
+
+    def __init__(
+        self, observer: PortableArithmetic, func: Any, args: tuple, kwargs: dict[str, Any]
+    ) -> None:
+        self.func = func
+        self.args = args
+        self.kwargs = kwargs
+        self._observer = observer
+
+    def __getattr__(self, name: str) -> Any:
+        """Python comes here for ``site`` while the slot of that name is empty."""
+        if name != "site":
+            raise AttributeError(name)
+        self.site = self._observer.site_of(self.func)
+        return self.site
+
+
+class _Refusals(threading.local):
+    """What was refused last in a thread."""
+
+    last: NotPortable | None = None
+
+
+_OF_SCRIPT = "TorchScript interpreter"
+"""Stands in the message of every error that leaves a scripted function (torch 2.6 to 2.15)."""
+
+
 class PortableArithmetic(Observer):
-    """Carries out every operation of a ``with`` block in its portable form."""
+    """Carries out every operation of a ``with`` block in its portable form.
+
+    Also in threads that are started in the block, and in what pools are given there.
+    """
+
+    def __init__(self, model: torch.nn.Module | None = None) -> None:
+        super().__init__(model)
+        self._refusals = _Refusals()
 
     def _begin(self, way_back: ExitStack) -> None:
-        """Make PyTorch compute attention by single operations, and Adam's update by one."""
+        """Make PyTorch compute attention and recurrent layers by single operations, products of
+        several matrices in the order in which they are written, and Adam's update by one."""
         way_back.callback(
             torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()
         )
         torch.backends.mha.set_fastpath_enabled(False)
         way_back.enter_context(sdpa_kernel(SDPBackend.MATH))
+        way_back.enter_context(torch.jit.optimized_execution(False))  # which fuses operations
+        way_back.enter_context(choices_of_libraries_made())
         way_back.enter_context(optimizers.adam_as_one_operation())
+        way_back.enter_context(handed_over())
+        way_back.enter_context(computing_in(self, PortableArithmetic))
+
+    @contextmanager
+    def in_this_thread(self) -> Iterator[None]:
+        """Compute in the block in a thread that did not enter it; plainly, once it is over."""
+        with dispatch_mode_pushed(self):
+            yield
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if self._way_back is None:  # of a thread that goes on after the block
+            return func(*args, **(kwargs or {}))
+        self.learn_nodes()
+        return self.observe(_Call(self, func, args, kwargs or {}))
 
     def observe(self, call: Call) -> Any:
         """Carry out one operation, or those of which it is made."""
-        form = form_of(call)
-        if form == "missing" and name_of(call.func).startswith(_FOREACH):
-            with self._dispatching_again():
+        operation = operation_of(call.func)
+        kinds = kinds_of_call(call)
+        form = form_for(operation, call, kinds)
+        if form == "exact":
+            return call.run()
+        if form == "replaced":
+            try:
+                refuse_numbers(operation, call, kinds)
+                refuse_several_targets(operation, call)
+                return _replaced(operation, call)
+            except NoPortableForm as missing:
+                return self.without_form(call, str(missing))
+            except Exception as error:
+                _raise_as_pytorch_does(call)
+                return self.without_form(call, _failed(error), cause=error)
+        if operation.name.startswith(_FOREACH) and _is_on_lists(operation):
+            with dispatch_mode_pushed(self):
                 return _each_by_itself(call.func, call.args, call.kwargs)
-        if form == "missing" and _decomposes(call.func):
-            with self._dispatching_again():
+        if _decomposes(call.func):
+            with dispatch_mode_pushed(self):
                 return call.func.decompose(*call.args, **call.kwargs)
-        if form == "missing":
-            return self.without_form(call, "has no portable form")
-        try:
-            return call.run() if form == "exact" else self._replaced(call)
-        except NoPortableForm as missing:
-            return self.without_form(call, str(missing))
+        return self.without_form(call, why_missing(operation, kinds))
 
-    def without_form(self, call: Call, reason: str) -> Any:
+    def without_form(self, call: Call, reason: str, cause: Exception | None = None) -> Any:
         """Refuse an operation; a subclass that only takes note of it overrides this."""
-        raise NotPortable(call.site, reason) from None
+        self._refusals.last = NotPortable(call.site, reason)
+        raise self._refusals.last from cause
 
-    @contextmanager
-    def _dispatching_again(self) -> Iterator[None]:
-        """Enter this mode again: PyTorch suspends a dispatch mode inside its own handler."""
-        TorchDispatchMode.__enter__(self)
-        try:
-            yield
-        finally:
-            TorchDispatchMode.__exit__(self, None, None, None)
+    def __exit__(self, *exception: Any) -> None:
+        """Raise a refusal that TorchScript has made an error of its own of."""
+        refusal = self._refusals.last
+        super().__exit__(*exception)
+        error = exception[1] if len(exception) > 1 else None
+        if refusal is not None and type(error) is RuntimeError and _OF_SCRIPT in str(error):
+            raise refusal from error
 
-    def _replaced(self, call: Call) -> Any:
-        """The result of the portable form, where the operation itself would have put it."""
-        kernel = FORMS[name_of(call.func)]
-        refuse_numbers(call)
-        refuse_several_targets(call)
-        arguments = dict(call.kwargs)
-        if str(call.func) == "aten.bernoulli_.float" and len(call.args) == 1:
-            arguments["chance"] = arguments.pop("p", _USUAL_CHANCE)
-        target = arguments.pop("out", None)
-        result = kernel(*call.args, **arguments)
-        if target is None and writes_in_place(call.func):
-            target = call.args[0]
-        if target is None or result is None:  # an update returns nothing: it has written already
-            return result
-        return target.copy_(result)
+    def _enter_module(self, module: torch.nn.Module, inputs: Any) -> None:
+        """Refuse a network in a thread that no block was handed to: it would compute plainly."""
+        self._refuse_elsewhere(type(module).__name__)
+        super()._enter_module(module, inputs)
+
+    def _refuse_elsewhere(self, name: str) -> None:
+        """Refuse what a thread does that was started before the block."""
+        if block_of_this_thread() is None:
+            site = Site(name, None, source_line(), "forward")
+            raise NotPortable(site, _ELSEWHERE)
 
     # -- optimizers ------------------------------------------------------------------------
 
     def _enter_update(self, optimizer: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Refuse an optimizer that computes with numbers no operation shows."""
         name = type(optimizer).__name__
+        self._refuse_elsewhere(name)
         is_of_torch = type(optimizer).__module__.startswith("torch.optim")
         if is_of_torch and name in optimizers.COMPUTING_SCALARS:
             site = Site(f"torch.optim.{name}.step", None, source_line(), "update")
@@ -173,6 +242,47 @@ def _decomposes(func: Any) -> bool:
     return bool(func._can_decompose()) if hasattr(func, "_can_decompose") else False
 
 
+def _replaced(operation: Operation, call: Call) -> Any:
+    """The result of the portable form, where the operation itself would have put it."""
+    assert operation.kernel is not None
+    arguments = call.kwargs
+    target = None
+    if operation.writes_in_place:
+        target = call.args[0]
+        if str(call.func) == "aten.bernoulli_.float" and len(call.args) == 1:
+            arguments = dict(arguments)
+            arguments["chance"] = arguments.pop("p", _USUAL_CHANCE)
+    elif "out" in arguments:
+        arguments = dict(arguments)
+        target = arguments.pop("out")
+    result = operation.kernel(*call.args, **arguments)
+    if target is None or result is None:  # an update returns nothing: it has written already
+        return result
+    if not torch.can_cast(result.dtype, target.dtype):
+        raise RuntimeError(
+            f"result type {result.dtype} can't be cast to the desired output type {target.dtype}"
+        )
+    if not operation.writes_in_place and target.shape != result.shape:
+        target.resize_(result.shape)
+    return target.copy_(result)
+
+
+def _raise_as_pytorch_does(call: Call) -> None:
+    """Raise the error of PyTorch's own operation, where it has one: wrong shapes, for example."""
+
+    def copied(leaf: Any) -> Any:
+        return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+    args, kwargs = tree_map(copied, (call.args, call.kwargs))
+    call.func(*args, **kwargs)
+
+
+def _failed(error: Exception) -> str:
+    """The reason where only the portable form has failed."""
+    text = str(error).strip().partition("\n")[0]
+    return f"has a portable form that does not take what it was given ({text})"
+
+
 # -- operations on lists of tensors, which PyTorch's optimizers use on GPUs --------------------
 
 _FOREACH = "_foreach_"
@@ -180,8 +290,20 @@ _FOREACH = "_foreach_"
 
 _OTHER_NAMES = {"norm": "linalg_vector_norm", "max": "amax"}
 """Operations on one tensor that have another name."""
+_LIMITS = {"maximum": "clamp_min", "minimum": "clamp_max"}
 _WITH_VALUE = ("addcdiv", "addcmul")
 """Operations on one tensor that take the last argument by its name, ``value``."""
+
+
+def _is_on_lists(operation: Operation) -> bool:
+    """Whether there is an operation on one tensor for one on lists."""
+    return hasattr(torch.ops.aten, _name_on_one(operation.name.removeprefix(_FOREACH), ()))
+
+
+def _name_on_one(base: str, arguments: Sequence[object]) -> str:
+    """The operation on one tensor; a largest number of a tensor and a number has another."""
+    is_limit = len(arguments) > 1 and not isinstance(arguments[1], torch.Tensor)
+    return _LIMITS[base] if is_limit and base in _LIMITS else _OTHER_NAMES.get(base, base)
 
 
 def _each_by_itself(
@@ -192,9 +314,7 @@ def _each_by_itself(
     None from one that writes into the tensors it is given.
     """
     name = str(func).split(".")[1].removeprefix(_FOREACH)
-    is_in_place = name.endswith("_")
     base = name.rstrip("_")
-    operation = getattr(torch.ops.aten, _OTHER_NAMES.get(base, base) + "_" * is_in_place)
     n_tensors = max(len(argument) for argument in args if isinstance(argument, list | tuple))
     results = []
     for index in range(n_tensors):
@@ -202,9 +322,16 @@ def _each_by_itself(
         named = {key: _own(argument, index) for key, argument in kwargs.items()}
         if base in _WITH_VALUE and len(own) > 3:
             value = own.pop()
-            named["value"] = value.item() if isinstance(value, torch.Tensor) else value
-        results.append(operation(*own, **named))
-    return None if is_in_place else results
+            if isinstance(value, torch.Tensor):
+                value = value[index].item() if value.dim() else value.item()
+            named["value"] = value
+        on_one = _name_on_one(base, own)
+        in_place = getattr(torch.ops.aten, f"{on_one}_", None) if name.endswith("_") else None
+        result = (in_place or getattr(torch.ops.aten, on_one))(*own, **named)
+        if name.endswith("_") and in_place is None:
+            result = args[0][index].copy_(result)  # type: ignore[index]
+        results.append(result)
+    return None if name.endswith("_") else results
 
 
 def _own(argument: object, index: int) -> object:

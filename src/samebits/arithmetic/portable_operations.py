@@ -95,7 +95,7 @@ class _Collector(PortableArithmetic):
         self.first.setdefault(kind, call.site)
         return result
 
-    def without_form(self, call: Call, reason: str) -> Any:
+    def without_form(self, call: Call, reason: str, cause: Exception | None = None) -> Any:
         self._refusal = reason
         return call.run()
 

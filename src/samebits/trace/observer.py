@@ -177,7 +177,9 @@ class Observer(TorchDispatchMode):
     ) -> Any:
         here = self._here
         outer = here.current
-        here.current = site = self._site(func, here)
+        where = self._where()
+        self._learn_nodes(here, where)
+        here.current = site = self._site(func, where)
         try:
             return self.observe(Call(func, args, kwargs or {}, site))
         finally:
@@ -185,18 +187,33 @@ class Observer(TorchDispatchMode):
 
     # -- where -----------------------------------------------------------------------------
 
-    def _site(self, func: Any, here: _ThreadState) -> Site:
-        source = source_line()
-        module, phase, line = self.at_work()
-        source = line if source is None else source
-        number = _next_node()
-        if number != here.next_node:
-            self._remember_nodes(here, number, (module, source))
-        site = _cached_site(func, module, source, phase)
+    def site_of(self, func: Any) -> Site:
+        """The site of an operation that is running."""
+        return self._site(func, self._where())
+
+    def learn_nodes(self) -> None:
+        """Note where the nodes were made that autograd made since the last operation."""
+        here = self._here
+        if _next_node() != here.next_node:
+            self._learn_nodes(here, self._where())
+
+    def _site(self, func: Any, where: tuple[str | None, str | None, str]) -> Site:
+        site = _cached_site(func, *where)
         if id(site) not in self._sites_seen:
             self._sites_seen.add(id(site))
             self._uncompiled.update(dict.fromkeys(torch_internals.compiled_callers()))
         return site
+
+    def _learn_nodes(self, here: _ThreadState, where: tuple[str | None, str | None, str]) -> None:
+        number = _next_node()
+        if number != here.next_node:
+            self._remember_nodes(here, number, where[:2])
+
+    def _where(self) -> tuple[str | None, str | None, str]:
+        """Module, source line and phase of what is running."""
+        source = source_line()
+        module, phase, line = self.at_work()
+        return module, line if source is None else source, phase
 
     def at_work(self) -> tuple[str | None, str, str | None]:
         """The module at work, the phase, and in a backward pass the line of the forward."""

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from samebits.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
+from samebits.arithmetic.kernels.table import FORMS
 from samebits.arithmetic.portable_mode import PortableArithmetic
 
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
@@ -85,6 +86,20 @@ NETWORKS = {
         lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1),
         (2, 4, 5, 6),
     ),
+    "transposed with dilation": (
+        lambda: nn.ConvTranspose2d(
+            4, 6, (2, 3), stride=2, padding=1, dilation=3, output_padding=2, groups=2
+        ),
+        (2, 4, 5, 6),
+    ),
+    "transposed with gaps": (
+        lambda: nn.ConvTranspose2d(4, 6, 2, stride=(4, 5), output_padding=(3, 2)),
+        (2, 4, 5, 6),
+    ),
+    "gaps": (lambda: nn.Conv2d(4, 6, 2, stride=(4, 5)), (2, 4, 17, 19)),
+    "line": (lambda: nn.Conv1d(4, 6, 3, padding=1, stride=2, groups=2), (3, 4, 9)),
+    "transposed line": (lambda: nn.ConvTranspose1d(4, 6, 3, stride=2, dilation=2), (3, 4, 9)),
+    "one image": (lambda: nn.Conv2d(4, 6, 3, padding="same"), (4, 9, 8)),
     "batch norm": (lambda: nn.BatchNorm2d(4), (3, 4, 5, 8)),
     "batch norm as learnt": (lambda: nn.BatchNorm2d(4).eval(), (3, 4, 5, 8)),
     "group norm": (lambda: nn.GroupNorm(2, 4), (3, 4, 5, 8)),
@@ -128,3 +143,42 @@ def test_sampling_between_pixels():
     with PortableArithmetic():
         actual = Sampling()(x)
     assert (actual - Sampling()(x.double())).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_a_convolution_of_no_images(is_transposed):
+    images = torch.zeros(0, 3, 9, 8)
+    weight = torch.ones(3, 3, 2, 3)
+    settings = ([2, 2], [1, 0], [1, 1], is_transposed, [1, 0], 1)
+    expected = torch.ops.aten.convolution(images, weight, None, *settings)
+    output = FORMS["convolution"](images, weight, None, *settings)
+    assert output.shape == expected.shape
+    gradients = FORMS["convolution_backward"](
+        output, images, weight, [3], *settings, [True, True, True]
+    )
+    assert [gradient.shape for gradient in gradients] == [images.shape, weight.shape, (3,)]
+    assert not any(gradient.any() for gradient in gradients)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "error"), [(torch.float64, 1e-14), (torch.float16, 2e-3), (torch.bfloat16, 2e-2)]
+)
+def test_products_and_convolutions_in_other_types_are_rounded_once(dtype, error):
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(2, 4, 9, 8, generator=generator).to(dtype)
+    weight = torch.randn(6, 4, 3, 3, generator=generator).to(dtype)
+    rows = weight.flatten(1)
+    convolution = (images, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    for name, arguments in {
+        "mm": (rows, rows.T.contiguous()),
+        "addmm": (rows[0, :6], rows, rows.T),
+        "mv": (rows, rows[0]),
+        "addmv": (rows[0, :6], rows, rows[0]),
+        "addbmm": (rows[0, :6], rows[None], rows.T[None]),
+        "convolution": convolution,
+    }.items():
+        actual = FORMS[name](*arguments)
+        wide = [a.double() if isinstance(a, torch.Tensor) else a for a in arguments]
+        exact = getattr(torch.ops.aten, name)(*wide)
+        assert actual.dtype == dtype
+        assert (actual.double() - exact).abs().max() <= error * exact.abs().max()

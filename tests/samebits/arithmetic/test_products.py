@@ -1,12 +1,14 @@
 """Products of matrices: exact, in any order, as integers in Python say."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 
-from samebits.arithmetic.kernels.products import bits_of_factors, product
+from samebits.arithmetic.kernels import products, sliced_products
+from samebits.arithmetic.kernels.products import bits_of_factors, one_slice, product
 from samebits.errors import BadInput
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -80,7 +82,137 @@ def test_equal_to_fractions(length, change):
     if change is not None:
         change(left, right)
     left, right = left[:, :length], right[:length]
-    np.testing.assert_array_equal(product(left, right).numpy(), reference(left, right))
+    with one_slice():
+        actual = product(left, right)
+    np.testing.assert_array_equal(actual.numpy(), reference(left, right))
+
+
+# -- the error, whatever the numbers ---------------------------------------------------------
+
+
+def usual(draw, *shape):
+    return draw(*shape)
+
+
+def of_every_size(draw, *shape):
+    return draw(*shape) * 10.0 ** (draw(*shape) * 12).clamp(-36, 36)
+
+
+def smallest(draw, *shape):
+    return draw(*shape) * 2.0**-130 * 10.0 ** (draw(*shape) * 4).clamp(-9, 9)
+
+
+def with_few(draw, *shape):
+    return torch.where(draw(*shape) > 1, draw(*shape), 0.0)
+
+
+def with_outliers(draw, *shape):
+    return torch.where(draw(*shape) > 1.5, draw(*shape) * 1e20, draw(*shape))
+
+
+def with_gaps(draw, *shape):
+    """Zeros beside numbers of every size."""
+    return torch.where(draw(*shape) > 0.3, of_every_size(draw, *shape), 0.0)
+
+
+def cancelling(draw, *shape):
+    """Each number, and nearly its opposite."""
+    half = draw(shape[0], shape[1])
+    half[:, 1::2] = -half[:, : shape[1] // 2 * 2 : 2] * (1 + 2.0**-20)
+    return half
+
+
+KINDS = (usual, of_every_size, smallest, with_few, with_outliers, with_gaps, cancelling)
+
+
+def largest_error(left, right):
+    """Beyond the last rounding, relative to the tolerated share of the product of magnitudes.
+
+    Products of float32 numbers are exact in float64, and `math.fsum` rounds their sum once.
+    """
+    terms = (left.double()[:, :, None] * right.double()[None]).permute(0, 2, 1).flatten(0, 1)
+    largest = 0.0
+    for row, number in zip(terms.tolist(), product(left, right).flatten().tolist(), strict=True):
+        exact = math.fsum(row)
+        if math.isinf(number):
+            assert abs(exact) > 2.0**127
+            continue
+        beyond = abs(number - exact) - abs(exact) * 2.0**-24 * (1 + 2.0**-20) - 2.0**-150
+        if beyond > 0:
+            largest = max(largest, beyond / math.fsum(map(abs, row)))
+    return largest / bits_of_factors(left.shape[1]).tolerance
+
+
+def products_of_every_kind():
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    for length in (1, 2, 3, 20, 130):
+        for left in KINDS:
+            for right in KINDS:
+                yield left(draw, 3, length), right(draw, 4, length).T
+
+
+@pytest.mark.parametrize(
+    ("length", "tolerance"), [(2, 2.0**-20), (512, 2.0**-14), (400_000, 2.0**-9)]
+)
+def test_what_is_tolerated(length, tolerance):
+    """A sum of so many numbers in float32 may lose 2**-24 of the magnitudes for each of them."""
+    assert bits_of_factors(length).tolerance == tolerance
+
+
+@pytest.mark.parametrize("most_small", [0, products._MOST_SMALL], ids=["large", "small"])
+def test_the_error_is_bounded_whatever_the_numbers(monkeypatch, most_small):
+    """Relative to the product of the magnitudes, number by number."""
+    monkeypatch.setattr(products, "_MOST_SMALL", most_small)
+    monkeypatch.setattr(sliced_products, "_DEARER_ALONE", 2)  # so that both ways are taken
+    errors = [largest_error(left, right) for left, right in products_of_every_kind()]
+    assert 0 < max(errors) <= 1
+
+
+def test_a_small_number_beside_a_large_one_is_not_lost():
+    left = torch.tensor([[1e9, 1.0], [1.0, 1e9]])
+    right = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    assert product(left, right).tolist() == [[1, 1e9], [1e9, 1]]
+    with one_slice():
+        assert product(left, right).tolist() == [[0, 1e9], [1e9, 0]]
+
+
+def test_a_gradient_over_many_pixels_is_as_near_as_plain():
+    """Of pixels, few of them large, where the gradient is none."""
+    generator = torch.Generator().manual_seed(0)
+    gradient = torch.randn(2, 100_000, generator=generator)
+    pixels = torch.randn(100_000, 3, generator=generator)
+    gradient[:, ::10_000] = 0
+    pixels[::10_000] *= 1e5
+    exact = gradient.double() @ pixels.double()
+    plain = ((gradient @ pixels) - exact).abs().max()
+    assert (product(gradient, pixels) - exact).abs().max() <= 2 * plain
+    with one_slice():
+        assert (product(gradient, pixels) - exact).abs().max() > 100 * plain
+
+
+def test_numbers_are_refined_without_regard_to_their_neighbours(monkeypatch):
+    """Row by row, in a stack, by the other code, and on several threads."""
+    left, right = matrices(40, 300, 50)
+    left *= 10.0 ** (torch.arange(300) % 7)
+    right[torch.arange(300) % 7 > 2] = 0
+    right[:, ::3] = 0
+    right[7, ::3] = 1
+    expected = product(left, right)
+    with one_slice():
+        assert not torch.equal(product(left, right), expected)
+    assert torch.equal(torch.cat([product(row[None], right) for row in left]), expected)
+    assert torch.equal(product(left.expand(3, -1, -1), right.expand(3, -1, -1))[2], expected)
+    monkeypatch.setattr(products, "_MOST_SMALL", 2**30)
+    assert torch.equal(product(left, right), expected)
+    monkeypatch.setattr(products, "_MOST_SMALL", 0)
+    assert torch.equal(torch.cat([product(row[None], right) for row in left]), expected)
+    order = torch.randperm(300, generator=torch.Generator().manual_seed(1))
+    nearly = product(left[:, order], right[order])  # sums of single products have an order
+    assert torch.allclose(nearly, expected, rtol=2.0**-22, atol=0)
 
 
 @pytest.mark.parametrize("length", [64, 1024, 20_000])

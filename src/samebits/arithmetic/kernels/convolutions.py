@@ -1,4 +1,4 @@
-"""Convolutions in two dimensions and their gradients, as products of matrices."""
+"""Convolutions in one and two dimensions and their gradients, as products of matrices."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from samebits.arithmetic.kernels.products import product
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.products import multiplied
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms
 from samebits.arithmetic.kernels.sums import pairwise_sum
 
 FORMS = PortableForms()
@@ -27,23 +27,34 @@ class Convolution:
     groups: int = 1
     """Parts into which the channels are divided."""
 
-    def patches(self, images: torch.Tensor) -> torch.Tensor:
-        """Unfold what the kernel sees in each window: shape (B, groups, C * kernel, windows)."""
+    def patches(self, images: torch.Tensor, windows: tuple[int, int] | None = None) -> torch.Tensor:
+        """Unfold what the kernel sees in each window: shape (B, groups, C * kernel, windows).
+
+        Of the first ``windows`` along Y and X, or of all of them.
+        """
         if self.kernel == self.stride == (1, 1) and self.padding == (0, 0):
             columns = images.flatten(2)
         else:
             columns = functional.unfold(
                 images, self.kernel, self.dilation, padding=self.padding, stride=self.stride
             )
+        possible = self.output_size((images.shape[2], images.shape[3]))
+        if windows is not None and windows != possible:
+            by_place = columns.reshape(len(images), -1, *possible)
+            columns = by_place[:, :, : windows[0], : windows[1]].flatten(2)
         return columns.reshape(len(images), self.groups, -1, columns.shape[-1])
 
-    def from_patches(self, patches: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
-        """Add patches up where they overlap, in the order of the numbers of the kernel."""
-        n_images, _, n_windows = patches.shape
+    def from_patches(
+        self, patches: torch.Tensor, size: tuple[int, int], windows: tuple[int, int] | None = None
+    ) -> torch.Tensor:
+        """Add patches up where they overlap, in the order of the numbers of the kernel.
+
+        There is one for each of the ``windows`` along Y and X; by default for all.
+        """
+        n_images = len(patches)
         height, width = self.kernel
         n_channels = patches.shape[1] // (height * width)
-        n_down, n_across = self.output_size(size)
-        assert n_down * n_across == n_windows
+        n_down, n_across = windows or self.output_size(size)
         by_offset = patches.reshape(n_images, n_channels, height, width, n_down, n_across)
         padded = patches.new_zeros(
             n_images, n_channels, size[0] + 2 * self.padding[0], size[1] + 2 * self.padding[1]
@@ -94,7 +105,7 @@ def _convolve(
     groups = convolution.groups
     patches = convolution.patches(images).flatten(0, 1)
     kernels = weight.reshape(groups, weight.shape[0] // groups, -1)
-    output = product(_for_each_image(kernels, len(images)), patches)
+    output = multiplied(_for_each_image(kernels, len(images)), patches)
     output = output.reshape(
         len(images), weight.shape[0], *convolution.output_size((images.shape[2], images.shape[3]))
     )
@@ -126,15 +137,15 @@ def _convolve_backward(
     if output_mask[0]:
         kernels = weight.reshape(groups, weight.shape[0] // groups, -1)
         transposed = _for_each_image(kernels.transpose(1, 2), n_images)
-        patches = product(transposed, columns).reshape(n_images, -1, columns.shape[-1])
+        patches = multiplied(transposed, columns).reshape(n_images, -1, columns.shape[-1])
         of_images = convolution.from_patches(patches, (images.shape[2], images.shape[3]))
     if output_mask[1]:
-        patches = convolution.patches(images)
+        patches = convolution.patches(images, (gradient.shape[2], gradient.shape[3]))
         # one product over all windows of all images
         seen = patches.permute(1, 0, 3, 2).flatten(1, 2)
         by_group = gradient.reshape(n_images, groups, weight.shape[0] // groups, -1)
         changes = by_group.permute(1, 2, 0, 3).flatten(2, 3)
-        of_weight = product(changes, seen).reshape(weight.shape)
+        of_weight = multiplied(changes, seen).reshape(weight.shape)
     if output_mask[2]:
         of_bias = pairwise_sum(gradient, [0, 2, 3])
     return _Gradients(of_images, of_weight, of_bias)
@@ -161,8 +172,9 @@ def _convolve_transposed(
     kernels = weight.reshape(groups, weight.shape[0] // groups, -1)
     transposed = _for_each_image(kernels.transpose(1, 2), len(images))
     columns = images.reshape(len(images) * groups, images.shape[1] // groups, -1)
-    patches = product(transposed, columns).reshape(len(images), -1, columns.shape[-1])
-    output = convolution.from_patches(patches, (size[0], size[1]))
+    patches = multiplied(transposed, columns).reshape(len(images), -1, columns.shape[-1])
+    windows = (images.shape[2], images.shape[3])
+    output = convolution.from_patches(patches, (size[0], size[1]), windows)
     if bias is not None:
         output += bias.reshape(1, -1, 1, 1)
     return output
@@ -176,25 +188,68 @@ def pair(values: Sequence[int]) -> tuple[int, int]:
     return values[0], values[-1]
 
 
-def _convolution_of(
-    weight: torch.Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-) -> Convolution:
-    if weight.dim() != 4:
-        raise NoPortableForm(f"has a portable form in two dimensions, and got {weight.dim() - 2}")
-    return Convolution(
-        kernel=(weight.shape[2], weight.shape[3]),
-        stride=pair(stride),
-        padding=pair(padding),
-        dilation=pair(dilation),
-        groups=groups,
-    )
+_HALF = (torch.float16, torch.bfloat16)
 
 
-@FORMS.of("convolution", "_convolution")
+@dataclass(frozen=True)
+class _Call:
+    """What a convolution is told beside its numbers, for images in two dimensions."""
+
+    convolution: Convolution
+    is_transposed: bool
+    output_padding: tuple[int, int]
+    is_line: bool
+    """Whether the images have one dimension: they are of one row here."""
+
+    @classmethod
+    def of(
+        cls,
+        weight: torch.Tensor,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        transposed: bool,
+        output_padding: Sequence[int],
+        groups: int,
+    ) -> _Call:
+        if weight.dim() not in (3, 4):
+            raise NoPortableForm(
+                f"has a portable form in one and two dimensions, and got {weight.dim() - 2}"
+            )
+        is_line = weight.dim() == 3
+
+        def along(values: Sequence[int], across: int) -> tuple[int, int]:
+            return (across, values[-1]) if is_line else pair(values)
+
+        convolution = Convolution(
+            kernel=along(weight.shape[2:], 1),
+            stride=along(stride, 1),
+            padding=along(padding, 0),
+            dilation=along(dilation, 1),
+            groups=groups,
+        )
+        return cls(convolution, transposed, along(output_padding, 0), is_line)
+
+    def numbers(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """Tensors as images in two dimensions, of numbers that are not shorter than float32."""
+        dtypes = {tensor.dtype for tensor in tensors}
+        if len(dtypes) > 1:
+            raise NoPortableForm(
+                f"has a portable form for one type of numbers, and got {sorted(map(str, dtypes))}"
+            )
+        if not tensors[0].is_floating_point():
+            raise NoPortableForm(f"has a portable form for fractions, and got {tensors[0].dtype}")
+        if tensors[0].dim() != (3 if self.is_line else 4):
+            raise NoPortableForm("has a portable form for stacks of images: add the first axis")
+        wide = [tensor.float() if tensor.dtype in _HALF else tensor for tensor in tensors]
+        return [tensor[:, :, None] if self.is_line else tensor for tensor in wide]
+
+    def result(self, images: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """A result with the dimensions and of the type that was given."""
+        return (images[:, :, 0] if self.is_line else images).to(dtype)
+
+
+@FORMS.of("convolution", "_convolution", in_any_type=True)
 def _convolution(
     a: torch.Tensor,
     weight: torch.Tensor,
@@ -208,16 +263,23 @@ def _convolution(
     *settings: Any,
 ) -> torch.Tensor:
     del settings  # of cuDNN, which computes nothing here
-    check_float32(a, weight, bias)
-    convolution = _convolution_of(weight, stride, padding, dilation, groups)
+    if len(a) == 0:  # the shape is that of one image
+        one = a.new_zeros(1, *a.shape[1:])
+        settings_of_it = (stride, padding, dilation, transposed, output_padding, groups)
+        return _convolution(one, weight, bias, *settings_of_it)[:0]
+    call = _Call.of(weight, stride, padding, dilation, transposed, output_padding, groups)
+    images, kernels = call.numbers(a, weight)
+    of_output = None if bias is None else bias.to(images.dtype)
     if transposed:
-        return _convolve_transposed(
-            a, weight, bias, convolution, output_padding=pair(output_padding)
+        output = _convolve_transposed(
+            images, kernels, of_output, call.convolution, output_padding=call.output_padding
         )
-    return _convolve(a, weight, bias, convolution)
+    else:
+        output = _convolve(images, kernels, of_output, call.convolution)
+    return call.result(output, a.dtype)
 
 
-@FORMS.of("convolution_backward")
+@FORMS.of("convolution_backward", in_any_type=True)
 def _convolution_backward(
     gradient: torch.Tensor,
     a: torch.Tensor,
@@ -231,23 +293,56 @@ def _convolution_backward(
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:
-    del bias_sizes, output_padding  # follow from the shapes of gradient and weight
-    check_float32(gradient, a, weight)
-    convolution = _convolution_of(weight, stride, padding, dilation, groups)
-    if not transposed:
-        return _convolve_backward(gradient, a, weight, convolution, output_mask=output_mask)
-    # what is forward for the one is backward for the other
-    of_images = _convolve(gradient, weight, None, convolution) if output_mask[0] else None
+    del bias_sizes  # follows from the shape of the gradient
+    if len(a) == 0:
+        shapes = (a.shape, weight.shape, gradient.shape[1:2])
+        return tuple(
+            gradient.new_zeros(shape) if is_wanted else None
+            for shape, is_wanted in zip(shapes, output_mask, strict=True)
+        )
+    call = _Call.of(weight, stride, padding, dilation, transposed, output_padding, groups)
+    changes, images, kernels = call.numbers(gradient, a, weight)
+    if transposed:
+        gradients = _transposed_backward(
+            changes, images, kernels, call.convolution, output_mask=output_mask
+        )
+    else:
+        gradients = _convolve_backward(
+            changes, images, kernels, call.convolution, output_mask=output_mask
+        )
+    of_images, of_weight, of_bias = gradients
+    return (
+        None if of_images is None else call.result(of_images, a.dtype),
+        None if of_weight is None else call.result(of_weight, weight.dtype),
+        None if of_bias is None else of_bias.to(gradient.dtype),
+    )
+
+
+def _transposed_backward(
+    gradient: torch.Tensor,
+    images: torch.Tensor,
+    weight: torch.Tensor,
+    convolution: Convolution,
+    *,
+    output_mask: Sequence[bool],
+) -> _Gradients:
+    """What is forward for the one is backward for the other."""
+    of_images = None
+    if output_mask[0]:
+        # output_padding may make room for more windows than there are images
+        whole = _convolve(gradient, weight, None, convolution)
+        of_images = whole[:, :, : images.shape[2], : images.shape[3]].contiguous()
     of_weight = None
     if output_mask[1]:
         only_weight = (False, True, False)
-        gradients = _convolve_backward(a, gradient, weight, convolution, output_mask=only_weight)
-        of_weight = gradients.weight
+        of_weight = _convolve_backward(
+            images, gradient, weight, convolution, output_mask=only_weight
+        ).weight
     of_bias = pairwise_sum(gradient, [0, 2, 3]) if output_mask[2] else None
-    return of_images, of_weight, of_bias
+    return _Gradients(of_images, of_weight, of_bias)
 
 
-@FORMS.of("col2im")
+@FORMS.of("col2im", in_any_type=True)
 def _col2im(
     patches: torch.Tensor,
     output_size: Sequence[int],
@@ -256,15 +351,16 @@ def _col2im(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> torch.Tensor:
-    if patches.dim() != 3:
-        raise NoPortableForm("has a portable form for (N, C, L) only: add the first axis")
     convolution = Convolution(
         kernel=pair(kernel_size),
         stride=pair(stride),
         padding=pair(padding),
         dilation=pair(dilation),
     )
-    return convolution.from_patches(patches, pair(output_size))
+    stacked = patches if patches.dim() == 3 else patches[None]
+    wide = stacked.float() if patches.dtype in _HALF else stacked
+    images = convolution.from_patches(wide, pair(output_size)).to(patches.dtype)
+    return images if patches.dim() == 3 else images[0]
 
 
 @FORMS.of("unfold_backward")

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms
+from samebits.arithmetic.kernels.elementary import log, log1p, square_root
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.trigonometry import cosine, sine
 
 FORMS = PortableForms()
 
@@ -52,13 +54,159 @@ def _arange(*limits: float, **options: Any) -> torch.Tensor:
 
 @FORMS.of("bernoulli")
 def _bernoulli(
-    a: torch.Tensor, chance: float | None = None, *, generator: torch.Generator | None = None
+    a: torch.Tensor,
+    chance: float | torch.Tensor | None = None,
+    *,
+    generator: torch.Generator | None = None,
 ) -> torch.Tensor:
     """1 where a uniform number is below the chance; PyTorch's own may come from MKL."""
-    if chance is None or isinstance(chance, torch.Tensor):
-        raise NoPortableForm("has a portable form for a chance that is a number only")
     drawn = torch.rand(a.shape, generator=generator).to(a.device)
-    return (drawn < chance).to(a.dtype)
+    chances = a if chance is None else chance
+    return (drawn < chances).to(a.dtype)
+
+
+@FORMS.of("native_dropout")
+def _native_dropout(
+    a: torch.Tensor, p: float, train: bool | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What stays is divided by the chance to stay."""
+    check_float32(a)
+    if train is False:
+        return a.clone(), torch.ones_like(a, dtype=torch.bool)
+    stays = (torch.rand(a.shape) < 1.0 - p).to(a.device)
+    return a * stays * (0.0 if p == 1 else 1.0 / (1.0 - p)), stays
+
+
+@FORMS.of("native_dropout_backward")
+def _native_dropout_backward(
+    gradient: torch.Tensor, mask: torch.Tensor, scale: float
+) -> torch.Tensor:
+    return gradient * mask * scale
+
+
+@FORMS.of("random", in_any_type=True)
+def _random(
+    a: torch.Tensor, *limits: int | None, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """Whole numbers, from the generator of the processor: a DataLoader draws its seed so."""
+    drawn = torch.empty(a.shape, dtype=a.dtype)
+    return drawn.random_(*limits, generator=generator).to(a.device)
+
+
+# -- normal numbers ------------------------------------------------------------------------
+
+
+_TOGETHER = 16
+"""So many uniform numbers PyTorch turns into normal ones at a time (torch 2.6 to 2.15)."""
+
+
+def _normal_numbers(shape: Sequence[int], generator: torch.Generator | None) -> torch.Tensor:
+    """Normal numbers of mean 0 and deviation 1, float32, by Box and Muller's method.
+
+    They are made of the uniform numbers of which PyTorch makes those of tensors with 16 numbers and
+    more, so they are PyTorch's but for roundings, which its vectorised logarithm and cosine do
+    otherwise on every kind of processor; with fewer than 16 they are numbers of their own.
+    """
+    n_numbers = math.prod(shape)
+    if n_numbers == 0:
+        return torch.empty(tuple(shape))
+    n_drawn = max(n_numbers, _TOGETHER)
+    uniform = torch.rand(n_drawn, generator=generator)
+    n_whole = n_drawn - n_drawn % _TOGETHER
+    normal = torch.empty_like(uniform)
+    normal[:n_whole] = _box_muller(uniform[:n_whole])
+    if n_whole < n_drawn:  # the last 16 are drawn anew, as PyTorch does it
+        normal[-_TOGETHER:] = _box_muller(torch.rand(_TOGETHER, generator=generator))
+    return normal[:n_numbers].reshape(tuple(shape))
+
+
+def _box_muller(uniform: torch.Tensor) -> torch.Tensor:
+    """Of 16 numbers from 0 to 1 the first 8 say how far, and the last 8 in which direction."""
+    pairs = uniform.reshape(-1, 2, _TOGETHER // 2)
+    radius = square_root(log(1.0 - pairs[:, 0]).mul_(-2.0))
+    angle = pairs[:, 1] * (2.0 * math.pi)
+    return torch.stack([radius * cosine(angle), radius * sine(angle)], 1).reshape(-1)
+
+
+def _checked(dtype: torch.dtype | None) -> None:
+    if (dtype or torch.get_default_dtype()) != torch.float32:
+        raise NoPortableForm(f"has a portable form for float32, and got {dtype}")
+
+
+@FORMS.of("randn")
+def _randn(
+    size: Sequence[int], *, generator: torch.Generator | None = None, **options: Any
+) -> torch.Tensor:
+    _checked(options.get("dtype"))
+    return _normal_numbers(size, generator).to(options.get("device"))
+
+
+@FORMS.of("randn_like")
+def _randn_like(
+    a: torch.Tensor, *, generator: torch.Generator | None = None, **options: Any
+) -> torch.Tensor:
+    _checked(options.get("dtype") or a.dtype)
+    return _normal_numbers(a.shape, generator).to(options.get("device") or a.device)
+
+
+@FORMS.of("rand_like")
+def _rand_like(
+    a: torch.Tensor, *, generator: torch.Generator | None = None, **options: Any
+) -> torch.Tensor:
+    drawn = torch.rand(a.shape, dtype=options.get("dtype") or a.dtype, generator=generator)
+    return drawn.to(options.get("device") or a.device)
+
+
+@FORMS.of("randint_like")
+def _randint_like(
+    a: torch.Tensor, *limits: Any, generator: torch.Generator | None = None, **options: Any
+) -> torch.Tensor:
+    least, most = (0, *limits)[-2:]
+    dtype = options.get("dtype") or a.dtype
+    drawn = torch.randint(int(least), int(most), a.shape, dtype=dtype, generator=generator)
+    return drawn.to(options.get("device") or a.device)
+
+
+@FORMS.of("normal_")
+def _filled_with_normal(
+    a: torch.Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    *,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    _checked(a.dtype)
+    return (_normal_numbers(a.shape, generator) * std + mean).to(a.device)
+
+
+@FORMS.of("normal")
+def _normal(
+    mean: float | torch.Tensor,
+    std: float | torch.Tensor = 1.0,
+    size: Sequence[int] | None = None,
+    *,
+    generator: torch.Generator | None = None,
+    **options: Any,
+) -> torch.Tensor:
+    """Of a size, or of the means and deviations that are tensors."""
+    tensors = [number for number in (mean, std) if isinstance(number, torch.Tensor)]
+    check_float32(*tensors)
+    if size is None:
+        size = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+    else:
+        _checked(options.get("dtype"))
+    device = tensors[0].device if tensors else options.get("device")
+    return _normal_numbers(size, generator).to(device) * std + mean
+
+
+@FORMS.of("exponential")
+def _exponential(
+    a: torch.Tensor, lambd: float = 1.0, *, generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """-log(1 - u) / lambda of uniform numbers: numbers of their own, not PyTorch's."""
+    check_float32(a)
+    drawn = torch.rand(a.shape, generator=generator)
+    return (log1p(-drawn).neg_() / torch.full_like(drawn, lambd)).to(a.device)
 
 
 @FORMS.of("linspace")

@@ -14,7 +14,7 @@ from samebits.bit_equality import same_bits
 FORMS = PortableForms()
 
 
-@FORMS.of("index_put", "_index_put_impl", "_unsafe_index_put")
+@FORMS.of("index_put", "_index_put_impl", "_unsafe_index_put", in_any_type=True)
 def _index_put(
     a: torch.Tensor,
     indices: Sequence[torch.Tensor | None],
@@ -34,7 +34,7 @@ def _index_put(
     return _added_at(a, positions, values.expand(positions.shape))
 
 
-@FORMS.of("scatter")
+@FORMS.of("scatter", in_any_type=True)
 def _scatter(
     a: torch.Tensor, dim: int, index: torch.Tensor, source: Any, *, reduce: str | None = None
 ) -> torch.Tensor:
@@ -47,7 +47,7 @@ def _scatter(
     return result
 
 
-@FORMS.of("index_copy")
+@FORMS.of("index_copy", in_any_type=True)
 def _index_copy(
     a: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
 ) -> torch.Tensor:
@@ -67,6 +67,8 @@ def _refuse_if_ambiguous(read_back: torch.Tensor, written: torch.Tensor) -> None
 def _index_add(
     a: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: Any = 1
 ) -> torch.Tensor:
+    if index.numel() == 0 or a.numel() == 0:
+        return a.clone()
     numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
     values = source if alpha == 1 else source * alpha
     return _added_at(a, numbered.index_select(dim, index), values)
@@ -76,8 +78,13 @@ def _index_add(
 def _scatter_add(
     a: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
 ) -> torch.Tensor:
+    if index.numel() == 0:
+        return a.clone()
     if not a.dim():
-        raise NoPortableForm("has a portable form for tensors with axes only")
+        added = _scatter_add(a[None], 0, index.reshape(1), source.reshape(1))
+        return added.reshape(())
+    index = index.reshape(1) if not index.dim() else index
+    source = source.reshape(1) if not source.dim() else source
     used = source[tuple(slice(length) for length in index.shape)]
     numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
     others = numbered[tuple(slice(length) for length in index.shape)]
@@ -88,6 +95,28 @@ def _scatter_add(
     return _added_at(a, others + (index - own.view(shape)) * stride, used)
 
 
+def scattered_sum(
+    a: torch.Tensor,
+    dim: int,
+    index: torch.Tensor,
+    source: torch.Tensor,
+    *,
+    include_self: bool,
+    mean: bool,
+) -> torch.Tensor:
+    """Sums, or means, of the numbers at each position, with what stood there or without it."""
+    check_float32(a, source)
+    if index.numel() == 0:
+        return a.clone()
+    begun = a if include_self else a.scatter(dim, index, 0.0)
+    sums = _scatter_add(begun, dim, index, source)
+    if not mean:
+        return sums
+    counts = torch.full(a.shape, int(include_self), dtype=torch.int64, device=a.device)
+    counts = counts.scatter_add(dim, index, torch.ones_like(index))
+    return sums / counts.clamp(min=1).to(sums.dtype)
+
+
 @FORMS.of("embedding_dense_backward")
 def _embedding_dense_backward(
     gradient: torch.Tensor,
@@ -96,12 +125,26 @@ def _embedding_dense_backward(
     padding_idx: int,
     scale_grad_by_freq: bool,
 ) -> torch.Tensor:
-    if scale_grad_by_freq:
-        raise NoPortableForm("has a portable form without scale_grad_by_freq only")
     width = gradient.shape[-1]
     kept = gradient.masked_fill((indices == padding_idx)[..., None], 0.0)
+    if scale_grad_by_freq:
+        counts = torch.bincount(indices.flatten(), minlength=num_weights).to(gradient.dtype)
+        kept = kept / counts[indices][..., None].expand_as(kept)
     positions = indices[..., None] * width + torch.arange(width, device=gradient.device)
     return _added_at(gradient.new_zeros(num_weights, width), positions, kept)
+
+
+@FORMS.of("put", in_any_type=True)
+def _put(
+    a: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:
+    if not accumulate or not a.dtype.is_floating_point:
+        result = torch.ops.aten.put.default(a, index, source, accumulate)
+        if not accumulate:
+            _refuse_if_ambiguous(torch.take(result, index), source.reshape(index.shape))
+        return result
+    wrapped = torch.where(index < 0, index + a.numel(), index)
+    return _added_at(a, wrapped, source)
 
 
 def _added_at(a: torch.Tensor, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -123,10 +166,12 @@ def added_at(target: torch.Tensor, positions: torch.Tensor, values: torch.Tensor
     numbers = values.double()
     largest = torch.zeros_like(target, dtype=torch.float64)
     largest.scatter_reduce_(0, positions, numbers.abs(), "amax")
-    shift = rounder(largest, BITS_OF_DOUBLE - n_bits_of_count(len(positions)))[positions]
+    added = rounder(largest, BITS_OF_DOUBLE - n_bits_of_count(len(positions)))
+    shift = added.index_select(0, positions)
     rounded = numbers + shift
     rounded -= shift
     is_rounded = largest.isfinite()
-    rounded = torch.where(is_rounded[positions], rounded, numbers)
+    if not bool(is_rounded.all()):
+        rounded = torch.where(is_rounded.index_select(0, positions), rounded, numbers)
     sums = torch.zeros_like(largest).index_add_(0, positions, rounded)
     return (sums + target.double()).float()

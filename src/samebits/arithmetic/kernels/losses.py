@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from samebits.arithmetic.kernels.elementary import exp_at_most_one, log1p_of_unit
+from samebits.arithmetic.kernels.elementary import (
+    exp_at_most_one,
+    log,
+    log1p,
+    log1p_of_unit,
+    sigmoid,
+)
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
 from samebits.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
 from samebits.arithmetic.memory import mapped
@@ -48,10 +56,12 @@ def _cross_entropy_with_logits(
     pos_weight: torch.Tensor | None = None,
     reduction: int = _MEAN,
 ) -> torch.Tensor:
-    check_float32(a, target)
-    if pos_weight is not None:
-        raise NoPortableForm("has a portable form without pos_weight only")
-    loss = mapped(_cross_entropy_of_block, a, target.expand_as(a).contiguous())
+    check_float32(a, target, weight, pos_weight)
+    if pos_weight is None:
+        loss = mapped(_cross_entropy_of_block, a, target.expand_as(a).contiguous())
+    else:
+        factor = (pos_weight - 1.0).mul(target).add(1.0)
+        loss = mapped(_softplus_of_negative, a) * factor + (1.0 - target) * a
     return _reduced(loss if weight is None else loss * weight, reduction)
 
 
@@ -61,6 +71,78 @@ def _cross_entropy_of_block(logits: torch.Tensor, targets: torch.Tensor) -> torc
     loss += logits.clamp(min=0.0)
     loss -= logits * targets
     return loss
+
+
+def _softplus_of_negative(logits: torch.Tensor) -> torch.Tensor:
+    """log(1 + exp(-x)) as max(-x, 0) + log(1 + exp(-abs(x)))."""
+    loss = log1p_of_unit(exp_at_most_one(logits.abs().neg_()))
+    return loss.sub_(logits.clamp(max=0.0))
+
+
+_LEAST_LOGARITHM = -100.0
+_LEAST_PRODUCT = 1e-12
+"""Bounds by which PyTorch keeps the loss of chances, and its gradient, finite."""
+
+
+@FORMS.of("binary_cross_entropy")
+def _cross_entropy(
+    a: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: int = _MEAN,
+) -> torch.Tensor:
+    """-t log(x) - (1 - t) log(1 - x), of chances."""
+    check_float32(a, target, weight)
+    if a.numel() and not bool(((a >= 0) & (a <= 1)).all()):
+        raise NoPortableForm("takes chances from 0 to 1, and got others")
+    of_none = log1p(-a).clamp_(min=_LEAST_LOGARITHM)
+    of_one = log(a).clamp_(min=_LEAST_LOGARITHM)
+    loss = (target - 1.0) * of_none - target * of_one
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+@FORMS.of("binary_cross_entropy_backward")
+def _cross_entropy_backward(
+    gradient: torch.Tensor,
+    a: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: int = _MEAN,
+) -> torch.Tensor:
+    check_float32(gradient, a, target, weight)
+    slope = (a - target) / ((1.0 - a) * a).clamp_(min=_LEAST_PRODUCT)
+    if weight is not None:
+        slope = slope * weight
+    return _shared(slope, reduction) * gradient
+
+
+@FORMS.of("soft_margin_loss")
+def _soft_margin_loss(
+    a: torch.Tensor, target: torch.Tensor, reduction: int = _MEAN
+) -> torch.Tensor:
+    """log(1 + exp(-t x)) of targets -1 and 1."""
+    check_float32(a, target)
+    return _reduced(mapped(_softplus_of_negative, a * target), reduction)
+
+
+@FORMS.of("soft_margin_loss_backward")
+def _soft_margin_loss_backward(
+    gradient: torch.Tensor, a: torch.Tensor, target: torch.Tensor, reduction: int
+) -> torch.Tensor:
+    check_float32(gradient, a, target)
+    slope = -target * sigmoid(-(a * target))
+    return _shared(slope, reduction) * gradient
+
+
+@FORMS.of("xlogy")
+def _xlogy(a: Any, b: Any) -> torch.Tensor:
+    """x log(y), and 0 where x is 0, unless y is NaN."""
+    if torch.result_type(a, b) != torch.float32:
+        raise NoPortableForm(f"has a portable form for float32, and got {torch.result_type(a, b)}")
+    numbers = b.float() if isinstance(b, torch.Tensor) else torch.full_like(a, b)
+    product = a * log(numbers)
+    is_zero = (a == 0) & ~numbers.isnan()
+    return torch.where(is_zero, torch.zeros_like(product), product)
 
 
 @FORMS.of("nll_loss_forward", "nll_loss2d_forward")
@@ -73,7 +155,9 @@ def _nll_loss(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check_float32(a, weight)
     classes, weights = _classes(a, target, weight, ignore_index)
-    loss = -a.gather(_class_axis(a), classes) * weights
+    loss = (-a.gather(_class_axis(a), classes) * weights).masked_fill_(
+        (target == ignore_index).unsqueeze(_class_axis(a)), 0.0
+    )
     loss = loss.squeeze(_class_axis(a))
     if reduction not in (_MEAN, _SUM) and a.dim() > 1:
         return loss, a.new_zeros(())
@@ -96,7 +180,9 @@ def _nll_loss_backward(
     if reduction == _MEAN:
         weights = weights / total_weight.expand_as(weights)
     of_loss = gradient if reduction in (_MEAN, _SUM) else gradient.unsqueeze(_class_axis(a))
-    return torch.zeros_like(a).scatter(_class_axis(a), classes, -(weights * of_loss))
+    slopes = -(weights * of_loss)
+    slopes.masked_fill_((target == ignore_index).unsqueeze(_class_axis(a)), 0.0)
+    return torch.zeros_like(a).scatter(_class_axis(a), classes, slopes)
 
 
 def _class_axis(a: torch.Tensor) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -113,7 +113,6 @@ def _native_layer_norm_backward(
     bias: torch.Tensor | None,
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:
-    del bias  # added last, it changes no gradient
     n_normalised = torch.Size(normalized_shape).numel()
     rows = a.reshape(-1, n_normalised)
     gradients = gradient.reshape(-1, n_normalised)
@@ -126,12 +125,15 @@ def _native_layer_norm_backward(
         for_weight[part] = normalised * gradients[part]
         scaled = gradients[part] if weight is None else gradients[part] * weight.reshape(-1)
         of_rows[part] = _gradient_of_normalised(scaled, normalised, inverse_deviations[part], [1])
-    shape = [n_normalised] if weight is None else weight.shape
+    shapes = [
+        torch.Size(normalized_shape) if parameter is None else parameter.shape
+        for parameter in (weight, bias)
+    ]
     return _masked(
         (
             of_rows.reshape(a.shape),
-            pairwise_sum(for_weight, [0]).reshape(shape),
-            pairwise_sum(gradients, [0]).reshape(shape),
+            pairwise_sum(for_weight, [0]).reshape(shapes[0]),
+            pairwise_sum(gradients, [0]).reshape(shapes[1]),
         ),
         output_mask,
     )
@@ -166,7 +168,79 @@ def _sums_of_channels(numbers: torch.Tensor) -> torch.Tensor:
     return pairwise_sum(numbers, _axes_without_channels(numbers))
 
 
-@FORMS.of("native_batch_norm", "_native_batch_norm_legit")
+@FORMS.of("_native_batch_norm_legit")
+def _batch_norm_legit(
+    a: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    *others: Any,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """With running statistics before the other arguments, or without."""
+    statistics = () if len(others) > 3 else (None, None)
+    return _native_batch_norm(a, weight, bias, *statistics, *others)
+
+
+@FORMS.of("_native_batch_norm_legit_no_training")
+def _batch_norm_as_learnt(
+    a: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _native_batch_norm(a, weight, bias, running_mean, running_var, False, momentum, eps)
+
+
+@FORMS.of("cudnn_batch_norm")
+def _batch_norm_of_gpu(
+    a: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[torch.Tensor, ...]:
+    """cuDNN returns room for what it keeps of the forward pass, too."""
+    outputs = _native_batch_norm(
+        a, weight, bias, running_mean, running_var, training, momentum, eps
+    )
+    return (*outputs, a.new_empty(0, dtype=torch.uint8))
+
+
+@FORMS.of("cudnn_batch_norm_backward")
+def _batch_norm_of_gpu_backward(
+    a: torch.Tensor,
+    gradient: torch.Tensor,
+    weight: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    save_mean: torch.Tensor | None,
+    save_var: torch.Tensor | None,
+    epsilon: float,
+    reserve: torch.Tensor,
+) -> tuple[torch.Tensor | None, ...]:
+    """Of a training: otherwise PyTorch calls another one."""
+    if reserve.numel():
+        raise NoPortableForm("has no portable form for what cuDNN kept of a forward pass")
+    return _native_batch_norm_backward(
+        gradient,
+        a,
+        weight,
+        running_mean,
+        running_var,
+        save_mean,
+        save_var,
+        True,
+        epsilon,
+        [True, True, True],
+    )
+
+
+@FORMS.of("native_batch_norm")
 def _native_batch_norm(
     a: torch.Tensor,
     weight: torch.Tensor | None,
@@ -249,9 +323,8 @@ def _native_group_norm(
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Output, and of each group of each image mean and 1 by the standard deviation."""
-    del n_channels, n_pixels  # as the shape says
     check_float32(a, weight, bias)
-    grouped = a.reshape(n_images, group, -1)
+    grouped = a.reshape(n_images, group, n_channels // group * n_pixels)
     of_groups = _normalised(grouped, [2], epsilon=eps)
     return (
         _scaled(of_groups.numbers.reshape(a.shape), weight, bias),
@@ -273,10 +346,10 @@ def _native_group_norm_backward(
     group: int,
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:
-    del n_channels, n_pixels  # as the shape says
     inverse = rstd.reshape(n_images, group, 1)
-    grouped = (a.reshape(n_images, group, -1) - mean.reshape(n_images, group, 1)) * inverse
-    for_normalised = _scaled(gradient, weight, None).reshape(n_images, group, -1)
+    shape = (n_images, group, n_channels // group * n_pixels)
+    grouped = (a.reshape(shape) - mean.reshape(n_images, group, 1)) * inverse
+    for_normalised = _scaled(gradient, weight, None).reshape(shape)
     of_input = _gradient_of_normalised(for_normalised, grouped, inverse, [2])
     return _masked(
         (

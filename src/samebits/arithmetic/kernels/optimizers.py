@@ -158,8 +158,7 @@ def _update_by_adam(
 ) -> None:
     parameters, gradients, means, squares, highest_squares, steps = lists
     check_float32(*parameters, *gradients)
-    if settings.get("grad_scale") is not None or settings.get("found_inf") is not None:
-        raise NoPortableForm("has a portable form for float32 without a GradScaler only")
+    _refuse_scaler(settings)
     of_all = AdamSettings(
         learning_rate=float(settings["lr"]),
         betas=(float(settings["beta1"]), float(settings["beta2"])),
@@ -172,6 +171,64 @@ def _update_by_adam(
         highest_square = highest_squares[i] if settings["amsgrad"] else None
         moments = Moments(parameter, gradients[i], means[i], squares[i], highest_square)
         _update(moments, of_all, int(steps[i].item()))
+
+
+def _refuse_scaler(settings: dict[str, Any]) -> None:
+    if settings.get("grad_scale") is not None or settings.get("found_inf") is not None:
+        raise NoPortableForm("has a portable form for float32 without a GradScaler only")
+
+
+# -- fused updates, by the operations of those that are not ----------------------------------
+
+
+@FORMS.of("_fused_sgd")
+def _fused_sgd(
+    parameters: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor],
+    buffers: Sequence[torch.Tensor],
+    **settings: Any,
+) -> None:
+    check_float32(*parameters, *gradients)
+    _refuse_scaler(settings)
+    momentum = float(settings["momentum"])
+    for i, parameter in enumerate(parameters):
+        gradient = _decayed(parameter, gradients[i], settings)
+        if momentum != 0:
+            buffer = buffers[i]
+            if settings["is_first_step"]:
+                buffer.copy_(gradient)
+            else:
+                share = 1 - float(settings["dampening"])
+                buffer.mul_(momentum).add_(gradient if share == 1 else gradient * share)
+            gradient = gradient + buffer * momentum if settings["nesterov"] else buffer
+        parameter.add_(gradient * -float(settings["lr"]))
+
+
+@FORMS.of("_fused_adagrad")
+def _fused_adagrad(
+    parameters: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor],
+    sums: Sequence[torch.Tensor],
+    steps: Sequence[torch.Tensor],
+    **settings: Any,
+) -> None:
+    check_float32(*parameters, *gradients)
+    _refuse_scaler(settings)
+    for i, parameter in enumerate(parameters):
+        gradient = _decayed(parameter, gradients[i], settings)
+        rate = float(settings["lr"]) / (1 + (steps[i].item() - 1) * float(settings["lr_decay"]))
+        sums[i].add_(gradient * gradient)
+        deviation = square_root(sums[i]).add_(float(settings["eps"]))
+        parameter.add_((gradient * -rate) / deviation)
+
+
+def _decayed(
+    parameter: torch.Tensor, gradient: torch.Tensor, settings: dict[str, Any]
+) -> torch.Tensor:
+    """The gradient in the direction that was asked for, with the decay of weights added."""
+    gradient = -gradient if settings["maximize"] else gradient
+    decay = float(settings["weight_decay"])
+    return gradient + parameter * decay if decay != 0 else gradient
 
 
 @contextmanager

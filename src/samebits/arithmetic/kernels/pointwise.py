@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms
+from samebits.arithmetic.exact_sums import power_of_two_below
+from samebits.arithmetic.kernels.elementary import square_root
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
 
 FORMS = PortableForms()
 
@@ -30,8 +33,8 @@ def _rsub(a: Any, b: Any, alpha: Any = 1) -> Any:
 def _div(a: Any, b: Any, *, rounding_mode: str | None = None) -> torch.Tensor:
     if rounding_mode is not None and not torch.result_type(a, b).is_floating_point:
         return torch.div(a, b, rounding_mode=rounding_mode)  # of whole numbers
-    if rounding_mode == "floor" and torch.result_type(a, b).is_floating_point:
-        raise NoPortableForm("has a portable form for rounding_mode='trunc', and got 'floor'")
+    if rounding_mode == "floor":
+        return _floor_divided(a, b)
     if not isinstance(b, torch.Tensor) or b.dim() == 0:
         # CUDA multiplies by the reciprocal of a single number
         dtype = torch.result_type(a, b)
@@ -40,6 +43,84 @@ def _div(a: Any, b: Any, *, rounding_mode: str | None = None) -> torch.Tensor:
         number = b.item() if isinstance(b, torch.Tensor) else b
         b = torch.full_like(a, number, dtype=dtype)
     return torch.div(a, b, rounding_mode=rounding_mode)
+
+
+# -- remainders ----------------------------------------------------------------------------
+
+
+@FORMS.of("fmod")
+def _fmod(a: Any, b: Any) -> torch.Tensor:
+    return _truncated_remainder(*_float32_of(a, b))
+
+
+@FORMS.of("remainder")
+def _remainder(a: Any, b: Any) -> torch.Tensor:
+    """It has the sign of the divisor."""
+    numbers, divisors = _float32_of(a, b)
+    rest = _truncated_remainder(numbers, divisors)
+    is_of_other_sign = (rest != 0) & ((rest < 0) != (divisors < 0))
+    return torch.where(is_of_other_sign, rest + divisors, rest)
+
+
+@FORMS.of("floor_divide")
+def _floor_divided(a: Any, b: Any) -> torch.Tensor:
+    """The whole number below a quotient, from what is left, so that it is not rounded up."""
+    numbers, divisors = _float32_of(a, b)
+    rest = _truncated_remainder(numbers, divisors)
+    quotient = (numbers - rest) / divisors
+    is_of_other_sign = (rest != 0) & ((rest < 0) != (divisors < 0))
+    quotient = torch.where(is_of_other_sign, quotient - 1.0, quotient)
+    whole = quotient.floor()
+    whole = torch.where(quotient - whole > 0.5, whole + 1.0, whole)
+    exact = numbers / divisors
+    whole = torch.where(quotient == 0, torch.copysign(torch.zeros_like(whole), exact), whole)
+    return torch.where(divisors == 0, exact, whole)
+
+
+@FORMS.of("frac")
+def _frac(a: torch.Tensor) -> torch.Tensor:
+    return a - a.trunc()
+
+
+def _float32_of(a: Any, b: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two float32 tensors of one shape, of which one may have been a number or of whole numbers."""
+    dtype = torch.result_type(a, b)
+    if dtype != torch.float32:
+        raise NoPortableForm(f"has a portable form for float32, and got {dtype}")
+    device = a.device if isinstance(a, torch.Tensor) else b.device
+    numbers, divisors = (
+        number if isinstance(number, torch.Tensor) else torch.tensor(number, device=device)
+        for number in (a, b)
+    )
+    numbers, divisors = torch.broadcast_tensors(numbers.float(), divisors.float())
+    return numbers, divisors
+
+
+_BITS_AT_ONCE = 28
+"""A whole number of so many bits times one of 24 is exact in float64."""
+
+
+def _truncated_remainder(numbers: torch.Tensor, divisors: torch.Tensor) -> torch.Tensor:
+    """What is left of a number after its divisor was taken from it as often as it goes: exact, by
+    long division, 28 bits at a time."""
+    rest = numbers.abs().double()
+    divisor = divisors.abs().double()
+    has_none = rest.isinf() | rest.isnan() | (divisor == 0) | divisor.isnan()
+    rest.masked_fill_(has_none, 0.0)
+    is_left = (rest >= divisor) & ~has_none
+    while bool(is_left.any()):
+        quotient = (rest / divisor).floor()
+        unit = power_of_two_below(quotient) * 2.0 ** (1 - _BITS_AT_ONCE)
+        unit.clamp_(min=1.0)
+        taken = (quotient / unit).floor_().mul_(unit)
+        left = rest - taken * divisor
+        left = torch.where(left < 0, left + unit * divisor, left)
+        rest = torch.where(is_left, left, rest)
+        is_left = (rest >= divisor) & ~has_none
+    return torch.copysign(rest.masked_fill_(has_none, torch.nan).float(), numbers)
+
+
+# -- sums of products, and quotients ---------------------------------------------------------
 
 
 @FORMS.of("reciprocal")
@@ -61,3 +142,31 @@ def _addcdiv(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, value: Any = 
 def between(a: torch.Tensor, b: torch.Tensor, weight: Any) -> torch.Tensor:
     """A part of the way from one tensor to another: ``lerp``."""
     return a + (b - a) * weight
+
+
+@FORMS.of("hypot")
+def _hypot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The root of the sum of two squares, which are exact in float64."""
+    check_float32(a, b)
+    wide = a.double()
+    other = b.double()
+    value = square_root(wide * wide + other * other)
+    return value.masked_fill_(wide.isinf() | other.isinf(), torch.inf).float()
+
+
+@FORMS.of("deg2rad")
+def _radians(a: torch.Tensor) -> torch.Tensor:
+    return a * (math.pi / 180.0)
+
+
+@FORMS.of("rad2deg")
+def _degrees(a: torch.Tensor) -> torch.Tensor:
+    return a * (180.0 / math.pi)
+
+
+@FORMS.of("linalg_cross")
+def _cross(a: torch.Tensor, b: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
+    check_float32(a, b)
+    a, b = torch.broadcast_tensors(a, b)
+    first, second = a.roll(-1, dim), b.roll(-1, dim)
+    return first * b.roll(-2, dim) - a.roll(-2, dim) * second

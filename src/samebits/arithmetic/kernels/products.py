@@ -4,18 +4,25 @@ Each row of the left matrix and each column of the right one is rounded so that 
 products are exact (`samebits.arithmetic.exact_sums`). A product in float64 then has the same bits
 whatever the library, its blocks, threads and fused operations, and it is rounded to float32 once.
 
-Source: K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, Numerical Algorithms 59, 95-118 (2012), with one
-slice of each matrix.
+One slice of each matrix is enough for most numbers; `samebits.arithmetic.kernels.sliced_products`
+finds the others, and says what the error is at most.
+
+Source: K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, Numerical Algorithms 59, 95-118 (2012).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 
 from samebits.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count, rounder
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms
+from samebits.arithmetic.kernels.sliced_products import Bits, Slice, doubts, refine
+from samebits.arithmetic.kernels.small_products import SmallColumns, small_product
 from samebits.arithmetic.kernels.sums import pairwise_sum
 from samebits.arithmetic.memory import workspace
 from samebits.errors import BadInput
@@ -24,24 +31,38 @@ FORMS = PortableForms()
 
 _BLOCK = 2**20
 """Numbers of a result that are computed at a time: 8 MB of float64."""
+_MOST_SMALL = 2**18
+"""Single products from which on the arithmetic costs more than to call it."""
 
 
-class _Bits(NamedTuple):
-    """How long the numbers of the two matrices may be, in bits."""
-
-    left: int
-    right: int
-
-
-def bits_of_factors(length: int) -> _Bits:
+def bits_of_factors(length: int) -> Bits:
     """How many bits the numbers of two matrices may have, so that their product is exact.
 
     >>> bits_of_factors(1024)
-    _Bits(left=22, right=21)
+    Bits(left=22, right=21, length=1024)
     """
     together = BITS_OF_DOUBLE - n_bits_of_count(length)
     right = together // 2
-    return _Bits(left=together - right, right=right)
+    return Bits(left=together - right, right=right, length=length)
+
+
+_one_slice = False
+
+
+@contextmanager
+def one_slice() -> Iterator[None]:
+    """Leave products in one slice for one block, in all threads, whatever the numbers are.
+
+    So were all bits of Cellpose that are published (version 1 of its reference). Its products take
+    gradients of pixels through unit matrices, where small ones become 0 beside large ones.
+    """
+    global _one_slice
+    before = _one_slice
+    _one_slice = True
+    try:
+        yield
+    finally:
+        _one_slice = before
 
 
 def product(
@@ -65,6 +86,25 @@ def product(
     return _stacked(left, right, added)
 
 
+def multiplier(right: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """What multiplies one matrix after the other with the same one, as `product` does.
+
+    It takes ``left`` and ``added``, and is quicker where the matrices are small.
+    """
+    bits = bits_of_factors(len(right))
+    is_small = right.device.type == "cpu" and 0 < right.numel() <= _MOST_SMALL
+    columns = SmallColumns.of(right[None], bits) if is_small else None
+
+    def multiply(left: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+        if columns is not None and 0 < len(left) * right.numel() <= _MOST_SMALL:
+            result = columns.product(left[None], added, in_one_slice=_one_slice)
+            if result is not None:
+                return result[0]
+        return product(left, right, added=added)
+
+    return multiply
+
+
 def _stacked(left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None) -> torch.Tensor:
     """Products of stacks, shapes (B, M, K) and (B, K, N), block by block."""
     n_stacked, n_rows, length = left.shape
@@ -72,73 +112,56 @@ def _stacked(left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None
     result = torch.empty((n_stacked, n_rows, n_columns), dtype=torch.float32, device=left.device)
     if result.numel() == 0 or length == 0:
         return result.zero_() if added is None else result.copy_(added)
+    bits = bits_of_factors(length)
+    if left.device.type == "cpu" and n_stacked * n_rows * length * n_columns <= _MOST_SMALL:
+        small = small_product(left, right, added, bits, in_one_slice=_one_slice)
+        if small is not None:
+            return small
     n_together = max(1, _BLOCK // (n_rows * n_columns))
     n_rows_together = n_rows if n_together > 1 else max(1, min(n_rows, _BLOCK // n_columns))
     for first in range(0, n_stacked, n_together):
         of_stack = slice(first, min(n_stacked, first + n_together))
-        columns = _Factor.of_columns(right[of_stack], bits_of_factors(length).right)
+        columns = _sliced(right[of_stack].mT, bits.right, role="columns")
         for begin in range(0, n_rows, n_rows_together):
             of_rows = slice(begin, min(n_rows, begin + n_rows_together))
-            rows = _Factor.of_rows(left[of_stack, of_rows], bits_of_factors(length).left)
+            rows = _sliced(left[of_stack, of_rows], bits.left, role="rows")
+            exact = _multiplied(rows, columns, bits)
+            if added is not None:
+                exact.add_(added[of_stack, of_rows])
             block = result[of_stack, of_rows]
-            _multiply_into(
-                block, rows, columns, None if added is None else added[of_stack, of_rows]
-            )
+            block.copy_(exact)
             if not (rows.is_finite and columns.is_finite):
                 _put_not_finite(block, left[of_stack, of_rows], right[of_stack])
     return result
 
 
-class _Factor(NamedTuple):
-    """A stack of matrices, rounded for an exact product."""
-
-    numbers: torch.Tensor
-    """The numbers, in the shape of the stack; what is not finite is 0."""
-    is_finite: bool
-    """Whether all were finite."""
-
-    @classmethod
-    def of_rows(cls, matrices: torch.Tensor, n_bits: int) -> _Factor:
-        """Round each row of matrices, shape (B, M, K)."""
-        return cls._rounded(matrices, n_bits, role="rows")
-
-    @classmethod
-    def of_columns(cls, matrices: torch.Tensor, n_bits: int) -> _Factor:
-        """Round each column of matrices, shape (B, K, N)."""
-        return cls(*(cls._rounded(matrices.transpose(1, 2), n_bits, role="columns"))).transposed()
-
-    def transposed(self) -> _Factor:
-        """Rows and columns exchanged."""
-        return self._replace(numbers=self.numbers.transpose(1, 2))
-
-    @classmethod
-    def _rounded(cls, matrices: torch.Tensor, n_bits: int, *, role: str) -> _Factor:
-        """Round each row to numbers that are at most ``n_bits`` bits long."""
-        if len(matrices) > 1 and matrices.stride(0) == 0:  # the same matrix again and again
-            once = cls._rounded(matrices[:1], n_bits, role=role)
-            return once._replace(numbers=once.numbers.expand(len(matrices), -1, -1))
+def _sliced(matrices: torch.Tensor, n_bits: int, *, role: str) -> Slice:
+    """Round each row of matrices, shape (B, M, K), to numbers that are at most ``n_bits`` long."""
+    if len(matrices) > 1 and matrices.stride(0) == 0:  # the same matrix again and again
+        return _sliced(matrices[:1], n_bits, role=role).expand(len(matrices))
+    largest = matrices.abs().amax(dim=2, keepdim=True)
+    is_finite = math.isfinite(largest.amax().item())
+    if not is_finite:
+        matrices = torch.where(matrices.isfinite(), matrices, 0.0)
         largest = matrices.abs().amax(dim=2, keepdim=True)
-        is_finite = bool(largest.isfinite().all())
-        if not is_finite:
-            matrices = torch.where(matrices.isfinite(), matrices, 0.0)
-            largest = matrices.abs().amax(dim=2, keepdim=True)
-        shift = rounder(largest, n_bits)
-        numbers = workspace.like(matrices, role, dtype=torch.float64)
-        numbers.copy_(matrices)
-        numbers.add_(shift)
-        numbers.sub_(shift)
-        return cls(numbers, is_finite)
+    shift = rounder(largest, n_bits)
+    numbers = workspace.like(matrices, role, dtype=torch.float64)
+    numbers.copy_(matrices)
+    numbers.add_(shift)
+    numbers.sub_(shift)
+    return Slice(matrices, numbers, shift, is_finite)
 
 
-def _multiply_into(
-    block: torch.Tensor, rows: _Factor, columns: _Factor, added: torch.Tensor | None
-) -> None:
-    """Write the product of a block; in float64 it is exact."""
-    exact = workspace.take(block.shape, "product", dtype=torch.float64, device=block.device)
-    torch.bmm(rows.numbers, columns.numbers, out=exact)
-    if added is not None:
-        exact.add_(added)
-    block.copy_(exact)
+def _multiplied(rows: Slice, columns: Slice, bits: Bits) -> torch.Tensor:
+    """The product of a block in float64: exact, of slices, and near where they are not enough."""
+    shape = (rows.numbers.shape[0], rows.numbers.shape[1], columns.numbers.shape[1])
+    exact = workspace.take(shape, "product", dtype=torch.float64, device=rows.numbers.device)
+    torch.bmm(rows.numbers, columns.numbers.mT, out=exact)
+    if not _one_slice:
+        found = doubts(rows, columns, bits)
+        if found is not None:
+            refine(exact, found, bits)
+    return exact
 
 
 def _put_not_finite(block: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
@@ -151,47 +174,99 @@ def _put_not_finite(block: torch.Tensor, left: torch.Tensor, right: torch.Tensor
     block.copy_(torch.where(is_infinite, plain.float(), block))
 
 
-# -- the operations ------------------------------------------------------------------------
+# -- other numbers -------------------------------------------------------------------------
 
 
-@FORMS.of("mm", "bmm")
-def _mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    if a.dtype == torch.float64:
-        return _product_of_doubles(a, b)
-    check_float32(a, b)
-    return product(a, b)
-
-
-@FORMS.of("addmm", "baddbmm")
-def _addmm(
-    added: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
+def multiplied(
+    left: torch.Tensor, right: torch.Tensor, *, added: torch.Tensor | None = None
 ) -> torch.Tensor:
-    check_float32(added, a, b)
-    if beta == 1 and alpha == 1:
-        return product(a, b, added=added)
-    scaled = product(a, b) * alpha
-    return scaled if beta == 0 else scaled + added * beta
+    """The product of two matrices, or stacks of them, of any type of real numbers.
+
+    In 16 bits it is that of float32, rounded to them; in float64 single products are added in
+    halves; whole numbers are exact.
+    """
+    dtype = left.dtype
+    if right.dtype != dtype or (added is not None and added.dtype != dtype):
+        raise NoPortableForm(
+            f"has a portable form for one type of numbers, and got {dtype} beside another"
+        )
+    if dtype == torch.float32:
+        return product(left, right, added=added)
+    if dtype in (torch.float16, torch.bfloat16):
+        more = None if added is None else added.float()
+        return product(left.float(), right.float(), added=more).to(dtype)
+    if dtype == torch.float64:
+        result = _product_of_doubles(left, right)
+    else:
+        result = torch.matmul(left, right)
+    return result if added is None else result + added
 
 
-@FORMS.of("mv")
-def _mv(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return _mm(a, b[:, None])[:, 0]
-
-
-@FORMS.of("dot", "vdot")
-def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return _mm(a[None], b[:, None])[0, 0]
-
-
-_MOST_PRODUCTS_OF_DOUBLES = 2**26
+_MOST_PRODUCTS_OF_DOUBLES = 2**30
+_PRODUCTS_TOGETHER = 2**22
 
 
 def _product_of_doubles(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Every product by itself, then sums in halves: for small matrices."""
+    """Every product by itself, then sums in halves: for matrices that are not large."""
     n_products = a.numel() * b.shape[-1]
     if n_products > _MOST_PRODUCTS_OF_DOUBLES:
         raise NoPortableForm(
             f"has a portable form for float64 up to {_MOST_PRODUCTS_OF_DOUBLES} products, and "
             f"would take {n_products}; use float32"
         )
-    return pairwise_sum(a[..., :, :, None] * b[..., None, :, :], [-2])
+    of_a_row = max(1, n_products // max(1, a.shape[-2]))
+    blocks = [
+        pairwise_sum(rows[..., :, :, None] * b[..., None, :, :], [-2])
+        for rows in a.split(max(1, _PRODUCTS_TOGETHER // of_a_row), dim=-2)
+    ]
+    return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=-2)
+
+
+# -- the operations ------------------------------------------------------------------------
+
+
+@FORMS.of("mm", "bmm", in_any_type=True)
+def _mm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return multiplied(a, b)
+
+
+@FORMS.of("addmm", "baddbmm", in_any_type=True)
+def _addmm(
+    added: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> torch.Tensor:
+    if not a.is_floating_point():
+        beta, alpha = int(beta), int(alpha)  # as PyTorch does
+    if beta == 1 and alpha == 1:
+        return multiplied(a, b, added=added)
+    if a.dtype in (torch.float16, torch.bfloat16):
+        single = _addmm(added.float(), a.float(), b.float(), beta=beta, alpha=alpha)
+        return single.to(a.dtype)
+    scaled = multiplied(a, b) * alpha
+    return scaled if beta == 0 else scaled + added * beta
+
+
+@FORMS.of("addbmm", in_any_type=True)
+def _addbmm(
+    added: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> torch.Tensor:
+    """The sum over a stack is part of the product."""
+    rows = a.transpose(0, 1).flatten(1)
+    return _addmm(added, rows, b.flatten(0, 1), beta=beta, alpha=alpha)
+
+
+@FORMS.of("mv", in_any_type=True)
+def _mv(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return multiplied(a, b[:, None])[:, 0]
+
+
+@FORMS.of("addmv", in_any_type=True)
+def _addmv(
+    added: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> torch.Tensor:
+    column = added.expand(len(a))[:, None]
+    return _addmm(column, a, b[:, None], beta=beta, alpha=alpha)[:, 0]
+
+
+@FORMS.of("dot", "vdot", in_any_type=True)
+def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return multiplied(a[None], b[:, None])[0, 0]

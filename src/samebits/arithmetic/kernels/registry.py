@@ -15,11 +15,23 @@ class NoPortableForm(Exception):
     """An operation was asked for something that has no portable form; its text says what."""
 
 
+IN_ANY_TYPE: set[str] = set()
+"""Names of the forms that are made for float16 and bfloat16, too; of the others these are refused
+before."""
+
+IN_PLACE: set[str] = set()
+"""Names, with the ``_`` behind them, of operations that write in place and whose arguments are not
+those of the operation without it."""
+
+
 class PortableForms(dict[str, PortableForm]):
     """Forms by the name of the operation, without overload and the ``_`` of writing in place."""
 
-    def of(self, *names: str) -> Callable[[PortableForm], PortableForm]:
+    def of(self, *names: str, in_any_type: bool = False) -> Callable[[PortableForm], PortableForm]:
         """Register the function below as the form of operations."""
+        if in_any_type:
+            IN_ANY_TYPE.update(names)
+        IN_PLACE.update(name for name in names if name.endswith("_"))
 
         def register(form: PortableForm) -> PortableForm:
             for name in names:

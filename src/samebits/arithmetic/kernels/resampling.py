@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
+from samebits.arithmetic.kernels.indexing import added_at
 from samebits.arithmetic.kernels.products import product
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
 from samebits.arithmetic.kernels.sums import pairwise_sum
@@ -18,23 +21,39 @@ FORMS = PortableForms()
 _NUMBERS_OF_A_POINT = 8
 """What is computed of each point, beside the channels there."""
 _BILINEAR = 0
+_NEAREST = 1
 _ZEROS = 0
+_REFLECTION = 2
 """How PyTorch writes the mode and the padding of ``grid_sample``."""
 
 
 # -- resizing ------------------------------------------------------------------------------
 
 
+_Scales: TypeAlias = Sequence[float | Sequence[float] | None]
+"""One scale for each axis, or in place of them one list of scales; None where a size was given."""
+_Matrix: TypeAlias = Callable[[int, int, bool, float | None], torch.Tensor]
+"""Makes the matrix that resamples rows, as `_matrix` does."""
+
+
 @FORMS.of("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 def _upsample_linear(
-    a: torch.Tensor, output_size: Sequence[int], align_corners: bool, *scales: float | None
+    a: torch.Tensor,
+    output_size: Sequence[int] | None,
+    align_corners: bool,
+    *scales: float | Sequence[float] | None,
 ) -> torch.Tensor:
-    check_float32(a)
-    values = a
-    for axis, length in enumerate(output_size):
-        matrix = _matrix(values.shape[axis + 2], length, align_corners, _scale(scales, axis))
-        values = _multiplied(values, axis + 2, matrix.to(a.device))
-    return values
+    return _resized(a, output_size, align_corners, scales, _matrix)
+
+
+@FORMS.of("upsample_bicubic2d")
+def _upsample_bicubic(
+    a: torch.Tensor,
+    output_size: Sequence[int] | None,
+    align_corners: bool,
+    *scales: float | Sequence[float] | None,
+) -> torch.Tensor:
+    return _resized(a, output_size, align_corners, scales, _cubic_matrix)
 
 
 @FORMS.of(
@@ -48,12 +67,63 @@ def _upsample_linear_backward(
     *scales: float | None,
 ) -> torch.Tensor:
     del output_size  # that of the gradient
+    return _resized_backward(gradient, input_size, align_corners, scales, _matrix)
+
+
+@FORMS.of("upsample_bicubic2d_backward")
+def _upsample_bicubic_backward(
+    gradient: torch.Tensor,
+    output_size: Sequence[int],
+    input_size: Sequence[int],
+    align_corners: bool,
+    *scales: float | None,
+) -> torch.Tensor:
+    del output_size  # that of the gradient
+    return _resized_backward(gradient, input_size, align_corners, scales, _cubic_matrix)
+
+
+def _resized(
+    a: torch.Tensor,
+    output_size: Sequence[int] | None,
+    align_corners: bool,
+    scales: _Scales,
+    matrix_of: _Matrix,
+) -> torch.Tensor:
+    check_float32(a)
+    values = a
+    size, by_axis = _size_and_scales(a, output_size, scales)
+    for axis, length in enumerate(size):
+        matrix = matrix_of(values.shape[axis + 2], length, align_corners, _scale(by_axis, axis))
+        values = _multiplied(values, axis + 2, matrix.to(a.device))
+    return values
+
+
+def _resized_backward(
+    gradient: torch.Tensor,
+    input_size: Sequence[int],
+    align_corners: bool,
+    scales: Sequence[float | None],
+    matrix_of: _Matrix,
+) -> torch.Tensor:
     check_float32(gradient)
     values = gradient
     for axis, length in enumerate(input_size[2:]):
-        matrix = _matrix(length, values.shape[axis + 2], align_corners, _scale(scales, axis))
+        matrix = matrix_of(length, values.shape[axis + 2], align_corners, _scale(scales, axis))
         values = _multiplied(values, axis + 2, matrix.T.to(gradient.device))
     return values
+
+
+def _size_and_scales(
+    a: torch.Tensor, output_size: Sequence[int] | None, scales: _Scales
+) -> tuple[Sequence[int], list[float | None]]:
+    """The size and the scale of each axis; a size is given, or follows from the scales."""
+    by_axis: list[float | None] = []
+    for scale in scales:
+        by_axis += [scale] if scale is None or isinstance(scale, int | float) else scale
+    if output_size is not None:
+        return output_size, by_axis
+    lengths = zip(a.shape[2:], by_axis, strict=True)
+    return [int(length * scale) for length, scale in lengths if scale is not None], by_axis
 
 
 def _scale(scales: Sequence[float | None], axis: int) -> float | None:
@@ -74,13 +144,7 @@ def _matrix(n_rows: int, length: int, align_corners: bool, scale: float | None) 
     Positions are computed in float64 and rounded to float32 as shares, so that the shares of a row
     sum to 1 within one rounding.
     """
-    index = np.arange(length, dtype=np.float64)
-    if align_corners:
-        step = (n_rows - 1) / (length - 1) if length > 1 else 0.0
-        position = index * step
-    else:
-        step = n_rows / length if scale is None else 1.0 / scale
-        position = np.maximum((index + 0.5) * step - 0.5, 0.0)
+    position = np.maximum(_positions(n_rows, length, align_corners, scale), 0.0)
     lower = np.minimum(np.floor(position).astype(np.int64), n_rows - 1)
     upper = np.minimum(lower + 1, n_rows - 1)
     share = np.clip(position - lower, 0.0, 1.0).astype(np.float32)
@@ -91,25 +155,162 @@ def _matrix(n_rows: int, length: int, align_corners: bool, scale: float | None) 
     return torch.from_numpy(matrix)
 
 
-@FORMS.of("upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward")
+def _positions(n_rows: int, length: int, align_corners: bool, scale: float | None) -> np.ndarray:
+    """Where resampled rows lie among the rows, in float64."""
+    index = np.arange(length, dtype=np.float64)
+    if align_corners:
+        return index * ((n_rows - 1) / (length - 1) if length > 1 else 0.0)
+    step = n_rows / length if scale is None or scale <= 0 else 1.0 / scale
+    return (index + 0.5) * step - 0.5
+
+
+_CUBIC = -0.75
+"""The parameter of PyTorch's cubic convolution (R. G. Keys, IEEE Transactions on Acoustics, Speech
+and Signal Processing 29, 1153-1160 (1981))."""
+
+
+def _cubic_matrix(
+    n_rows: int, length: int, align_corners: bool, scale: float | None
+) -> torch.Tensor:
+    """As `_matrix`, with shares of four rows around each resampled one."""
+    position = _positions(n_rows, length, align_corners, scale)
+    lower = np.floor(position)
+    share = position - lower
+    matrix = np.zeros((length, n_rows), np.float64)
+    for offset, distance in ((-1, share + 1.0), (0, share), (1, 1.0 - share), (2, 2.0 - share)):
+        near = ((_CUBIC + 2.0) * distance - (_CUBIC + 3.0)) * distance * distance + 1.0
+        far = ((_CUBIC * distance - 5.0 * _CUBIC) * distance + 8.0 * _CUBIC) * distance
+        weight = np.where(distance <= 1.0, near, far - 4.0 * _CUBIC)
+        row = np.clip(lower + offset, 0, n_rows - 1).astype(np.int64)
+        np.add.at(matrix, (np.arange(length), row), weight)
+    return torch.from_numpy(matrix.astype(np.float32))
+
+
+_NEAREST_FORWARD = {
+    (is_exact, n_axes): getattr(
+        torch.ops.aten, f"{'_upsample_nearest_exact' if is_exact else 'upsample_nearest'}{n_axes}d"
+    ).default
+    for is_exact in (False, True)
+    for n_axes in (1, 2, 3)
+}
+
+
+@FORMS.of(
+    "upsample_nearest1d_backward", "upsample_nearest2d_backward", "upsample_nearest3d_backward"
+)
 def _upsample_nearest_backward(
     gradient: torch.Tensor,
     output_size: Sequence[int],
     input_size: Sequence[int],
     *scales: float | None,
 ) -> torch.Tensor:
-    sizes = [(given, made) for given, made in zip(input_size[2:], output_size, strict=True)]
+    return _nearest_backward(gradient, output_size, input_size, scales, is_exact=False)
+
+
+@FORMS.of(
+    "_upsample_nearest_exact1d_backward",
+    "_upsample_nearest_exact2d_backward",
+    "_upsample_nearest_exact3d_backward",
+)
+def _upsample_nearest_exact_backward(
+    gradient: torch.Tensor,
+    output_size: Sequence[int],
+    input_size: Sequence[int],
+    *scales: float | None,
+) -> torch.Tensor:
+    return _nearest_backward(gradient, output_size, input_size, scales, is_exact=True)
+
+
+def _nearest_backward(
+    gradient: torch.Tensor,
+    output_size: Sequence[int],
+    input_size: Sequence[int],
+    scales: Sequence[float | None],
+    *,
+    is_exact: bool,
+) -> torch.Tensor:
+    """Gradients added up at the pixel that each came from: in halves where every pixel was
+    repeated as often, else exactly."""
+    sizes = list(zip(input_size[2:], output_size, strict=True))
     factors = [made / given for given, made in sizes]
-    is_uneven = any(made % given for given, made in sizes)
-    if is_uneven or any(
-        scale not in (None, of) for scale, of in zip(scales, factors, strict=False)
-    ):
-        raise NoPortableForm("has a portable form for enlarging by whole numbers only")
-    (height, made_height), (width, made_width) = sizes
-    parts = gradient.reshape(
-        *input_size[:2], height, made_height // height, width, made_width // width
+    is_even = not any(made % given for given, made in sizes) and all(
+        scale in (None, of) for scale, of in zip(scales, factors, strict=False)
     )
-    return pairwise_sum(parts, [3, 5])
+    if is_even:
+        parts = [length for given, made in sizes for length in (given, made // given)]
+        axes = [3 + 2 * axis for axis in range(len(sizes))]
+        return pairwise_sum(gradient.reshape(*input_size[:2], *parts), axes)
+    forward = _NEAREST_FORWARD[is_exact, len(sizes)]
+    sources = forward(_numbered(input_size[2:]), list(output_size), *scales)[0, 0].long()
+    values = gradient
+    for axis, (given, _) in enumerate(sizes):
+        along_axis = sources[tuple(slice(None) if at == axis else 0 for at in range(len(sizes)))]
+        stride = math.prod(input_size[axis + 3 :])
+        values = _summed_by_source(values, axis + 2, along_axis // stride % given, given)
+    return values.contiguous()
+
+
+def _summed_by_source(
+    values: torch.Tensor, axis: int, sources: torch.Tensor, n_sources: int
+) -> torch.Tensor:
+    """Rows that came from one row are added, one after the other; sources are in order."""
+    counts = torch.bincount(sources, minlength=n_sources)
+    begins = counts.cumsum(0) - counts
+    total: torch.Tensor | None = None
+    shape = [1] * values.dim()
+    shape[axis] = -1
+    for place in range(int(counts.max())):
+        rows = (begins + place).clamp(max=len(sources) - 1).to(values.device)
+        is_none = (counts <= place).reshape(shape).to(values.device)
+        part = values.index_select(axis, rows).masked_fill_(is_none, 0.0)
+        total = part if total is None else total.add_(part)
+    return torch.zeros_like(values) if total is None else total
+
+
+def _numbered(size: Sequence[int]) -> torch.Tensor:
+    """An image whose pixels say their place; to be moved as images are."""
+    return torch.arange(math.prod(size), dtype=torch.float64).reshape(1, 1, *size)
+
+
+# -- padding -----------------------------------------------------------------------------------
+
+
+@FORMS.of("reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward")
+def _reflection_backward(
+    gradient: torch.Tensor, a: torch.Tensor, padding: Sequence[int]
+) -> torch.Tensor:
+    return _padding_backward(gradient, a, padding, mode="reflect")
+
+
+@FORMS.of("replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward")
+def _replication_backward(
+    gradient: torch.Tensor, a: torch.Tensor, padding: Sequence[int]
+) -> torch.Tensor:
+    return _padding_backward(gradient, a, padding, mode="replicate")
+
+
+def _padding_backward(
+    gradient: torch.Tensor, a: torch.Tensor, padding: Sequence[int], *, mode: str
+) -> torch.Tensor:
+    """What lies before an axis is added to it, then what lies behind: the last axis first."""
+    check_float32(gradient, a)
+    total = gradient
+    if min(padding) < 0:
+        total = torch.constant_pad_nd(gradient, [max(0, -margin) for margin in padding])
+    for at in range(len(padding) // 2):
+        axis = a.dim() - 1 - at
+        before, behind = (max(0, margin) for margin in padding[2 * at : 2 * at + 2])
+        length = a.shape[axis]
+        inside = total.narrow(axis, before, length).clone()
+        outside = (total.narrow(axis, 0, before), total.narrow(axis, before + length, behind))
+        for margin, begin in zip(outside, (1, length - 1 - behind), strict=True):
+            if margin.shape[axis] and mode == "reflect":
+                inside.narrow(axis, begin, margin.shape[axis]).add_(margin.flip(axis))
+        for margin, edge in zip(outside, (0, length - 1), strict=True):
+            if margin.shape[axis] and mode == "replicate":
+                inside.narrow(axis, edge, 1).add_(pairwise_sum(margin, [axis], keepdim=True))
+        total = inside
+    return total.contiguous()
 
 
 # -- sampling at points --------------------------------------------------------------------
@@ -136,8 +337,10 @@ def _affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: bool) 
 def _normalised_middles(length: int, *, align_corners: bool) -> torch.Tensor:
     """The middles of pixels along an axis, from -1 to 1; float32, shape (length,)."""
     index = torch.arange(length, dtype=torch.float64)
-    if align_corners:
-        middles = index * 2.0 / max(1, length - 1) - 1.0
+    if length == 1:
+        middles = index
+    elif align_corners:
+        middles = index * 2.0 / float(length - 1) - 1.0
     else:
         middles = (index * 2.0 + 1.0) / float(length) - 1.0
     return middles.float()
@@ -151,16 +354,182 @@ def _grid_sampler(
     padding_mode: int,
     align_corners: bool,
 ) -> torch.Tensor:
-    """Images at points between their pixels, by linear interpolation; 0 outside."""
-    if interpolation_mode != _BILINEAR or padding_mode != _ZEROS:
-        raise NoPortableForm("has a portable form for mode 'bilinear' with padding 'zeros' only")
-    sizes = a.shape[2:]
-    n_axes = len(sizes)
-    positions = [
-        _unnormalised(grid[..., n_axes - 1 - axis], sizes[axis], align_corners=align_corners)
-        for axis in range(n_axes)
+    """Images at points between their pixels, by linear interpolation or the nearest pixel."""
+    check_float32(a, grid)
+    sampling = _Sampling(a.shape[2:], interpolation_mode, padding_mode, align_corners)
+    positions = [place.position for place in sampling.places(grid)]
+    flat = a.flatten(2)
+    points = [position.flatten(1) for position in positions]
+    n_images, n_channels = a.shape[:2]
+    n_points = points[0].shape[1]
+    result = flat.new_empty((n_images, n_channels, n_points))
+    n_numbers = n_images * (n_channels + _NUMBERS_OF_A_POINT)
+    for part in slices(n_points, item_size=n_numbers, device=a.device):
+        total: torch.Tensor | None = None
+        for corner in sampling.corners([point[:, part] for point in points]):
+            values = flat.gather(2, corner.pixel[:, None].expand(-1, n_channels, -1))
+            values *= corner.weight[:, None]
+            total = values if total is None else total.add_(values)
+        if total is not None:
+            result[:, :, part] = total
+    return result.reshape(n_images, n_channels, *positions[0].shape[1:])
+
+
+@FORMS.of("grid_sampler_2d_backward", "grid_sampler_3d_backward")
+def _grid_sampler_backward(
+    gradient: torch.Tensor,
+    a: torch.Tensor,
+    grid: torch.Tensor,
+    interpolation_mode: int,
+    padding_mode: int,
+    align_corners: bool,
+    output_mask: Sequence[bool],
+) -> tuple[torch.Tensor | None, torch.Tensor]:
+    """Of images, shares added up at their pixels; of points, sums over the channels."""
+    check_float32(gradient, a, grid)
+    sampling = _Sampling(a.shape[2:], interpolation_mode, padding_mode, align_corners)
+    places = sampling.places(grid)
+    points = [place.position.flatten(1) for place in places]
+    n_images, n_channels = a.shape[:2]
+    flat = a.flatten(2)
+    of_points = gradient.flatten(2)
+    images = torch.arange(n_images * n_channels, device=a.device).reshape(n_images, n_channels, 1)
+    pixels = []
+    shares = []
+    of_axes = [torch.zeros_like(point) for point in points]
+    for corner in sampling.corners(points, with_slopes=output_mask[1]):
+        if output_mask[0]:
+            pixels.append(images * flat.shape[2] + corner.pixel[:, None])
+            shares.append(of_points * corner.weight[:, None])
+        if output_mask[1] and interpolation_mode == _BILINEAR:
+            values = flat.gather(2, corner.pixel[:, None].expand(-1, n_channels, -1))
+            together = pairwise_sum(values * of_points, [1])
+            for of_axis, slope in zip(of_axes, corner.slopes, strict=True):
+                of_axis += together * slope
+    of_images: torch.Tensor | None = None
+    if output_mask[0]:
+        positions = torch.cat([pixel.reshape(-1) for pixel in pixels])
+        values = torch.cat([share.reshape(-1) for share in shares])
+        of_images = added_at(a.new_zeros(a.numel()), positions, values).reshape(a.shape)
+    scaled = [
+        of_axis.reshape(place.slope.shape) * place.slope
+        for of_axis, place in zip(of_axes, places, strict=True)
     ]
-    return _at_positions(a, positions)
+    return of_images, torch.stack(scaled[::-1], dim=-1)
+
+
+class _Place(NamedTuple):
+    """Positions along one axis, in pixels, and what they move by for each unit of the grid."""
+
+    position: torch.Tensor
+    slope: torch.Tensor
+
+
+class _Corner(NamedTuple):
+    """One of the pixels around points: shapes (B, points)."""
+
+    pixel: torch.Tensor
+    """Its number, counted through the image."""
+    weight: torch.Tensor
+    """Its share; 0 where it lies outside of the image."""
+    slopes: list[torch.Tensor]
+    """By how much the share grows along each axis."""
+
+
+class _Sampling(NamedTuple):
+    """How PyTorch was asked to sample images of a size."""
+
+    sizes: Sequence[int]
+    mode: int
+    padding_mode: int
+    align_corners: bool
+
+    def places(self, grid: torch.Tensor) -> list[_Place]:
+        """Where the points of a grid, from -1 to 1, lie along each axis."""
+        if self.mode not in (_BILINEAR, _NEAREST):
+            raise NoPortableForm("has a portable form for the modes 'bilinear' and 'nearest'")
+        n_axes = len(self.sizes)
+        return [
+            self._place(grid[..., n_axes - 1 - axis], self.sizes[axis]) for axis in range(n_axes)
+        ]
+
+    def _place(self, coordinates: torch.Tensor, length: int) -> _Place:
+        position = _unnormalised(coordinates, length, align_corners=self.align_corners)
+        unit = float(length - 1 if self.align_corners else length) * 0.5
+        slope = torch.full_like(position, unit)
+        if self.padding_mode == _REFLECTION:
+            position, slope = self._reflected(position, slope, length)
+        if self.padding_mode != _ZEROS:
+            is_outside = (position <= 0) | (position >= length - 1)
+            slope = slope.masked_fill(is_outside, 0.0)
+            position = torch.where(position > 0, position, torch.zeros_like(position))
+            position = position.clamp(max=float(length - 1))
+        return _Place(position, slope)
+
+    def _reflected(
+        self, position: torch.Tensor, slope: torch.Tensor, length: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Positions folded back at the first and last pixel, or at their outer edges."""
+        low = 0.0 if self.align_corners else -0.5
+        span = float(length - 1 if self.align_corners else length)
+        if span == 0:
+            return torch.zeros_like(position), torch.zeros_like(slope)
+        distance = position - low
+        slope = torch.where(distance < 0, -slope, slope)
+        distance = distance.abs()
+        flips = (distance / torch.full_like(distance, span)).floor()
+        extra = torch.fmod(distance, span)
+        is_odd = torch.fmod(flips, 2.0) != 0
+        return (
+            torch.where(is_odd, span - extra, extra) + low,
+            torch.where(is_odd, -slope, slope),
+        )
+
+    def corners(
+        self, points: Sequence[torch.Tensor], *, with_slopes: bool = False
+    ) -> Iterator[_Corner]:
+        """The pixels around points, or the nearest one, with their shares."""
+        if self.mode == _NEAREST:
+            lower = [point.round() for point in points]
+            shares = [(torch.ones_like(point), torch.zeros_like(point)) for point in points]
+            choices: Iterator[tuple[int, ...]] = iter([(0,) * len(points)])
+        else:
+            lower = [point.floor() for point in points]
+            upper_share = [point - below for point, below in zip(points, lower, strict=True)]
+            shares = [(1.0 - share, share) for share in upper_share]
+            choices = itertools.product((0, 1), repeat=len(points))
+        for choice in choices:
+            neighbours = [below + float(step) for below, step in zip(lower, choice, strict=True)]
+            chosen = [of[step] for of, step in zip(shares, choice, strict=True)]
+            yield self._corner(neighbours, chosen, choice if with_slopes else ())
+
+    def _corner(
+        self, neighbours: list[torch.Tensor], shares: list[torch.Tensor], choice: tuple[int, ...]
+    ) -> _Corner:
+        pixel: torch.Tensor | None = None
+        insides = []
+        for neighbour, length in zip(neighbours, self.sizes, strict=True):
+            insides.append((neighbour >= 0) & (neighbour <= length - 1))
+            index = neighbour.clamp(0, length - 1).nan_to_num(0.0).long()
+            pixel = index if pixel is None else pixel * length + index
+        assert pixel is not None
+        masked = [
+            share.masked_fill(~inside, 0.0) for share, inside in zip(shares, insides, strict=True)
+        ]
+        weight = _product(masked)
+        slopes = []
+        for axis, step in enumerate(choice):
+            sign = torch.full_like(masked[axis], 1.0 if step else -1.0)
+            sign.masked_fill_(~insides[axis], 0.0)
+            slopes.append(_product([*masked[:axis], sign, *masked[axis + 1 :]]))
+        return _Corner(pixel, weight, slopes)
+
+
+def _product(factors: Sequence[torch.Tensor]) -> torch.Tensor:
+    result = factors[0]
+    for factor in factors[1:]:
+        result = result * factor
+    return result
 
 
 def _unnormalised(grid: torch.Tensor, length: int, *, align_corners: bool) -> torch.Tensor:
@@ -168,46 +537,3 @@ def _unnormalised(grid: torch.Tensor, length: int, *, align_corners: bool) -> to
     if align_corners:
         return (grid + 1.0) * 0.5 * float(length - 1)
     return ((grid + 1.0) * float(length) - 1.0) * 0.5
-
-
-def _at_positions(images: torch.Tensor, positions: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Images at positions in pixels, by linear interpolation; 0 outside."""
-    flat = images.flatten(2)
-    points = [position.flatten(1) for position in positions]
-    n_images, n_channels = images.shape[:2]
-    n_points = points[0].shape[1]
-    result = flat.new_empty((n_images, n_channels, n_points))
-    n_numbers = n_images * (n_channels + _NUMBERS_OF_A_POINT)
-    for part in slices(n_points, item_size=n_numbers, device=images.device):
-        own = [point[:, part] for point in points]
-        result[:, :, part] = _at_points(flat, images.shape[2:], own)
-    return result.reshape(n_images, n_channels, *positions[0].shape[1:])
-
-
-def _at_points(
-    flat: torch.Tensor, sizes: Sequence[int], points: Sequence[torch.Tensor]
-) -> torch.Tensor:
-    """Images, flat shape (B, C, pixels), at some points: float32, shape (B, C, points)."""
-    lower = [point.floor() for point in points]
-    upper_share = [point - below for point, below in zip(points, lower, strict=True)]
-    lower_share = [1.0 - share for share in upper_share]
-    n_channels = flat.shape[1]
-    total: torch.Tensor | None = None
-    for corner in itertools.product((False, True), repeat=len(sizes)):
-        pixel: torch.Tensor | None = None
-        weight: torch.Tensor | None = None
-        for axis, is_upper in enumerate(corner):
-            neighbour = lower[axis] + 1.0 if is_upper else lower[axis]
-            share = upper_share[axis] if is_upper else lower_share[axis]
-            is_inside = (neighbour >= 0) & (neighbour <= sizes[axis] - 1)
-            share = share.masked_fill(~is_inside, 0.0)
-            index = neighbour.clamp(0, sizes[axis] - 1).nan_to_num(0.0).long()
-            pixel = index if pixel is None else pixel * sizes[axis] + index
-            weight = share if weight is None else weight * share
-        assert pixel is not None
-        assert weight is not None
-        values = flat.gather(2, pixel[:, None].expand(-1, n_channels, -1))
-        values *= weight[:, None]
-        total = values if total is None else total.add_(values)
-    assert total is not None
-    return total

@@ -6,12 +6,12 @@ on: each step is a single addition of two tensors, and its rounding is the same 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from samebits.arithmetic.kernels.elementary import square_root
+from samebits.arithmetic.kernels.elementary import raised, square_root
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms
 
 FORMS = PortableForms()
@@ -84,21 +84,33 @@ def _axes_of(dim: int | Sequence[int] | None) -> Sequence[int] | None:
     return [dim] if isinstance(dim, int) else dim
 
 
-@FORMS.of("sum")
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def _summands(a: torch.Tensor, dtype: torch.dtype | None) -> tuple[torch.Tensor, torch.dtype]:
+    """Numbers in the type in which they are added, and the type of the result: those of 16 bits
+    are added in float32 and rounded once."""
+    of_result = a.dtype if dtype is None else dtype
+    return a.to(torch.float32 if of_result in _HALF else of_result), of_result
+
+
+@FORMS.of("sum", in_any_type=True)
 def _sum(
     a: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    return pairwise_sum(a if dtype is None else a.to(dtype), _axes_of(dim), keepdim=keepdim)
+    numbers, of_result = _summands(a, dtype)
+    return pairwise_sum(numbers, _axes_of(dim), keepdim=keepdim).to(of_result)
 
 
-@FORMS.of("mean")
+@FORMS.of("mean", in_any_type=True)
 def _mean(
     a: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    return pairwise_mean(a if dtype is None else a.to(dtype), _axes_of(dim), keepdim=keepdim)
+    numbers, of_result = _summands(a, dtype)
+    return pairwise_mean(numbers, _axes_of(dim), keepdim=keepdim).to(of_result)
 
 
-@FORMS.of("var")
+@FORMS.of("var", in_any_type=True)
 def _var(
     a: torch.Tensor,
     dim: Any = None,
@@ -107,23 +119,56 @@ def _var(
     *,
     correction: Any = None,
 ) -> torch.Tensor:
+    variance, _ = _variance_and_mean(a, dim, unbiased, keepdim, correction=correction)
+    return variance.to(a.dtype)
+
+
+@FORMS.of("std", in_any_type=True)
+def _std(a: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
+    variance, _ = _variance_and_mean(a, *arguments, **options)
+    return square_root(variance).to(a.dtype)
+
+
+@FORMS.of("var_mean", in_any_type=True)
+def _var_mean(
+    a: torch.Tensor, *arguments: Any, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    variance, mean = _variance_and_mean(a, *arguments, **options)
+    return variance.to(a.dtype), mean.to(a.dtype)
+
+
+@FORMS.of("std_mean", in_any_type=True)
+def _std_mean(
+    a: torch.Tensor, *arguments: Any, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    variance, mean = _variance_and_mean(a, *arguments, **options)
+    return square_root(variance).to(a.dtype), mean.to(a.dtype)
+
+
+def _variance_and_mean(
+    a: torch.Tensor,
+    dim: Any = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """In float32 of numbers with 16 bits."""
     if correction is None:
         correction = 1 if unbiased else 0
     if isinstance(dim, bool):  # var(a, unbiased)
         correction = int(dim)
         dim = None
-    centred = a - pairwise_mean(a, _axes_of(dim), keepdim=True)
+    numbers, _ = _summands(a, None)
+    mean = pairwise_mean(numbers, _axes_of(dim), keepdim=True)
+    centred = numbers - mean
     squares = pairwise_sum(centred * centred, _axes_of(dim), keepdim=keepdim)
     n_averaged = a.numel() // max(1, squares.numel())
-    return squares / torch.full_like(squares, max(0, n_averaged - correction))
+    variance = squares / torch.full_like(squares, max(0, n_averaged - correction))
+    return variance, mean.reshape(variance.shape)
 
 
-@FORMS.of("std")
-def _std(*arguments: Any, **options: Any) -> torch.Tensor:
-    return square_root(_var(*arguments, **options))
-
-
-@FORMS.of("linalg_vector_norm")
+@FORMS.of("linalg_vector_norm", in_any_type=True)
 def _vector_norm(
     a: torch.Tensor,
     ord: Any = 2,
@@ -132,20 +177,117 @@ def _vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    numbers = a if dtype is None else a.to(dtype)
+    numbers, of_result = _summands(a, dtype)
+    return _norm(numbers, ord, _axes_of(dim), keepdim=keepdim).to(of_result)
+
+
+def _norm(
+    numbers: torch.Tensor, ord: Any, axes: Sequence[int] | None, *, keepdim: bool
+) -> torch.Tensor:
+    if ord == 0:
+        return pairwise_sum((numbers != 0).to(numbers.dtype), axes, keepdim=keepdim)
     if ord == 1:
-        return pairwise_sum(numbers.abs(), _axes_of(dim), keepdim=keepdim)
+        return pairwise_sum(numbers.abs(), axes, keepdim=keepdim)
     if ord == 2:
-        total = pairwise_sum(numbers * numbers, _axes_of(dim), keepdim=keepdim)
+        total = pairwise_sum(numbers * numbers, axes, keepdim=keepdim)
         return square_root(total)
-    if ord == float("inf"):
-        axes = _axes_of(dim)
-        every_axis = list(range(a.dim()))
-        return numbers.abs().amax(every_axis if axes is None else list(axes), keepdim=keepdim)
-    raise NoPortableForm(f"has a portable form for the norms 1, 2 and infinity, and got {ord}")
+    if ord in (float("inf"), float("-inf")):
+        chosen = list(range(numbers.dim())) if axes is None else list(axes)
+        extreme = torch.amax if ord > 0 else torch.amin
+        return extreme(numbers.abs(), chosen, keepdim)
+    total = pairwise_sum(raised(numbers.abs(), ord), axes, keepdim=keepdim)
+    return raised(total, 1.0 / ord)
+
+
+@FORMS.of("norm", in_any_type=True)
+def _old_norm(
+    a: torch.Tensor,
+    p: Any = 2,
+    dim: Any = (),
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    axes = _axes_of(dim)
+    return _vector_norm(a, 2 if p is None else p, axes or None, keepdim, dtype=dtype)
+
+
+@FORMS.of("dist")
+def _dist(a: torch.Tensor, b: torch.Tensor, p: Any = 2) -> torch.Tensor:
+    return _vector_norm(a - b, p)
+
+
+@FORMS.of("nansum", in_any_type=True)
+def _nansum(
+    a: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    return _sum(a.masked_fill(a.isnan(), 0.0), dim, keepdim, dtype=dtype)
+
+
+@FORMS.of("trace", in_any_type=True)
+def _trace(a: torch.Tensor) -> torch.Tensor:
+    return _sum(a.diagonal())
+
+
+# -- products and running sums, in float64 and rounded once ----------------------------------
 
 
 @FORMS.of("prod")
-def _prod(a: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
-    del a, arguments, options
-    raise NoPortableForm("multiplies in an order of its own, and has no portable form")
+def _prod(
+    a: torch.Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """The second half times the first, and so on, as sums are added."""
+    of_result = _of_fractions(a, dtype)
+    numbers = a.to(of_result).double()
+    rows = numbers.reshape(-1) if dim is None else numbers.movedim(dim, 0)
+    if rows.dim() == 0:
+        rows = rows.reshape(1)
+    while len(rows) > 1:
+        half = len(rows) // 2
+        products = rows[:half] * rows[half : 2 * half]
+        if len(rows) % 2:
+            products[0] *= rows[-1]
+        rows = products
+    result = rows[0] if len(rows) else rows.new_ones(rows.shape[1:])
+    if keepdim and dim is not None and a.dim():
+        result = result.unsqueeze(dim)
+    return result.to(of_result)
+
+
+@FORMS.of("cumsum")
+def _cumsum(a: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+    of_result = _of_fractions(a, dtype)
+    return _running(a.to(of_result), dim, torch.add)
+
+
+@FORMS.of("cumprod")
+def _cumprod(a: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+    of_result = _of_fractions(a, dtype)
+    return _running(a.to(of_result), dim, torch.mul)
+
+
+def _of_fractions(a: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """The type of a result; whole numbers have come to their exact operation before."""
+    of_result = a.dtype if dtype is None else dtype
+    if of_result not in (torch.float32, torch.float64):
+        raise NoPortableForm(f"has a portable form for float32 and float64, and got {of_result}")
+    return of_result
+
+
+def _running(
+    numbers: torch.Tensor, dim: int, together: Callable[..., torch.Tensor]
+) -> torch.Tensor:
+    """Sums, or products, of all numbers up to each: in steps of 1, 2, 4, ... places, so that each
+    depends on its own place alone."""
+    if numbers.dim() == 0 or numbers.numel() == 0:
+        return numbers.clone()
+    rows = numbers.double().movedim(dim, 0).contiguous()
+    step = 1
+    while step < len(rows):
+        rows = torch.cat([rows[:step], together(rows[step:], rows[:-step])])
+        step *= 2
+    return rows.movedim(0, dim).to(numbers.dtype, memory_format=torch.contiguous_format)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Mapping
 
 from samebits.arithmetic.kernels import (
@@ -10,6 +9,7 @@ from samebits.arithmetic.kernels import (
     convolutions,
     creation,
     elementary,
+    extremes,
     indexing,
     losses,
     normalisation,
@@ -20,23 +20,26 @@ from samebits.arithmetic.kernels import (
     resampling,
     sorting,
     sums,
+    trigonometry,
 )
 from samebits.arithmetic.kernels.registry import PortableForm
 
-FORMS: Mapping[str, PortableForm] = ChainMap(
-    activations.FORMS,
-    convolutions.FORMS,
-    creation.FORMS,
-    elementary.FORMS,
-    indexing.FORMS,
-    losses.FORMS,
-    normalisation.FORMS,
-    optimizers.FORMS,
-    pointwise.FORMS,
-    pooling.FORMS,
-    products.FORMS,
-    resampling.FORMS,
-    sorting.FORMS,
-    sums.FORMS,
-)
+FORMS: Mapping[str, PortableForm] = {
+    **activations.FORMS,
+    **convolutions.FORMS,
+    **creation.FORMS,
+    **elementary.FORMS,
+    **extremes.FORMS,
+    **indexing.FORMS,
+    **losses.FORMS,
+    **normalisation.FORMS,
+    **optimizers.FORMS,
+    **pointwise.FORMS,
+    **pooling.FORMS,
+    **products.FORMS,
+    **resampling.FORMS,
+    **sorting.FORMS,
+    **sums.FORMS,
+    **trigonometry.FORMS,
+}
 """Without overload and without the ``_`` of writing in place."""

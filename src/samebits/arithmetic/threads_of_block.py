@@ -1,0 +1,188 @@
+"""Threads, and processes, that are started in a block of portable arithmetic, or given work in it.
+
+A dispatch mode of PyTorch belongs to the thread that entered it: in another one the same operations
+would be computed plainly, and nothing would say so. Here the ways in which Python hands a function
+to another thread take the block along, as long as it lasts.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from multiprocessing import pool, process
+from typing import Any, Protocol
+
+
+class Block(Protocol):
+    """A block that other threads can compute in."""
+
+    def in_this_thread(self) -> AbstractContextManager[None]:
+        """Compute in it, in a thread that did not enter it."""
+
+
+Entered = Callable[[], AbstractContextManager[object]]
+"""Makes such a block in another process; a class or a function that can be pickled."""
+
+
+class _OfThread(threading.local):
+    block: Block | None = None
+    entered: Entered | None = None
+
+
+_here = _OfThread()
+
+
+def block_of_this_thread() -> Block | None:
+    """The block that this thread computes in; None outside of any."""
+    return _here.block
+
+
+@contextmanager
+def computing_in(block: Block, entered: Entered | None = None) -> Iterator[None]:
+    """Let this thread's block be this one, and hand it to what is started in it.
+
+    ``entered`` makes one like it in another process; without it processes are not looked at.
+    """
+    before = (_here.block, _here.entered)
+    _here.block = block
+    _here.entered = entered or _here.entered
+    try:
+        yield
+    finally:
+        _here.block, _here.entered = before
+
+
+_lock = threading.Lock()
+_n_blocks = 0
+_originals: list[tuple[object, str, object]] = []
+
+
+@contextmanager
+def handed_over() -> Iterator[None]:
+    """Let Python's threads, pools and processes take blocks along, while one is entered."""
+    global _n_blocks
+    with _lock:
+        _n_blocks += 1
+        if _n_blocks == 1:
+            _replace()
+    try:
+        yield
+    finally:
+        with _lock:
+            _n_blocks -= 1
+            if _n_blocks == 0:
+                _give_back()
+
+
+def _replace() -> None:
+    _put(threading.Thread, "start", _starting_thread)
+    _put(process.BaseProcess, "start", _starting_process)
+    for home, name in (
+        (ThreadPoolExecutor, "submit"),
+        *((pool.ThreadPool, name) for name in _GIVING_WORK),
+    ):
+        _put(home, name, functools.partial(_giving_work, wrapped=_taking_along))
+    for home, name in (
+        (ProcessPoolExecutor, "submit"),
+        *((pool.Pool, name) for name in _GIVING_WORK),
+    ):
+        _put(home, name, functools.partial(_giving_work, wrapped=_in_process))
+
+
+_GIVING_WORK = ("apply_async", "_map_async", "imap", "imap_unordered")
+"""Methods of a pool through which all others go (Python 3.10 to 3.14)."""
+
+
+def _put(home: object, name: str, replacing: Callable[[Any], object]) -> None:
+    _originals.append((home, name, vars(home).get(name)))
+    setattr(home, name, replacing(getattr(home, name)))
+
+
+def _give_back() -> None:
+    for home, name, original in reversed(_originals):
+        if original is None:  # it was inherited
+            delattr(home, name)
+        else:
+            setattr(home, name, original)
+    _originals.clear()
+
+
+def _starting_thread(original: Callable[[threading.Thread], None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def start(thread: threading.Thread) -> None:
+        if _here.block is not None and "run" not in vars(thread):
+            vars(thread)["run"] = _taking_along(thread.run)
+        original(thread)
+
+    return start
+
+
+def _giving_work(
+    original: Callable[..., object], *, wrapped: Callable[..., object]
+) -> Callable[..., object]:
+    @functools.wraps(original)
+    def given(self: object, function: object, /, *args: object, **kwargs: object) -> object:
+        if _here.block is not None and not isinstance(function, _InBlock | _InProcess):
+            function = wrapped(function)
+        return original(self, function, *args, **kwargs)
+
+    return given
+
+
+def _taking_along(function: Callable[..., object]) -> Callable[..., object]:
+    assert _here.block is not None
+    return _InBlock(function, _here.block, _here.entered)
+
+
+@dataclass(frozen=True)
+class _InBlock:
+    """A function that is called in a block, in whichever thread."""
+
+    function: Callable[..., object]
+    block: Block
+    entered: Entered | None
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        if _here.block is self.block:
+            return self.function(*args, **kwargs)
+        with self.block.in_this_thread(), computing_in(self.block, self.entered):
+            return self.function(*args, **kwargs)
+
+
+def _in_process(function: Callable[..., object]) -> Callable[..., object]:
+    return function if _here.entered is None else _InProcess(function, _here.entered)
+
+
+@dataclass(frozen=True)
+class _InProcess:
+    """A function that is called in a block of another process."""
+
+    function: Callable[..., object]
+    entered: Entered
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        is_forked_in_it = _here.block is not None
+        with nullcontext() if is_forked_in_it else self.entered():
+            return self.function(*args, **kwargs)
+
+
+def _starting_process(original: Callable[[process.BaseProcess], None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def start(child: process.BaseProcess) -> None:
+        target = vars(child).get("_target")
+        if _here.block is not None and target is not None and not _is_forked(child):
+            vars(child)["_target"] = _in_process(target)
+        original(child)
+
+    return start
+
+
+def _is_forked(child: process.BaseProcess) -> bool:
+    """Whether a process is a copy of this one, with the block that its thread computes in."""
+    way = getattr(child, "_start_method", None) or multiprocessing.get_start_method()
+    return bool(way == "fork")
