@@ -47,6 +47,7 @@ from .seeds import seeded as seeded
 from .modes import mode_in_force as mode_in_force
 
 # The same bits everywhere.
+from .arithmetic.kernels.products import one_slice as one_slice
 from .arithmetic.kernels.products import product as product
 from .arithmetic.portable_mode import NotPortable as NotPortable
 from .arithmetic.portable_mode import portable as portable

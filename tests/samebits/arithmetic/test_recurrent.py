@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+import samebits
 from samebits.arithmetic.kernels import recurrent
 from samebits.arithmetic.portable_mode import PortableArithmetic
 
