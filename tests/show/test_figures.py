@@ -193,7 +193,7 @@ def test_equal_curves_share_a_line(store):
     run = add_run(store, [(1.0, three()), (1.0, three()), (1.5, three())])
     picture = training.training_curves(run.repeats, labels=["zero", "one", "two"])
     written = texts(picture)
-    assert "3 runs, 2 different curves" in written
+    assert "3 repeats, 2 different curves" in written
     assert "zero = one" in written
     loss, apart = picture.axes  # of the learning rate, which is the same, a sentence tells
     first, other = (each.manifest.training.train_losses for each in run.repeats[1:])

@@ -49,7 +49,7 @@ def test_steps_say_what_is_missing(runs):
     spread = measure_spread([runs["identical"], runs["different"], runs["other profile"]])
     # No seeds were compared, and what is equal needs none.
     said = {row["beside seeds"].partition(":")[0] for row in spread.rows()}
-    assert said == {"every pair has the same outlines", "no run with another seed"}
+    assert said == {"every pair has the same outlines", "these runs have one seed only"}
     listed = show.protocol_table(protocol(spread))
     assert listed.loc[2, "what is missing"] == "–"
     assert "3 seeds" in listed.loc[5, "what is missing"]

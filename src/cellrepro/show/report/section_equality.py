@@ -11,7 +11,6 @@ from string import ascii_uppercase
 
 from cellrepro.comparison.place_fields import sort_key, value_in_words
 from cellrepro.comparison.portable_promise import promised_alike
-from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.pages.parts import TableFile, table_file, which
 from cellrepro.show.report.summary import OF_MACHINE, Chapter, JudgedSpec
 from cellrepro.spec.spec import PARAMETERS
@@ -178,12 +177,11 @@ class Equality:
         if result is None:
             return SpecCell(place, failed)
         n_repeats = amount(len(result.repeats), "repeat")
-        needs_detail = result.judgement.overall not in (None, Verdict.IDENTICAL)
         return SpecCell(
             place=place,
             over=f"{n_repeats}; {failed}" if failed else n_repeats,
             verdict=result.verdict,
-            detail=result.judgement.detail() if needs_detail else "",
+            detail=result.detail,
             groups={self.of(repeat): self.colour(repeat) for repeat in result.repeats},
         )
 
