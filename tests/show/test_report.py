@@ -156,7 +156,7 @@ def test_page_is_self_contained_and_says_everything(page):
     _, written, parsed = page
     assert_self_contained(parsed, beside=written.html.parent)
     for said in (
-        "On img_a, cpu and cpu-1thread leave 1 of the 3 cells of both (33 %) without a match: 1 kept,",
+        "On img_a, cpu and cpu-1thread leave 1 of the 3 cells of both (33 %) without a match",
         "C 1 D 2 ≠ different 2 repeats weights different, masks different",
         "× failed 1 repeat failed",
         "strict, seed 0 cpu cpu-1thread ≠ different ≠ different 2 315 ppm 9.1 % 1 0.17",

@@ -218,7 +218,8 @@ def story_of(view: OpenView, a: int, b: int) -> dict[str, object]:
     Columns are the fields of `ObjectChange`; ``moved`` is the displacement in pixels, None where
     one side lacks the object. With three runs or more there are also ``n_runs``, how many there
     are, ``of_what``, what they are called, and ``runs``, how many of them have each object (None
-    where only the truth does). Where numbers begin anew in each plane, ``given`` has the number in the file by side and label.
+    where only the truth does). Where numbers begin anew in each plane, ``given`` has the number in
+    the file by side and label.
     """
     changes = view.changes(a, b)
     story: dict[str, object] = {
