@@ -70,7 +70,7 @@ def test_a_row_for_each_operation_and_line():
     assert "encoder.blocks.0.attn and 1 more" in first["where"]
     assert first["different bits, %"] == pytest.approx(100 * 8 / 48)
     assert (first["pixels"], first["cells unmatched"]) == ("120 ppm", "3")
-    assert (last["replays"], last["what holds it"]) == ("0 of 42", "use scatter")
+    assert last["remedy"] == "use scatter"
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ def _difference_heading(plane: str, comparison: MaskComparison, n_pixels: int) -
     prefix = f"{plane}: " if plane else ""
     cells = fates_text(comparison.kinds, len(resized_cells(comparison.objects)))
     return (
-        f"{prefix}{cells}\n{grouped(comparison.n_differing)} of {grouped(n_pixels)} pixels differ"
+        f"{prefix}{cells}; {grouped(comparison.n_differing)} of {grouped(n_pixels)} pixels differ"
     )
 
 
