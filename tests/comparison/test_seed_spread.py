@@ -254,7 +254,7 @@ def test_a_device_within_the_spread_of_seeds(store):
     spread = measure_spread(store.runs())
     assert (spread.decide("threads").within, spread.n_seeds) == (True, 3)
     assert spread.sentence() == (
-        "Changing threads or instruction set left 0 % of the cells without a match (1 pair, 6 "
+        "Changing the number of threads left 0 % of the cells without a match (1 pair, 6 "
         "images), less than seeds do; changing the seed left 19 % of the cells without a match "
         "(3 pairs of 3 seeds, 6 images)."
     )
@@ -283,7 +283,7 @@ def test_seeds_of_other_surroundings_are_no_baseline(store, tmp_path):
         seeded(Store(tmp_path / "other"), seed, manifest={"versions": {"torch": "2.7"}})
     runs = [run for run in store.runs() if run.key in (a.spec.key, b.spec.key)]
     runs += Store(tmp_path / "other").runs()
-    assert decide_between(a, b, runs).sentence().startswith("no run with another seed")
+    assert decide_between(a, b, runs).sentence().startswith("these runs have one seed only")
 
 
 def test_two_seeds_are_told_where_they_stand_among_seeds(store):

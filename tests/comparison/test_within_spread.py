@@ -105,12 +105,12 @@ NONE_FOUND = [fake_pair([9] * 5, [9] * 5, [9] * 5, [9] * 5, units=u, found=False
 @pytest.mark.parametrize(
     ("pairs", "seeds", "why"),
     [
-        ([axis_pair(0.001)], [], "no run with another seed: not enough to say"),
+        ([axis_pair(0.001)], [], "these runs have one seed only: not enough to say"),
         ([axis_pair(0.001)], seed_pairs([0.3]), "only 2 seeds: not enough to say"),
         ([axis_pair(0.001)], seed_pairs([0, 0, 0]), "3 seeds gave the same cells: not enough"),
         ([axis_pair(0.001, **FEW)], seed_pairs([0.3] * 3, **FEW), "only 2 images with cells: not"),
         ([fake_pair([0], [0], [0], [9])], seed_pairs([0.3] * 3), "no cells were found"),
-        ([axis_pair(0.001)], NONE_FOUND, "no run with another seed"),
+        ([axis_pair(0.001)], NONE_FOUND, "these runs have one seed only"),
         ([axis_pair(0.001)], seed_pairs([0.3] * 3)[:2], "every pair of seeds holds the same seed"),
     ],
     ids=["no seeds", "two seeds", "equal seeds", "two images", "nothing found",

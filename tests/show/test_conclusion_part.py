@@ -157,7 +157,7 @@ def test_over_the_runs_of_a_store(seeds):
     ]
     (share,) = concluded.stands
     assert (share.n_runs, share.share) == (1, 0.5)
-    assert "of 2 other runs, the conclusion of seed 0 stands for count in 1" in str(concluded)
+    assert "of 2 other results, the conclusion of seed 0 stands for count in 1" in str(concluded)
     picture = show.effects_of_runs(concluded)
     assert len(picture.axes) == 1
     assert len(picture.axes[0].get_lines()) == 1 + 2 * 3

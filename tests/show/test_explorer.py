@@ -440,7 +440,7 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     shown.mouse.up()
     wait_for(shown, chosen="lost 2", shows="a b")
     assert "only in A in A cell 2, 128 px" in text(shown, ".cre-story")
-    assert "stable in 1 of 3 runs (33 %)" in text(shown, ".cre-story")
+    assert "found in 1 of 3 runs (33 %)" in text(shown, ".cre-story")
     assert "3 \N{RIGHTWARDS ARROW} 9 + 10" in text(shown, ".cre-window")
 
     with shown.expect_download() as download:
@@ -653,7 +653,7 @@ def test_the_truth_is_a_side(shown):
     shown.locator(CANVAS).press("n")
     wait_for(shown, chosen="lost 4")
     assert "missed only in truth in truth cell 4, 400 px" in text(shown, ".cre-story")
-    assert "stable in" not in text(shown, ".cre-story")
+    assert "found in" not in text(shown, ".cre-story")
     shown.locator(CANVAS).press(".")  # an image without a truth
     wait_for(shown, image="small one", a="A", b="B", loading="0")
 
@@ -747,6 +747,6 @@ def test_voila_shows_what_a_run_lost(browser, tmp_path):
         look(page, "categories")
         page.locator(CANVAS).press("n")
         page.locator('.cellrepro-explorer[data-chosen$=" 2"]').wait_for(timeout=5_000)
-        assert "stable in 2 of 3 runs (67 %)" in text(page, ".cre-story")
+        assert "found in 2 of 3 runs (67 %)" in text(page, ".cre-story")
         assert page.locator(".jp-CodeCell .jp-InputArea").count() == 0  # no code is shown
         assert not page.locator(".jp-RenderedImage").is_visible()  # the still picture

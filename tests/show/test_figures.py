@@ -118,11 +118,14 @@ def test_a_single_pixel_in_a_large_image_is_seen():
     b[400, 200] = 1
     picture = masks.difference(None, a, b)
     assert n_painted(pixels(picture)[2], COLOURS["only_b"]) == 25
+    lost = masks.difference(None, squares(), squares(second=False))
+    assert "1 kept, 1 lost; 16 of 2 304 pixels differ" in texts(lost)
+    assert "−" in texts(lost)  # beside the cell
 
 
-def test_difference_with_truth_and_votes():
+def test_difference_with_votes():
     votes = (squares() > 0).astype(int) * 3
-    picture = masks.difference(None, squares(), squares(), truth=TRUTH, votes=(votes, 3))
+    picture = masks.difference(None, squares(), squares(), votes=(votes, 3))
     *_, dark = pixels(picture)
     assert n_painted(dark, AGREEMENT[-1], 0.85 * AGREED) == 116 * 100
     assert "The two outline the same cells" in texts(picture)
@@ -193,7 +196,7 @@ def test_equal_curves_share_a_line(store):
     run = add_run(store, [(1.0, three()), (1.0, three()), (1.5, three())])
     picture = training.training_curves(run.repeats, labels=["zero", "one", "two"])
     written = texts(picture)
-    assert "3 runs, 2 different curves" in written
+    assert "3 repeats, 2 different curves" in written
     assert "zero = one" in written
     loss, apart = picture.axes  # of the learning rate, which is the same, a sentence tells
     first, other = (each.manifest.training.train_losses for each in run.repeats[1:])

@@ -134,7 +134,7 @@ def test_the_headline_and_what_is_returned(page):
         "cells: 5 specs trained in 10 repeats: the repeats of 2 are bit-identical, the repeats of "
         "1 outline the same cells under different numbers, the repeats of 1 differ (also in the "
         "masks), the repeats of 1 found or trained nothing, which proves nothing; "
-        "between threads and instruction sets the masks differ in 1 of 2 comparisons, by 2 315 "
+        "between numbers of threads the masks differ in 1 of 2 comparisons, by 2 315 "
         "ppm; AP@0.5 against the ground truth is 0.767 on average (0.000 to 1.000). 1 run "
         "failed."
     )
@@ -156,10 +156,10 @@ def test_page_is_self_contained_and_says_everything(page):
     _, written, parsed = page
     assert_self_contained(parsed, beside=written.html.parent)
     for said in (
-        "On img_a, cpu and cpu-1thread leave 33 % of the cells without a match: 1 kept, 1 lost.",
+        "On img_a, cpu and cpu-1thread leave 1 of the 3 cells of both (33 %) without a match",
         "C 1 D 2 ≠ different 2 repeats weights different, masks different",
         "× failed 1 repeat failed",
-        "strict, seed 0 cpu cpu-1thread ≠ different ≠ different 2 315 ppm 9.1 % 0 1 0 0 0 0.17",
+        "strict, seed 0 cpu cpu-1thread ≠ different ≠ different 2 315 ppm 9.1 % 1 0.17",
         "10 repeats ended in 5 different networks of 84 parameters each",
     ):
         assert said in parsed.text, said
@@ -225,7 +225,10 @@ def test_the_worst_image_is_the_one_whose_cells_change(tmp_path):
     add_run(Store(tmp_path), outcomes, truth=False)
     shutil.rmtree(tmp_path / "data")  # the images were not kept
     text = written_page(tmp_path).text
-    assert "On img_b, repeat 0 and repeat 1 leave 33 % of the cells without a match" in text
+    assert (
+        "On img_b, repeat 0 and repeat 1 leave 1 of the 3 cells of both (33 %) without a match"
+        in text
+    )
 
 
 def test_one_run_of_one_repeat_outside_of_its_store(tmp_path):
@@ -383,8 +386,7 @@ def test_five_steps_with_their_answers(tmp_path):
     assert [step.answer.partition(" of the cells")[0] for step in steps] == [
         "No: 1 pair, not bit-identical; 0 %",
         "Yes: 3 pairs, bit-identical.",
-        "No: changing the mode changed nothing (1 pair); every pair has the same outlines: "
-        "there is no difference to judge by that of seeds.",
+        "No: changing the mode changed no cell and no pixel (1 pair).",
         "No: changing the device left 0 %",
         "Changing the seed leaves 19 %",
     ]
@@ -392,12 +394,11 @@ def test_five_steps_with_their_answers(tmp_path):
         "without a match and changed 289 ppm of the pixels (1 pair); less than" in steps[3].answer
     )
     assert (
-        "without a match (16 % to 22 %, 95 % interval over images and seeds); "
-        "no pixel changes between modes; " in steps[4].answer
+        "without a match (16 % to 22 %, 95 % interval over images and seeds). "
+        "No pixel changes between modes. Less changes between " in steps[4].answer
     )
-    assert "between modes; less changes between " in steps[4].answer
-    again = "different but reproducible in mode strict (3 of 3 runs bit-identical when repeated)"
-    assert steps[4].answer.endswith(f"; {again}.")
+    again = "In mode strict, 3 of 3 runs repeat their own results bit for bit."
+    assert steps[4].answer.endswith(f" {again}")
     assert all(step.answered for step in steps)
 
 
@@ -413,7 +414,7 @@ def test_what_is_missing_is_said(tmp_path):
     assert not any(steps[i].answered for i in (0, 1, 4))
     assert steps[0].answer == "In 3 pairs one side or both found no cell, which proves nothing."
     assert steps[1].answer == "Nothing was compared."
-    assert "only 2 seeds: not enough to say" in steps[4].answer
+    assert "Only 2 seeds: not enough to say" in steps[4].answer
 
 
 SILENT = """

@@ -49,7 +49,7 @@ def test_steps_say_what_is_missing(runs):
     spread = measure_spread([runs["identical"], runs["different"], runs["other profile"]])
     # No seeds were compared, and what is equal needs none.
     said = {row["beside seeds"].partition(":")[0] for row in spread.rows()}
-    assert said == {"every pair has the same outlines", "no run with another seed"}
+    assert said == {"every pair has the same outlines", "these runs have one seed only"}
     listed = show.protocol_table(protocol(spread))
     assert listed.loc[2, "what is missing"] == "–"
     assert "3 seeds" in listed.loc[5, "what is missing"]
@@ -99,7 +99,7 @@ def test_distances_of_networks(runs):
     assert listed.loc["in"].tolist()[:2] == ["–", "encoder.blocks.0.attn.weight"]
     matrix = np.array([[0, 0.25, np.nan], [0.25, 0, 4], [np.nan, 4, 0]])
     html = show.distance_matrix(matrix, ["a", "b", "<i>"]).to_html()
-    assert (html.count(">0.25<"), html.count(">–<"), html.count("#3 &lt;i&gt;")) == (2, 2, 1)
+    assert (html.count(">0.25<"), html.count(">–<"), html.count("3: &lt;i&gt;")) == (2, 2, 1)
 
 
 def test_names_from_outside_are_no_html(masks):

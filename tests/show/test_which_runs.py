@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cellrepro import show
 from cellrepro.images.folder import folder_digest
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.show import which_runs
@@ -67,8 +68,10 @@ def test_groups_of_networks_and_short_names(store):
     """Equal bits are one network; a name says what tells apart, and nothing else."""
     add_run(store, [(1.0, three())], seed=1)
     add_run(store, [(2.0, three())] * 2, seed=2)
-    groups = which_runs.distinct_networks(store.runs())
-    assert [len(members) for members in groups] == [2, 1]
+    groups = which_runs.numbered_networks(store, store.runs(), store.runs())
+    listed = show.table_of_runs(store, store.runs()).table.rows
+    assert {number: len(members) for number, members in groups.items()} == {1: 1, 2: 2}
+    assert [row.result.split()[1] for row in listed] == ["1", "2", "2"]  # as the table has them
     repeats = [
         repeat for run in which_runs.largest_question(store.runs()) for repeat in run.repeats
     ]

@@ -58,14 +58,13 @@ class Diagnosis(Result):
     def sentence(self) -> str:
         """Say whether this machine repeats a training, and if not, what is wrong."""
         asked = f"profile {self.profile['name']}, mode {self.profile['mode']}"
-        numeric_class = self.host["numeric_class"]
         if self.ok:
             return (
                 f"looks good: {N_STEPS} training steps in two processes of {asked}, ended in the "
-                f"same bits (numeric class {numeric_class})"
+                "same bits"
             )
         errors = "; ".join(item.what for item in self.findings if item.level == "error")
-        if numeric_class is None:
+        if self.host["numeric_class"] is None:
             return f"not tried with {asked}: {errors}"
         return f"not reproducible with {asked}: {errors}"
 

@@ -15,9 +15,10 @@ from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_SEEDS
-from cellrepro.words import ppm_text, share_text, span
+from cellrepro.words import as_sentence, ppm_text, share_text, span
 from samebits.words import amount, joined, verb_of
 
+_AND_WEIGHTS = "; the weights differ"
 GRID = "grids/protocol.yaml"
 """The grid file that carries out the steps, as far as one device can answer them."""
 
@@ -171,8 +172,9 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
     ppm = axis.distribution("ppm").mean
     n_pairs = len(axis.evidence)
     pairs = amount(n_pairs, "pair")
+    weights_differ = any(pair.weights_equal is False for pair in axis.evidence)
     if not changed and not ppm:
-        effect = f"changed nothing ({pairs})"
+        effect = f"changed no cell and no pixel{_AND_WEIGHTS * weights_differ} ({pairs})"
     else:
         effect = (
             f"left {share_text(changed)} of the cells without a match and changed "
@@ -184,13 +186,15 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
         else:
             effect += f" ({pairs})"
     decision = spread.decide(axis.name)
-    if axis.equal or not decision.is_judged:
-        beside_seeds = decision.reason
+    if axis.equal:
+        beside_seeds = ""
+    elif not decision.is_judged:
+        beside_seeds = f"; {decision.reason}"
     elif decision.within:
-        beside_seeds = "less than seeds do"
+        beside_seeds = "; less than seeds do"
     else:
-        beside_seeds = "not shown to be less than seeds do"
-    return f"{'Yes' if changed else 'No'}: {axis.doing} {effect}; {beside_seeds}."
+        beside_seeds = "; not shown to be less than seeds do"
+    return f"{'Yes' if changed else 'No'}: {axis.doing} {effect}{beside_seeds}."
 
 
 def _seeds_step(spread: Spread) -> Step:
@@ -210,7 +214,7 @@ def _seeds_step(spread: Spread) -> Step:
     ]
     if not enough:
         clauses.append(f"only {amount(spread.n_seeds, 'seed')}: not enough to say")
-    return question.step([seeds], f"{'; '.join(clauses)}.", enough=enough)
+    return question.step([seeds], " ".join(map(as_sentence, clauses)), enough=enough)
 
 
 def _change_by_seeds(seeds: Axis) -> str:
@@ -236,13 +240,14 @@ def _other_axes(spread: Spread) -> Iterator[str]:
     within = [axis.title for axis in axes if spread.decide(axis.name).within]
     judged = [axis for axis in axes if spread.decide(axis.name).is_judged]
     not_within = [axis.title for axis in judged if not spread.decide(axis.name).within]
-    not_judged = [axis.title for axis in axes if axis not in judged]
+    not_judged = [axis for axis in axes if axis not in judged]
     if within:
         yield f"less changes between {joined(within)}"
     if not_within:
-        yield f"not shown to be less: between {joined(not_within)}"
-    if not_judged:
-        yield f"not judged beside seeds: between {joined(not_judged)}"
+        yield f"it is not shown that less changes between {joined(not_within)}"
+    for axis in not_judged:
+        refusal = spread.decide(axis.name).refusal
+        yield f"between {axis.title} it is not judged: {refusal}"
 
 
 def _repeatability_of_seeds(spread: Spread, seeds: Axis) -> Iterator[str]:
@@ -258,8 +263,9 @@ def _repeatability_of_seeds(spread: Spread, seeds: Axis) -> Iterator[str]:
             identical = identical_by_mode.setdefault(pair.a.spec.mode_in_words, {})
             identical[place] = identical.get(place, True) and _is_identical(pair)
     for mode, identical in identical_by_mode.items():
-        joint = "but" if all(identical.values()) else "and not"
+        n_identical = sum(identical.values())
+        repeats_itself = verb_of(n_identical, "repeats its own result", "repeat their own results")
         yield (
-            f"different {joint} reproducible in mode {mode} ({sum(identical.values())} of "
-            f"{amount(len(identical), 'run')} bit-identical when repeated)"
+            f"in mode {mode}, {n_identical} of {amount(len(identical), 'run')} {repeats_itself} "
+            "bit for bit"
         )

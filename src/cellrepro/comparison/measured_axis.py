@@ -16,7 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from cellrepro.comparison.repeat_pairs import MEASURES, Pair, Values, images_of, parts_of, units_of
-from cellrepro.comparison.spread_axes import DRAWN, RANKS_DIFFER, words_of
+from cellrepro.comparison.spread_axes import (
+    DRAWN,
+    ONLY_THREADS,
+    RANKS_DIFFER,
+    AxisWords,
+    words_of,
+)
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (
     CONFIDENCE,
@@ -63,12 +69,19 @@ class Axis:
     @property
     def title(self) -> str:
         """The things that differ along it."""
-        return words_of(self.name).title
+        return self._words.title
 
     @property
     def doing(self) -> str:
         """The change that is made."""
-        return words_of(self.name).doing
+        return self._words.doing
+
+    @cached_property
+    def _words(self) -> AxisWords:
+        is_threads = self.name == "threads" and bool(self.pairs)
+        if is_threads and all(pair.differs_in_threads_alone for pair in self.pairs):
+            return words_of(ONLY_THREADS)
+        return words_of(self.name)
 
     @property
     def note(self) -> str:

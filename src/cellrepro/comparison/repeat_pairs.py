@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.mask_totals import kinds_over, verdict_over
+from cellrepro.comparison.repeat_facts import Sample
 from cellrepro.comparison.spread_axes import DRAWN
 from cellrepro.comparison.verdicts import Verdict
 
@@ -105,6 +106,12 @@ class Pair:
         if weights_a is None or weights_b is None:
             return None
         return weights_a.digest == weights_b.digest
+
+    @property
+    def differs_in_threads_alone(self) -> bool:
+        """Whether the profiles set numbers of threads, and the same instruction set."""
+        a, b = (Sample(side).facts["threads"] for side in (self.a, self.b))
+        return a[1:] == b[1:]  # the first is their number
 
     @property
     def _manifests(self) -> tuple[Manifest, Manifest]:

@@ -100,6 +100,10 @@ def rule_of(axis: str) -> PairingRule:
 # -- what axes are called --------------------------------------------------------------------
 
 
+ONLY_THREADS = "number of threads"
+"""What the axis ``threads`` is called where no pair differs in the instruction set."""
+
+
 class AxisWords(NamedTuple):
     """The words for an axis."""
 
@@ -112,6 +116,7 @@ class AxisWords(NamedTuple):
 _WORDS = {
     "repeats": AxisWords("repeats of one spec", "repeating the same spec"),
     "threads": AxisWords("threads and instruction sets", "changing threads or instruction set"),
+    ONLY_THREADS: AxisWords("numbers of threads", "changing the number of threads"),
     "profile": AxisWords(
         "profiles that differ in several settings",
         "changing several settings of the profile at once",

@@ -139,7 +139,9 @@ def _refusal(known: Decision, seeds: Sequence[Pair]) -> str:
     """Why nothing can be said beside these pairs of seeds; empty where something can."""
     if known.n_seeds < FEWEST_SEEDS:
         return (
-            f"only {amount(known.n_seeds, 'seed')}" if known.n_seeds else "no run with another seed"
+            f"only {amount(known.n_seeds, 'seed')}"
+            if known.n_seeds
+            else "these runs have one seed only"
         )
     if known.n_images < FEWEST_IMAGES:
         return f"only {amount(known.n_images, 'image')} with cells"

@@ -79,9 +79,10 @@ class ConclusionsOverRuns(Result):
             counts = self._counts(word, least=1)
             if counts:
                 words.append(f"{does} for {joined(counts)}")
+        n_results = amount(len(self.runs), "other result")
         return (
-            f"{compared_text(self.runs[0].conclusions)}: of {amount(len(self.runs), 'other run')}, "
-            f"the conclusion of {self.reference} {', '.join(words)}"
+            f"{compared_text(self.runs[0].conclusions)}: of {n_results}, the conclusion of "
+            f"{self.reference} {', '.join(words)}"
         )
 
     def _counts(self, word: Word, *, least: int) -> list[str]:

@@ -104,14 +104,19 @@ def against_truth(store: Store, repeat: Repeat) -> list[MaskComparison]:
     return comparisons
 
 
-def distinct_networks(runs: Sequence[Run]) -> list[list[Repeat]]:
-    """Group the repeats of some trainings by equal weights, the largest group first."""
-    groups: dict[str, list[Repeat]] = defaultdict(list)
-    for run in runs:
-        for repeat in run.repeats:
-            if repeat.manifest.weights is not None:
-                groups[repeat.manifest.weights.digest].append(repeat)
-    return sorted(groups.values(), key=len, reverse=True)
+def numbered_networks(
+    store: Store, runs: Sequence[Run], alike: Sequence[Run]
+) -> dict[int, list[Repeat]]:
+    """Group the repeats of ``alike`` by equal weights, by their number in the table of ``runs``."""
+    from cellrepro.show.report.section_equality import ResultNames
+    from cellrepro.show.report.summary import chapters_of
+
+    numbers = ResultNames.of(chapters_of(store, runs)).networks
+    groups: dict[int, list[Repeat]] = defaultdict(list)
+    for repeat in (repeat for run in alike for repeat in run.repeats):
+        if repeat.name in numbers:
+            groups[numbers[repeat.name]].append(repeat)
+    return dict(sorted(groups.items()))
 
 
 def one_change_each(repeats: Sequence[Repeat]) -> list[Repeat]:

@@ -66,8 +66,16 @@ class OpenView:
 
     @property
     def n_runs(self) -> int:
-        """How many runs have masks of the image."""
-        return len(self.view.runs_with_masks)
+        """How many runs have masks of the image, or repeats that these stand for."""
+        return len(self._voters)
+
+    @cached_property
+    def _voters(self) -> list[int]:
+        """Each run with masks of the image, as often as it has repeats."""
+        n_repeats = self.view.n_repeats
+        if n_repeats is None:
+            return self.view.runs_with_masks
+        return [run for run in self.view.runs_with_masks for _ in range(n_repeats[run])]
 
     @property
     def n_planes(self) -> int:
@@ -166,9 +174,12 @@ class OpenView:
     @cached_property
     def agreement(self) -> Agreement:
         """The agreement of all runs that have masks."""
-        runs = self.view.runs_with_masks
-        masks = [partial(self.labels, run) for run in runs]
-        return agree(masks, digests=[self.digest(run) for run in runs])
+        masks = [partial(self.labels, run) for run in self._voters]
+        return agree(masks, digests=[self.digest(run) for run in self._voters])
+
+    def first_vote(self, run: int) -> int:
+        """The place of a run in the agreement."""
+        return self._voters.index(run)
 
     def votes(self, vote: str) -> NDArray[np.int64]:
         """Count for each pixel the runs that agree on it."""
@@ -206,8 +217,9 @@ def story_of(view: OpenView, a: int, b: int) -> dict[str, object]:
 
     Columns are the fields of `ObjectChange`; ``moved`` is the displacement in pixels, None where
     one side lacks the object. With three runs or more there are also ``n_runs``, how many there
-    are, and ``runs``, how many of them have each object (None where only the truth does). Where
-    numbers begin anew in each plane, ``given`` has the number in the file by side and label.
+    are, ``of_what``, what they are called, and ``runs``, how many of them have each object (None
+    where only the truth does). Where numbers begin anew in each plane, ``given`` has the number in
+    the file by side and label.
     """
     changes = view.changes(a, b)
     story: dict[str, object] = {
@@ -227,6 +239,7 @@ def story_of(view: OpenView, a: int, b: int) -> dict[str, object]:
         story["given"] = _given_numbers(view, a, b)
     if view.n_runs > 2:
         story["n_runs"] = view.n_runs
+        story["of_what"] = "runs" if view.view.n_repeats is None else "repeats"
         story["runs"] = _n_runs_with_each(view, a, b)
     return story
 
@@ -257,7 +270,7 @@ def _n_runs_with_labels(view: OpenView, side: int) -> dict[int, int]:
 
     if view.is_truth(side):
         return {}
-    objects = view.agreement.objects_of(view.view.runs_with_masks.index(side))
+    objects = view.agreement.objects_of(view.first_vote(side))
     labels = unique(view.labels(side).ravel())  # in raster order, as the agreement has them
     return {
         label: stability.n_runs_with

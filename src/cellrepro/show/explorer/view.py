@@ -34,6 +34,8 @@ class View:
     """The annotated label image."""
     digests: Sequence[str | None] | None = None
     """One for each run. Runs with equal digests have equal masks, which are read once."""
+    n_repeats: Sequence[int] | None = None
+    """How many repeats each run stands for, where it stands for all that have its masks."""
     pixel_size: float | None = None
     """The side of a pixel, micrometres; None where no file says it."""
     napari_call: str = ""

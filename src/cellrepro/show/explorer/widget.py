@@ -134,14 +134,12 @@ class Explorer(anywidget.AnyWidget):
         scene = self.scene
         view = self._scenes.open(scene["view"])
         flat = partial(view.flat, z=scene["z"])
-        truth = None if view.truth is None or scene["truth_is"] else flat(view.truth)
         picture = masks.difference(
             view.image.as_given(flat(view.image.stored)),
             flat(view.labels(scene["a"])),
             flat(view.labels(scene["b"])),
             name_a=_panel_name(scene["names"]["a"], scene["short"]["a"]),
             name_b=_panel_name(scene["names"]["b"], scene["short"]["b"]),
-            truth=truth,
             votes=(flat(view.votes("cells")), view.n_runs) if view.n_runs > 2 else None,
             pixel_size=view.view.pixel_size,
             side=_PANEL,

@@ -52,6 +52,9 @@ DOTS = {
 }
 """The colour of the dot on a changed cell, by its name in `COLOURS`; where two dots meet, the later
 kind is seen."""
+RESULTS = ("#B5E2D0", "#D5C8EE", "#EFE79A", "#CFCFCF", "#D9C7AE", "#C3D59A", "#EBCBE0")
+"""Behind letters of results, for black text: neither blue nor orange, which are sides and verdicts,
+and no red beside a green."""
 DASHES: dict[str, tuple[int, int] | None] = {"a": None, "b": (6, 4), "truth": (2, 4)}
 """How outlines differ in style: pixels on and off along the line; None is solid."""
 AGREE_SHARE = 0.25

@@ -54,7 +54,7 @@ def effects_of_runs(result: ConclusionsOverRuns, *, width: float = WIDTH) -> Pic
         conclusions = [run.conclusions[position] for run in runs]
         _draw_readout(axes, conclusions, names)
         group = f" of {share.treated}" if several else ""
-        n_runs = f"{share.n_runs} of {amount(len(result.runs), 'other run')}"
+        n_runs = f"{share.n_runs} of {amount(len(result.runs), 'other result')}"
         style.title(axes, f"{share.readout}{group}: the conclusion stands in {n_runs}")
     words = {None, *(one.word for run in runs for one in run.conclusions)}
     handles = [

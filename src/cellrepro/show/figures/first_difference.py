@@ -51,7 +51,8 @@ def headline(
         return f"No difference, {grouped(n_compared)} entries compared"
     stage = OF_STAGE[difference.stage].name
     if stages != STAGES:
-        return f"The two segmentations diverge: {stage}"
+        where = "settings" if difference.stage == "spec" else f"stage {stage}"
+        return f"The two segmentations differ first in the {where}"
     when = when_they_differ(difference)
     moment = f"at step {grouped(when)}" if isinstance(when, int) else f"{when} training"
     return f"The two runs diverge {moment}: {stage}"

@@ -49,7 +49,7 @@ def results(store: Store, effect: Effect) -> Picture:
     loose = _repeats(store, effect.key, effect.repeats)
     for repeat in (*fixed, *loose):
         repeat.refuse_damage()
-    loose_name = f"only {base_name(effect.op)} loose"
+    loose_name = f"{base_name(effect.op)} not fixed"
     figure = Picture(height=2.6)
     left, right = figure.subplots(1, 2, sharey=True)
     weights_of = [[str(repeat.manifest.weights) for repeat in row] for row in (fixed, loose)]
@@ -63,7 +63,7 @@ def results(store: Store, effect: Effect) -> Picture:
     n_loose = _n_results(weights_of[1], masks_of[1])
     text = (
         f"Fixed, {amount(effect.repeats, 'repeat')} end in {n_fixed}; with "
-        f"{base_name(effect.op)} loose, in {n_loose}"
+        f"{base_name(effect.op)} alone not fixed, in {n_loose}"
     )
     caption = (
         "Equal letters are equal bits. Above, mode strict fixes everything; below, one operation "
@@ -143,18 +143,21 @@ def masks_changed(store: Store, effect: Effect) -> Picture:
         name_a=f"repeat {a.index}",
         name_b=f"repeat {b.index}",
     )
-    loose = f"segmented after two trainings with only {base_name(effect.op)} loose"
+    loose = f"segmented after two trainings with {base_name(effect.op)} alone not fixed"
     n_images = amount(len(comparisons), "image")
-    caption = f"{image}, {loose}: {_masks_text(comparisons[image], n_images)}."
+    caption = f"{image}, {loose}: {_masks_text(comparisons[image], n_images, effect)}."
     return figure.described(figure.get_suptitle(), caption, f"Outlines of two repeats. {caption}")
 
 
-def _masks_text(comparison: MaskComparison, n_images: str) -> str:
+def _masks_text(comparison: MaskComparison, n_images: str, effect: Effect) -> str:
     if not comparison.n_objects_a and not comparison.n_objects_b:
         return "no object was found, so this says nothing about cells; train longer"
     if not comparison.n_differing:
         return f"no pixel differs, in {n_images}"
-    return f"{ppm_text(comparison.ppm)} of its pixels differ, the most of {n_images}"
+    return (
+        f"{ppm_text(comparison.ppm)} of its pixels differ, the most of {n_images}; over all images "
+        f"{ppm_text(effect.ppm)}"
+    )
 
 
 def _repeats(store: Store, key: str, n: int) -> list[Repeat]:

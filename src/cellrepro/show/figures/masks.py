@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cellrepro.comparison.category_map import categories
+from cellrepro.comparison.changed_cells import changed_cells, resized_cells
 from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.comparison.mask_totals import fates_text
 from cellrepro.comparison.number_remarks import n_numbers
 from cellrepro.comparison.scores import average_precision
 from cellrepro.show.figures import style
@@ -19,6 +21,7 @@ from cellrepro.show.figures.pixels import (
     category_picture,
     panel_shape,
     shown_image,
+    vote_colour,
     vote_picture,
     with_outlines,
 )
@@ -30,10 +33,13 @@ from samebits.errors import BadInput
 from samebits.words import amount, grouped
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
     from cellrepro.comparison.mask_comparison import MaskComparison
+    from cellrepro.comparison.object_changes import ObjectChange
     from cellrepro.images.folder import ImageFolder
     from cellrepro.store.store import Store
     from cellrepro.store.stored_run import Repeat
@@ -42,6 +48,8 @@ _MANY_PLACES = 12
 """Beyond this many separate differences, rings would hide them."""
 _SMALL = 0.003
 """Share of the pixels below which differences get rings, so that nobody overlooks them."""
+_MOST_SIGNS = 40
+"""Beyond this many changed cells, signs would hide them."""
 _NAME_LETTERS = 34
 """Of an image or a run in the title of a panel."""
 
@@ -173,30 +181,29 @@ def difference(
     *,
     name_a: str = "A",
     name_b: str = "B",
-    truth: np.ndarray | None = None,
     votes: tuple[np.ndarray, int] | None = None,
     pixel_size: float | None = None,
     side: int = SIDE,
 ) -> Picture:
     """Draw two label images side by side, and where they differ; micrometres where known."""
-    plane = flat(image, a, b, truth)
-    plane_a, plane_b, plane_truth = plane.labels
+    plane = flat(image, a, b)
+    plane_a, plane_b = plane.labels
     assert plane_a is not None
     assert plane_b is not None
     background = background_of(plane.image, plane_a.shape)
-    short_a = style.clipped(name_a, _NAME_LETTERS)
-    short_b = style.clipped(name_b, _NAME_LETTERS)
+    short_a = _short(name_a)
+    short_b = _short(name_b)
     comparison = compare_masks(plane_a, plane_b)
     differing, drawn = category_picture(background, categories(plane_a, plane_b), side=side)
     panels = [
-        _outlines_panel(short_a, "a", plane_a, plane_truth, background, side),
-        _outlines_panel(short_b, "b", plane_b, plane_truth, background, side),
+        _Panel(f"{short_a}: {_cells(plane_a)}", _outlined("a", plane_a, background, side)),
+        _Panel(f"{short_b}: {_cells(plane_b)}", _outlined("b", plane_b, background, side)),
         _Panel(f"where they differ: {ppm_text(comparison.ppm)}", differing),
     ]
     if votes is not None:
         n_votes, n_runs = votes
         picture = vote_picture(background, n_votes, n_runs, side=side)
-        panels.append(_Panel(f"called cell by 1 (bright) to {n_runs} runs (dark)", picture))
+        panels.append(_Panel("by how many repeats a pixel is called cell", picture))
     n_columns = 3 if len(panels) == 3 else 2
     n_rows = len(panels) // n_columns
     height = WIDTH / n_columns * min(1.6, plane_a.shape[0] / plane_a.shape[1])
@@ -210,49 +217,68 @@ def difference(
         bar = scale_bar(pixel_size, n_columns)
         draw_scale_bar(grid[0], bar, n_columns=n_columns, shape=shape)
     _ring(grid[2], drawn >= 2)
-    style.legend(figure, _explained(short_a, short_b, with_truth=plane_truth is not None))
+    _sign_changes(grid[2], changed_cells(comparison), drawn.shape[0] / plane_a.shape[0])
+    style.legend(figure, [*_explained(name_a, name_b), *_votes_explained(votes)])
     return figure.described(_difference_heading(plane.name, comparison, plane_a.size))
 
 
-def _outlines_panel(
-    name: str,
-    key: str,
-    labels: np.ndarray,
-    truth: np.ndarray | None,
-    background: np.ndarray,
-    side: int,
-) -> _Panel:
-    """The outlines of one side, ``a`` or ``b``, over those of the truth."""
-    outlines = {} if truth is None else {"truth": truth}
-    outlines[key] = labels
-    return _Panel(f"{name}: {_cells(labels)}", with_outlines(background, outlines, side=side))
+def _short(name: str) -> str:
+    """What a side is called in the title of a panel: A or B, if that begins its name."""
+    side, separator, _ = name.partition(": ")
+    return side if separator and len(side) == 1 else style.clipped(name, _NAME_LETTERS)
 
 
-def _explained(name_a: str, name_b: str, *, with_truth: bool) -> list[Artist]:
+def _outlined(key: str, labels: np.ndarray, background: np.ndarray, side: int) -> np.ndarray:
+    """The outlines of one side, ``a`` or ``b``."""
+    return with_outlines(background, {key: labels}, side=side)
+
+
+def _explained(name_a: str, name_b: str) -> list[Artist]:
     """The legend of `difference`."""
-    handles: list[Artist] = [
+    return [
         style.line(name_a, color=COLOURS["a"], linewidth=2.5),
         style.line(name_b, color=COLOURS["b"], linewidth=2.5, linestyle=(0, (3, 1.5))),
-    ]
-    if with_truth:
-        handles.append(style.line("truth", color=COLOURS["truth"], linewidth=2.5, linestyle=":"))
-    return [
-        *handles,
-        style.patch(f"only {name_a}", fc=COLOURS["only_a"], hatch="////"),
-        style.patch(f"only {name_b}", fc=COLOURS["only_b"], hatch="\\\\\\\\"),
+        style.patch(f"only {_short(name_a)}", fc=COLOURS["only_a"], hatch="////"),
+        style.patch(f"only {_short(name_b)}", fc=COLOURS["only_b"], hatch="\\\\\\\\"),
         style.patch(OTHER_OBJECT, fc=COLOURS["other_object"], hatch="..."),
         style.patch("the same cell", fc="#8C8C8C"),
     ]
+
+
+def _votes_explained(votes: tuple[np.ndarray, int] | None) -> list[Artist]:
+    """The colours of the fewest, a middle number and all repeats that call a pixel cell."""
+    if votes is None:
+        return []
+    n_runs = votes[1]
+    numbers = dict.fromkeys((1, (n_runs + 1) // 2, n_runs))
+    return [style.patch(f"{n} of {n_runs}", fc=vote_colour(n, n_runs)) for n in numbers]
+
+
+def _sign_changes(axes: Axes, changed: Sequence[ObjectChange], scale: float) -> None:
+    """Write the sign of what became of a cell beside each that changed, where they are few."""
+    if len(changed) > _MOST_SIGNS:
+        return
+    for change in changed:
+        y, x = change.position[-2:]
+        axes.annotate(
+            change.kind.sign,
+            (scale * x, scale * y),
+            (6, 6),
+            textcoords="offset points",
+            fontsize=8,
+            weight="bold",
+            bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "black", "lw": 0.6},
+            gid="sign",
+        )
 
 
 def _difference_heading(plane: str, comparison: MaskComparison, n_pixels: int) -> str:
     if not comparison.n_differing:
         return "The two outline the same cells"
     prefix = f"{plane}: " if plane else ""
-    kinds = comparison.kinds
+    cells = fates_text(comparison.kinds, len(resized_cells(comparison.objects)))
     return (
-        f"{prefix}{grouped(comparison.n_differing)} of {grouped(n_pixels)} pixels differ; cells "
-        f"lost {kinds['lost']}, gained {kinds['gained']}"
+        f"{prefix}{cells}; {grouped(comparison.n_differing)} of {grouped(n_pixels)} pixels differ"
     )
 
 

@@ -150,16 +150,20 @@ def vote_picture(
     background: np.ndarray, votes: np.ndarray, n_runs: int, *, side: int = SIDE
 ) -> np.ndarray:
     """Paint how many runs call a pixel cell over the dimmed image, a colour for each number."""
-    from matplotlib.colors import LinearSegmentedColormap, to_hex
-
-    colours = LinearSegmentedColormap.from_list("", AGREEMENT, N=n_runs)
     shape = panel_shape(votes.shape, side)
     picture = dimmed(background, shape)
     panel = enlarged(votes, shape)
     for n in range(1, n_runs + 1):
         opacity = _OPACITY * (AGREED if n == n_runs else 1)
-        painted(picture, panel == n, to_hex(colours(n - 1)), opacity)
+        painted(picture, panel == n, vote_colour(n, n_runs), opacity)
     return picture
+
+
+def vote_colour(n: int, n_runs: int) -> str:
+    """The colour of pixels that so many of some runs call cell."""
+    from matplotlib.colors import LinearSegmentedColormap, to_hex
+
+    return to_hex(LinearSegmentedColormap.from_list("", AGREEMENT, N=n_runs)(n - 1))
 
 
 def hatched(category: int, shape: tuple[int, int], *, unit: int = 1) -> np.ndarray:

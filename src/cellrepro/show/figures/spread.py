@@ -92,10 +92,11 @@ def spread_axis(spread: Spread, *, width: float = WIDTH) -> Picture:
         _draw_row(axes, y, distribution, is_narrow=figure.is_narrow)
         mean = _mean_text(distribution)
         words = [_counts(axis, distribution), answer(spread, axis)]
-        beside = [mean] if figure.is_narrow else [mean, *words]
-        above = [axis.title, *words] if figure.is_narrow else [axis.title]
-        style.beside_row(axes, y, "\n".join(beside), x=1.01, size=8.5)
-        names.append("\n".join(above))
+        if figure.is_narrow:
+            names.append("\n".join([f"{axis.title}: {mean}", *words]))
+        else:
+            names.append(axis.title)
+            style.beside_row(axes, y, "\n".join([mean, *words]), x=1.01, size=8.5)
         axes.axhline(y + 0.49, color="#CCCCCC", lw=0.7, zorder=1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
     style.rows(axes, names, size=8.5 if figure.is_narrow else 10)

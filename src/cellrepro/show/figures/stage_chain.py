@@ -129,7 +129,7 @@ def chain(divergence: Divergence) -> Picture:
     style.legend(figure, handles)
     text = headline(divergence.first, divergence.compared, stages)
     if stages != STAGES and divergence.computed not in (None, divergence.first):
-        text += f"; their images from: {OF_STAGE[divergence.computed.stage].name}"
+        text += f"; visible from the {OF_STAGE[divergence.computed.stage].name} on"
     boxes = ", ".join(
         f"{OF_STAGE[stage].name} {_BOXES[state].meaning}" for stage, state in states.items()
     )

@@ -90,9 +90,9 @@ def training_curves(
         handles.append(style.line("line: training images", color=GREY, linewidth=2))
         handles.append(style.line("marker: test images", marker="o", mfc="none", mec=GREY))
     style.legend(figure, handles)
-    n_runs = amount(len(repeats), "run")
+    n_repeats = amount(len(repeats), "repeat")
     n_curves = amount(len(courses), "different curve")
-    return figure.described(f"Training loss by epoch: {n_runs}, {n_curves}", _caption(courses))
+    return figure.described(f"Training loss by epoch: {n_repeats}, {n_curves}", _caption(courses))
 
 
 _DrawPanel = Callable[["Axes", Sequence[_Course]], None]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from cellrepro.show.figures.colours import COLOURS
+from cellrepro.show.figures.colours import COLOURS, RESULTS
 from cellrepro.show.shown_verdicts import VERDICT_COLOURS, VERDICT_SIGNS
 from cellrepro.store.whole_files import refuse_existing, write_whole
 from cellrepro.version import __version__
@@ -79,6 +79,7 @@ def rendered(template: str, *folders: Path, **values: object) -> str:
         signs=VERDICT_SIGNS,
         colours=VERDICT_COLOURS,
         mask_colours=COLOURS,
+        result_colours=RESULTS,
         **values,
     )
 

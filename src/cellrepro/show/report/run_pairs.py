@@ -201,6 +201,7 @@ def _view(chapter: Chapter, image: str, chosen: Sequence[_Result]) -> View:
             repeat.manifest.masks[image].digest if has else None
             for repeat, has in zip(first_of_each, has_image, strict=True)
         ],
+        n_repeats=[len(result.repeats) for result in chosen],
     )
 
 

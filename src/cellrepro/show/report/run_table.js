@@ -3,6 +3,7 @@
 (() => {
   const inOrder = new Intl.Collator("en", { numeric: true }).compare; // made once: it is slow to make
   const MOST_CHOICES = 12; // of a column that gets a list of its values
+  const OWN_REPEATS = "repeats of its spec"; // the heading of their verdict
   const make = (tag, properties = {}, ...children) => {
     const element = document.createElement(tag);
     Object.assign(element, properties);
@@ -10,6 +11,7 @@
     return element;
   };
   const textOf = (cell) => cell.textContent.trim().replace(/\s+/g, " ");
+  const grouped = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, "\u00a0");
   const plural = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
 
   class RunTable {
@@ -73,6 +75,20 @@
       // Rows that are equal in this column keep the order of the page.
       const sorted = [...this.rows].sort((a, b) => compare(a, b) || a.number - b.number);
       this.body.append(...sorted.map((row) => row.element));
+      this.fit();
+    }
+
+    // Of a long table there is a window, which ends below a whole row.
+    fit() {
+      const box = this.listed;
+      box.style.maxHeight = "";
+      this.isCut = box.scrollHeight - box.clientHeight > 1;
+      if (!this.isCut) return;
+      const top = box.getBoundingClientRect().top + box.clientTop - box.scrollTop;
+      const ends = [...this.body.rows].filter((row) => !row.hidden).map((row) => row.getBoundingClientRect().bottom - top);
+      const whole = ends.filter((end) => end <= box.clientHeight).pop();
+      const around = box.offsetHeight - box.clientHeight;
+      if (whole) box.style.maxHeight = `${whole + around}px`;
     }
 
     // ---- filtering -----------------------------------------------------------------------------
@@ -141,7 +157,9 @@
       const n = this.rows.filter((row) => !row.element.hidden).length;
       const shown = n === this.rows.length ? plural(n, "repeat") : `${n} of ${plural(this.rows.length, "repeat")}`;
       const next = this.ticked.length ? "tick a second one" : "tick two to see only what differs";
-      this.said.textContent = this.rows.length > 1 ? `${shown} · ${next}` : shown;
+      this.fit();
+      const more = this.isCut ? ["scroll in the table for more"] : [];
+      this.said.textContent = this.rows.length > 1 ? [shown, next, ...more].join(" · ") : shown;
     }
 
     // ---- two runs ------------------------------------------------------------------------------
@@ -221,10 +239,10 @@
 
     // What both came to, column by column of the table.
     results(a, b) {
-      const names = ["verdict", "came to", "cells", "AP@0.5", "seconds"];
+      const names = [OWN_REPEATS, "came to", "cells", "AP@0.5", "seconds"];
       const rows = names.map((name) => {
         const column = this.heads.findIndex((head) => textOf(head) === name);
-        return [name === "verdict" ? "its own repeats" : name, a.texts[column], b.texts[column]];
+        return [name, a.texts[column], b.texts[column]];
       });
       const differing = rows.filter(([, x, y]) => x !== y);
       return [make("h4", {}, "Came out"), make("p", {}, this.sentence(a, b)), ...(differing.length ? [tableOf(differing)] : [])];
@@ -299,15 +317,17 @@
           make("code", {}, `cellrepro compare ${a.name} ${b.name} --html two.html`)));
         return said;
       }
+      const isCounted = this.facts.kinds.map((_, i) => shown.some((pair) => pair.kinds[i]));
+      const counted = (values) => values.filter((_, i) => isCounted[i]);
       const rows = shown.map((pair) => {
         const button = make("button", { type: "button", textContent: pair.image, title: "Show in the explorer" });
         button.addEventListener("click", () => {
           this.show(pair);
           this.explorer.scrollIntoView({ block: "nearest" });
         });
-        return [button, ...pair.kinds, Math.round(pair.ppm)];
+        return [button, ...counted(pair.kinds), grouped(Math.round(pair.ppm))];
       });
-      const titles = ["image", ...this.facts.kinds, "pixels, ppm"];
+      const titles = ["image", ...counted(this.facts.kinds), "pixels, ppm"];
       said.push(make("div", { className: "by-image" }, plainTable(titles, rows)));
       this.explorer.hidden = false;
       this.show(shown[0]);

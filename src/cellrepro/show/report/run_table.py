@@ -29,6 +29,9 @@ from samebits.words import amount
 MOST_LISTED = 1000
 """Rows; a browser sorts as many at once, and their page has a megabyte."""
 
+_MOST_WHOLE = 30
+"""Rows of a table that is shown whole; of a longer one there is a window."""
+
 _MOST_BYTES_IN_NOTEBOOK = 2**19  # of packed masks and images: notebooks are committed
 TEMPLATES = Path(__file__).with_name("templates")
 """Of the report and of its parts."""
@@ -61,6 +64,8 @@ class RunRow:
     """Its values in `RunTable.asked`."""
     verdict: str
     """Over the repeats of its spec on its machine."""
+    detail: str
+    """What of them differs, or that there is only one; else empty."""
     result: str
     """Its letter and number, as in the section on equal runs."""
     colour: str
@@ -104,6 +109,11 @@ class RunTable:
     """None where no two runs differ on any image."""
     explorer_note: str
     """What the explorer leaves out."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all rows are in view, without a window to scroll in."""
+        return len(self.rows) <= _MOST_WHOLE
 
 
 def run_table(
@@ -254,6 +264,7 @@ def _row(each: _Listed, asked: Sequence[str], links: Links) -> RunRow:
         data=each.chapter.title,
         asked=[_asked_cell(name, values[name]) for name in asked],
         verdict=each.judged.verdict,
+        detail=each.judged.detail or ("one repeat" if len(each.judged.repeats) == 1 else ""),
         result=each.equality.of(repeat),
         colour=each.equality.colour(repeat),
         n_cells=manifest.n_objects,

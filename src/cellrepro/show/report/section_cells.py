@@ -49,12 +49,15 @@ def axis_section(chapter: Chapter, axis: Axis, shown: WorstImage | None) -> Axis
     above = shown is not None and shown.axis is axis
     is_drawn = axis.name in AXES and not above
     pairs = sorted(axis.pairs, key=lambda pair: (-np.nan_to_num(pair.changed), -pair.ppm))
+    never = [kind for kind in _COUNTED if not any(pair.kinds[kind] for pair in pairs)]
+    # Of what never happened there are zeros in the file alone.
+    kinds = _KINDS | dict.fromkeys((kind.in_words for kind in never), "file")
     return AxisSection(
         axis=axis,
         weights=[pair.weights_equal for pair in axis.pairs if pair.weights_equal is not None],
         worst=worst_image([(chapter, axis)], f"{axis.name}-") if is_drawn else None,
         above=above,
-        every=table(list(map(_row, pairs)), _KINDS, file=f"{axis.name}-{chapter.data}"),
+        every=table(list(map(_row, pairs)), kinds, file=f"{axis.name}-{chapter.data}"),
     )
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count, product
-from string import ascii_uppercase
 
 from cellrepro.comparison.place_fields import sort_key, value_in_words
 from cellrepro.comparison.portable_promise import promised_alike
-from cellrepro.comparison.verdicts import Verdict
+from cellrepro.show.figures.letters import result_letters
 from cellrepro.show.pages.parts import TableFile, table_file, which
 from cellrepro.show.report.summary import OF_MACHINE, Chapter, JudgedSpec
 from cellrepro.spec.spec import PARAMETERS
@@ -48,14 +46,6 @@ class Start:
     epochs: int
 
 
-def _letters() -> Iterator[str]:
-    """Yield C to Z, then AA, AB and so on, without end; A and B are the sides of a comparison."""
-    for length in count(1):
-        for letters in product(ascii_uppercase, repeat=length):
-            if letters not in (("A",), ("B",)):
-                yield "".join(letters)
-
-
 @dataclass(frozen=True)
 class ResultNames:
     """How a page calls its results: equal names are equal results, in whichever chapter."""
@@ -80,7 +70,7 @@ class ResultNames:
             trained = repeat.manifest.weights
             if trained is not None:
                 networks[repeat.name] = weights.setdefault(trained.digest, len(weights) + 1)
-        named = dict(zip(_letters(), outlines.values(), strict=False))
+        named = dict(zip(result_letters(), outlines.values(), strict=False))
         shared = [letter for letter in named if len(named[letter]) > 1][:_N_COLOURS]
         return cls(
             letters={name: letter for letter, group in named.items() for name in group},
@@ -178,12 +168,11 @@ class Equality:
         if result is None:
             return SpecCell(place, failed)
         n_repeats = amount(len(result.repeats), "repeat")
-        needs_detail = result.judgement.overall not in (None, Verdict.IDENTICAL)
         return SpecCell(
             place=place,
             over=f"{n_repeats}; {failed}" if failed else n_repeats,
             verdict=result.verdict,
-            detail=result.judgement.detail() if needs_detail else "",
+            detail=result.detail,
             groups={self.of(repeat): self.colour(repeat) for repeat in result.repeats},
         )
 

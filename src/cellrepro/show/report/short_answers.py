@@ -141,7 +141,8 @@ def whether_it_matters(spread: Spread) -> str:
             is_said = 0 < spread.n_seeds < FEWEST_SEEDS
             why = ""
             if seeds and not is_said:
-                why = f", not judged beside seeds: {decision.refusal}{decision.remedy}"
+                remedy = decision.remedy.replace("--seed", "`--seed`")
+                why = f"; not judged beside seeds: {decision.refusal}{remedy}"
             clauses.append(f"{_unmatched([axis])}{why}")
     if compared and not seeds:
         clauses.append("what a different seed does was not measured")

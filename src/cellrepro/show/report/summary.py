@@ -56,6 +56,12 @@ class JudgedSpec:
         return str(self.judgement.overall or "no verdict")
 
     @property
+    def detail(self) -> str:
+        """Which of weights and masks differ between its repeats; empty where none does."""
+        is_equal = self.judgement.overall in (None, Verdict.IDENTICAL)
+        return "" if is_equal else self.judgement.detail()
+
+    @property
     def ap50(self) -> float | None:
         """The mean AP@0.5 of its repeats."""
         return mean_score(repeat.manifest.ap50 for repeat in self.repeats)

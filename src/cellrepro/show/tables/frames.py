@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import numbers
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from samebits.digests import value_digest
@@ -57,12 +59,20 @@ def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
     return (
         Styler(shown, uuid=identifier, cell_ids=False)
         .hide(axis="index")
-        .format(precision=decimals, na_rep="–", thousands=" ", escape="html")
+        .format(partial(_shown, decimals=decimals), na_rep="–", thousands=" ", escape="html")
         .format_index(escape="html", axis="columns")
         .set_properties(**{"text-align": "left", "white-space": "nowrap"}, subset=words)
         .set_properties(**{"white-space": "normal", "min-width": "15em"}, subset=long)
         .set_table_styles([{"selector": "th", "props": "text-align: left"}])
     )
+
+
+def _shown(value: object, *, decimals: int) -> object:
+    """A number with commas between thousands and a minus sign; all else as it is."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return value
+    places = 0 if isinstance(value, numbers.Integral) else decimals
+    return f"{value:,.{places}f}".replace("-", "−")
 
 
 def markdown(text: str) -> Markdown:

@@ -12,7 +12,6 @@ from cellrepro.words import ppm_text
 from samebits.heard_warning import HeardWarning
 from samebits.known_operations import base_name
 from samebits.torch_alerts import alert_in
-from samebits.words import grouped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,11 +96,10 @@ def operation_table(audit: TrainingAudit) -> Styler:
         "operation",
         "where",
         _OTHER_BITS,
-        "replays",
         _WEIGHTS_DIFFER,
         "pixels",
         "cells unmatched",
-        "what holds it",
+        "remedy",
         "so it is",
     ]
     table = frame(rows, "operation", columns=columns)
@@ -135,12 +133,11 @@ def _operation_row(
     row = {
         "operation": base_name(operation.op),
         "where": _where(members),
-        _OTHER_BITS: 100 * flips / replays if replays else 0.0,
-        "replays": f"{grouped(flips)} of {grouped(replays)}" if replays else "not replayed",
+        _OTHER_BITS: 100 * flips / replays if replays else math.nan,
         _WEIGHTS_DIFFER: math.nan,
         "pixels": "-",
         "cells unmatched": "-",
-        "what holds it": operation.substitute or operation.remedy or "nothing known",
+        "remedy": operation.substitute or operation.remedy or "nothing known",
         "so it is": _verdict(warned, effect, no_effect_because),
     }
     if effect is not None and effect.fixed_identical:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cellrepro.show.tables.frames import frame
 from cellrepro.words import span
-from samebits.words import grouped
+from samebits.words import amount, grouped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +50,7 @@ def rate_table(speeds: Sequence[SegmentationSpeed]) -> pd.DataFrame:
             "size, pixels": speed.size,
             "batch size": speed.batch_size,
             "setting": speed.setting or None,
-            "repeats": speed.n_repeats,
-            "images timed": speed.n_timed,
+            "timed": f"{speed.n_repeats} × {amount(speed.n_timed, 'image')}",
             "images/s": _rate_text(speed.images_per_second),
             "megapixels/s": _rate_text(speed.megapixels_per_second),
             "cells/s": _rate_text(speed.cells_per_second),

@@ -66,7 +66,9 @@ def _ulp(steps: int | None) -> str:
     return "–" if steps is None else grouped(steps)
 
 
-def distance_matrix(matrix: np.ndarray, names: Sequence[str]) -> Styler:
+def distance_matrix(
+    matrix: np.ndarray, names: Sequence[str], *, numbers: Sequence[int] | None = None
+) -> Styler:
     """Show how far N networks lie apart from each other, dark where far.
 
     Parameters
@@ -76,6 +78,8 @@ def distance_matrix(matrix: np.ndarray, names: Sequence[str]) -> Styler:
         compared.
     names : sequence of N str
         What each network is called.
+    numbers : sequence of N int, optional
+        The number of each, as in the table of runs; 1 to N by default.
 
     Returns
     -------
@@ -85,9 +89,9 @@ def distance_matrix(matrix: np.ndarray, names: Sequence[str]) -> Styler:
     import numpy as np
     import pandas as pd
 
-    numbers = [f"#{i}" for i in range(1, len(names) + 1)]
-    labels = [f"{number} {name}" for number, name in zip(numbers, names, strict=True)]
-    table = pd.DataFrame(matrix, index=pd.Index(labels, name="network"), columns=numbers)
+    titles = [str(number) for number in numbers or range(1, len(names) + 1)]
+    labels = [f"{title}: {name}" for title, name in zip(titles, names, strict=True)]
+    table = pd.DataFrame(matrix, index=pd.Index(labels, name="network"), columns=titles)
     positive = np.where(np.isfinite(matrix) & (matrix > 0), matrix, np.nan)
     shades = np.log10(np.fmax(positive, np.nanmin(positive, initial=1.0)))
 
@@ -96,9 +100,9 @@ def distance_matrix(matrix: np.ndarray, names: Sequence[str]) -> Styler:
 
     return (
         readable(table)
-        .format("{:.2g}", na_rep="–", subset=numbers)
-        .background_gradient("cividis_r", axis=None, subset=numbers, gmap=shades)
-        .map(unshaded, subset=numbers)
+        .format("{:.2g}", na_rep="–", subset=titles)
+        .background_gradient("cividis_r", axis=None, subset=titles, gmap=shades)
+        .map(unshaded, subset=titles)
     )
 
 

@@ -57,8 +57,8 @@ const COLUMNS = [
   },
   {
     key: "runs",
-    label: "in runs",
-    title: "how many of all runs have this cell",
+    label: "found in",
+    title: "how many of all runs, or of their repeats, have this cell",
     number: true,
     where: (s) => s.runs !== undefined,
     order: (s, r) => s.runs[r] ?? -1,
@@ -130,7 +130,7 @@ function storyFacts(story, row, { a, b }) {
   if (story.runs && story.runs[row] !== null) {
     const n = story.runs[row];
     const percent = Math.round((n / story.n_runs) * 100);
-    facts.push(["stable in", `${n} of ${story.n_runs} runs (${percent} %)`]);
+    facts.push(["found in", `${n} of ${story.n_runs} ${story.of_what} (${percent} %)`]);
   }
   return facts;
 }
