@@ -13,7 +13,7 @@ import tifffile
 from PIL import Image
 
 from cellrepro import compare
-from cellrepro.comparison.changed_cells import changed_cells
+from cellrepro.comparison.changed_cells import listed_changes
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.show.figures.colours import COLOURS, rgb
 from cellrepro.show.pages.cell_tiles import cell_tiles
@@ -208,7 +208,7 @@ def test_the_page_is_whole_in_a_browser(files, browser):
 def test_the_cells_that_matter_most_come_first_and_are_seen_whole():
     """Cut and lost ones by size, then the moved one."""
     comparison = compare_masks(A, B)
-    changes = changed_cells(comparison)
+    changes = listed_changes(comparison)
     assert [change.labels_a for change in changes] == [(2,), (4,), (3,), (5,)]
     for tile, change in zip(cell_tiles(changes, IMAGE, A, B), changes, strict=True):
         assert (tile.panel.width, tile.panel.height) == (264, 264)
@@ -238,7 +238,7 @@ def stack_of_known_changes():
 def test_a_cell_of_a_stack_is_shown_where_it_differs_most():
     a, b, planes = stack_of_known_changes()
     comparison = compare_masks(a, b)
-    changes = changed_cells(comparison)
+    changes = listed_changes(comparison)
     shown = {
         (str(change.kind), change.labels_a): tile
         for change, tile in zip(changes, cell_tiles(changes, None, a, b), strict=True)

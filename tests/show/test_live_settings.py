@@ -133,7 +133,7 @@ def test_a_preview_while_one_drags_and_exact_masks_when_it_stands_still(live):
         scene["planes"][key] for key in ("a", "b", "categories", "story")
     }
     live.by.segmentation.answer(exact)
-    assert live.shown[-1].live["line"] == "2 cells: exact, as eval gives them"
+    assert live.shown[-1].live["line"] == "2 cells: exact, as Cellpose gives them"
     assert live.shown[-1].live["commands"] == [
         "cellrepro segment hills.tif --set cellprob_threshold=1.0"
     ]
@@ -158,7 +158,7 @@ def test_what_needs_the_network_says_so_and_about_how_long(live):
     said = live.shown[-1].live
     assert (said["state"], live.asked) == ("needs-pass", [])
     assert said["line"] == (
-        "shown: diameter none given (as 30), percentile 1 to 99; "
+        "shown: diameter 30 (as usual), percentile 1 to 99; "
         "not yet computed: diameter 15, percentile 2 to 99; "
         "this needs a pass of the network, about 12 seconds"
     )
@@ -173,7 +173,7 @@ def test_what_needs_the_network_says_so_and_about_how_long(live):
     assert live.shown[-1].live["state"] == "exact"
     live.view.receive({"do": "back"})  # to masks at hand: no pass is needed
     said, scene = live.shown[-1].live, live.shown[-1].scene
-    assert (said["state"], said["values"]["diameter"]) == ("exact", 0)
+    assert (said["state"], said["values"]["diameter"]) == ("exact", 30)
     assert scene["planes"]["a"] == scene["planes"]["b"]
     assert len(live.asked) == 1
     live.view.receive({"set": {**values_of(request.settings), "min_size": 60}})
@@ -379,7 +379,7 @@ def test_masks_follow_the_sliders_on_the_page(generators_free, browser, capsys):
         slider = page.get_by_label("cellprob_threshold", exact=True)
         slider.fill("-3")
         page.locator('.crl[data-state="exact"]').wait_for()
-        page.get_by_text("6 cells: exact, as eval gives them").wait_for()
+        page.get_by_text("6 cells: exact, as Cellpose gives them").wait_for()
         page.locator('[data-kind="gained"] b', has_text="3").wait_for()
         page.get_by_text("--set cellprob_threshold=-3.0").wait_for()
         page.get_by_role("button", name="Set as reference").click()
@@ -504,5 +504,5 @@ def test_sliders_in_jupyterlab(browser, tmp_path):
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=120_000)
         page.get_by_label("cellprob_threshold", exact=True).fill("-3")
-        page.get_by_text("6 cells: exact, as eval gives them").wait_for(timeout=30_000)
+        page.get_by_text("6 cells: exact, as Cellpose gives them").wait_for(timeout=30_000)
         page.locator('[data-kind="gained"] b', has_text="3").wait_for()

@@ -44,14 +44,15 @@ photograph), and of more. Of still more than these the first are shown."""
 CHANNEL_COLOURS = {name: colour for channels in CHANNELS for name, colour in channels.items()}
 """Every colour that a channel can be given, by its name."""
 DOTS = {
+    ObjectKind.KEPT: "agree",
     ObjectKind.MOVED: "agree",
     ObjectKind.SPLIT: "other_object",
     ObjectKind.MERGED: "other_object",
     ObjectKind.LOST: "only_a",
     ObjectKind.GAINED: "only_b",
 }
-"""The colour of the dot on a changed cell, by its name in `COLOURS`; where two dots meet, the later
-kind is seen."""
+"""The colour of the dot on a listed cell, by its name in `COLOURS`; where two dots meet, the later
+kind is seen. Kept ones are listed where they have another size."""
 DASHES: dict[str, tuple[int, int] | None] = {"a": None, "b": (6, 4), "truth": (2, 4)}
 """How outlines differ in style: pixels on and off along the line; None is solid."""
 AGREE_SHARE = 0.25
