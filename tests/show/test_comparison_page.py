@@ -277,7 +277,7 @@ def test_every_one_of_many_changed_cells_has_a_dot():
         a[y : y + (20 if n < 50 else 10), x : x + 10] = n + 1
     figure = compared_masks("many", None, a, np.zeros_like(a), "cells").figure
     drawn = next(panel for panel in figure.panels if panel.heading.startswith("What differs"))
-    assert "100 changed cells" in drawn.heading
+    assert "a dot on each" in drawn.heading
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(drawn.png))).convert("RGB"))
     dots = (pixels == rgb(COLOURS["only_a"])).all(axis=2)
     for row in np.array_split(dots, 10):
@@ -294,7 +294,7 @@ def test_of_several_images_the_one_is_shown_on_which_most_cells_differ(tmp_path)
     html = tmp_path / "page.html"
     compare(*sides, html=html)
     assert "Two results of 2 images" in words_of(html)
-    assert "Pictures, cells and scores below are of most, whose cells agree least: " in words_of(
+    assert "Pictures, cells and scores below are of most, which has the lowest F1: " in words_of(
         html
     )
     assert "No image was given: masks stand on black" in words_of(html)

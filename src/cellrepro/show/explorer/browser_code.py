@@ -52,14 +52,15 @@ def module_text() -> str:
     """Give the module, whose default export makes a widget."""
     files = [(STATIC / name).read_text(encoding="utf-8") for name in _MODULES]
     *changed, kept = MOST_TELLING_FIRST
-    meanings = {kind: kind.meaning("A", "B") for kind in changed}
-    signs = {kind: kind.sign for kind in MOST_TELLING_FIRST}
-    words = {kind: kind.in_words for kind in MOST_TELLING_FIRST}
+    meanings = {str(kind): kind.meaning("A", "B") for kind in changed}
+    meanings |= {"resized": RESIZED_MEANS, str(kept): kept.meaning("A", "B")}
+    signs = {str(kind): kind.sign for kind in MOST_TELLING_FIRST}
+    words = {str(kind): kind.in_words for kind in MOST_TELLING_FIRST}
     constants = {
-        "KINDS": {**meanings, "resized": RESIZED_MEANS, kept: kept.meaning("A", "B")},
-        "SIGNS": {**signs, "resized": kept.sign},
+        "KINDS": meanings,
+        "SIGNS": signs | {"resized": kept.sign},
         "OTHER_OBJECT": colours.OTHER_OBJECT,
-        "KIND_WORDS": {**words, "resized": RESIZED},
+        "KIND_WORDS": words | {"resized": RESIZED},
     }
     lines = [f"const {name} = {json.dumps(value)};" for name, value in constants.items()]
     return "\n".join([*lines, *files])

@@ -97,7 +97,7 @@ class LiveSettings {
     number.addEventListener("change", () => {
       if (number.value === "" && usual === null) return;
       slide.value = number.value === "" ? usual : number.value;
-      write(slide.value);
+      if (number.value === "") write(usual);
       this.changed();
     });
     this.rows.set(name, { slide, number, mark, write });
