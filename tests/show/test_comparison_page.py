@@ -216,6 +216,27 @@ def test_the_cells_that_matter_most_come_first_and_are_seen_whole():
         assert f"cell {change.labels_a[0]}" in tile.facts[0]
 
 
+def test_a_kept_cell_of_another_size_is_marked_and_listed_as_changed_ones_are(tmp_path):
+    a = np.zeros((60, 60), np.uint16)
+    a[10:30, 10:30], a[40:50, 40:50] = 1, 2
+    b = np.where(a == 2, a, 0)
+    b[12:28, 12:28] = 1
+    for name, masks in (("a", a), ("b", b)):
+        tifffile.imwrite(tmp_path / f"{name}_masks.tif", masks)
+    result = compare(
+        tmp_path / "a_masks.tif", tmp_path / "b_masks.tif", html=tmp_path / "page.html"
+    )
+    (line,) = (line for line in result.lines() if line.strip().startswith("kept"))
+    assert " ".join(line.split()) == "kept, 36 % smaller 1 1 y 20, x 20 400 256 0.640"
+    text = words_of(tmp_path / "page.html")
+    assert "2 kept (1 of them 36 % smaller), none changed" in text
+    assert text.count("= kept, 36 % smaller") == 2  # a card, and a row
+    *_, differs = compared_masks("", None, a, b, "cells", closer=False).figure.panels
+    assert [(mark.sign, round(60 * mark.y / differs.height)) for mark in differs.marks] == [
+        ("=", 20)
+    ]
+
+
 def stack_of_known_changes():
     """Cells of five planes: what became of each, and the plane on which that is seen best."""
     a = np.zeros((5, 40, 120), np.uint16)

@@ -105,6 +105,7 @@ def live():
         image.segmentation,
         commands=image.commands,
         show=shown.append,
+        if_none="Take a trained network",
         still_seconds=0.01,
     )
     image.answers.follow = view.answer
@@ -231,6 +232,13 @@ def test_a_problem_is_said_and_what_was_shown_stays(live):
     live.view.receive({"set": {"niter": 20}})
     live.by.segmentation.answer(live.asked[0], problem="not enough memory")
     assert (live.shown[-1].live["line"], live.shown[-1].scene) == ("not enough memory", None)
+
+
+def test_where_no_cell_is_found_the_line_says_why_and_what_to_do(live):
+    live.view.receive({"set": {"min_size": 1000}})
+    until(lambda: len(live.asked) == 2)
+    live.by.segmentation.answer(live.asked[-1])
+    assert live.shown[-1].live["line"] == "no cell is found. Take a trained network"
 
 
 def test_of_several_requests_that_wait_the_last_is_answered():

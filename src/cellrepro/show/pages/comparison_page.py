@@ -170,7 +170,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         remarks=[remark for remark in pair.remarks if remark not in said],
         is_chosen=pair.is_chosen,
         totals_verdict=verdict_over(pair.by_image.values()),
-        why=_why_box(pair),
+        why=_why_box(pair, rows),
         made_again=_made_again(pair),
         differing=[row for row in rows if row.differs],
         rows=rows,
@@ -256,7 +256,7 @@ def _setting_value(value: object) -> SettingValue:
 # -- why -------------------------------------------------------------------------------------
 
 
-def _why_box(pair: ShownPair) -> WhyBox | None:
+def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     """Make the box; None where there is nothing to say that the headline does not."""
     why = pair.why
     explanation = pair.explanation
@@ -282,11 +282,12 @@ def _why_box(pair: ShownPair) -> WhyBox | None:
             label=label,
             commands=tuple(commands),
         )
+    is_listed_below = any(row.differs for row in rows if row.name == why.cause.name)
     return WhyBox(
         kind="found" if why.is_found else "likely",
         title="Cause found" if why.is_found else "Likely cause",
         causes=(why.cause, *(why.others if why.is_found else ())),
-        meaning=as_sentence(setting_meaning(why.cause.name)),
+        meaning="" if is_listed_below else as_sentence(setting_meaning(why.cause.name)),
         facts=tuple(facts),
         label=label,
         commands=tuple(commands),
