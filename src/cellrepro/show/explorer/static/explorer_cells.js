@@ -70,7 +70,7 @@ const ROW_CSS = 26; // height of a row of the list
 const SPARE_ROWS = 6; // drawn above and below what is seen
 const HEAD_SHARE = 0.85; // size of the letters of the head, by that of the list
 const MOST_NUMBERS = 3; // of cells on one side that the list names
-const SPARE_EM = 0.3; // beside the text of a column: letters are measured without the list's own features
+const SPARE_EM = 0.25; // letters on the screen are a little wider than measured at a large size
 const AS_GIVEN = { key: "", down: false }; // the cells that differ most come first
 
 // What became of a cell, for the list: kept ones of another size are a kind of their own.
