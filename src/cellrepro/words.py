@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from samebits.words import grouped, with_verb
 
+_LEAST_PERCENT = 100  # ppm, which is 0.01 %
 _SHA_256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -48,13 +49,14 @@ def share_text(share: float) -> str:
     return f"{percent:.0f} %"
 
 
-def pixels_text(ppm: float) -> str:
-    """A share of the pixels to read: in per cent, and in parts per million.
+def pixels_text(ppm: float, unit: str = "pixels") -> str:
+    """A share of the pixels to read, in per cent; a tiny one in parts per million.
 
-    >>> pixels_text(1234.5), pixels_text(3)
-    ('0.12 % of the pixels (1 234 ppm)', 'less than 0.01 % of the pixels (3 ppm)')
+    >>> pixels_text(1234.5), pixels_text(3, "voxels")
+    ('0.12 % of the pixels', '3 ppm of the voxels')
     """
-    return f"{share_text(ppm / 1e6)} of the pixels ({ppm_text(ppm)})"
+    share = ppm_text(ppm) if 0 < ppm < _LEAST_PERCENT else share_text(ppm / 1e6)
+    return f"{share} of the {unit}"
 
 
 def place_text(position: Sequence[float], shape: Sequence[int] = ()) -> str:

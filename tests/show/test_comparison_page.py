@@ -13,7 +13,7 @@ import tifffile
 from PIL import Image
 
 from cellrepro import compare
-from cellrepro.comparison.changed_cells import changed_cells
+from cellrepro.comparison.changed_cells import listed_changes
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.show.figures.colours import COLOURS, rgb
 from cellrepro.show.pages.cell_tiles import cell_tiles
@@ -122,7 +122,8 @@ def test_settings_that_differ_are_said_first(files, invoke):
     text = words_of(html)
     top = text[: text.index("Where the two differ")]
     assert "The two hold different cells." in top
-    assert "Likely cause diameter; A records 42.4, B 30 The image is scaled by 30 / diameter" in top
+    assert "Likely cause diameter; A records 42.4, B 30" in top
+    assert top.count("scaled by 30 / diameter") == 1
     assert "nothing was segmented" in top
     assert "--model MODEL" in top
     assert (
@@ -208,12 +209,33 @@ def test_the_page_is_whole_in_a_browser(files, browser):
 def test_the_cells_that_matter_most_come_first_and_are_seen_whole():
     """Cut and lost ones by size, then the moved one."""
     comparison = compare_masks(A, B)
-    changes = changed_cells(comparison)
+    changes = listed_changes(comparison)
     assert [change.labels_a for change in changes] == [(2,), (4,), (3,), (5,)]
     for tile, change in zip(cell_tiles(changes, IMAGE, A, B), changes, strict=True):
         assert (tile.panel.width, tile.panel.height) == (264, 264)
         assert tile.facts[0].startswith("only in A: ") == (change.kind == "lost")
         assert f"cell {change.labels_a[0]}" in tile.facts[0]
+
+
+def test_a_kept_cell_of_another_size_is_marked_and_listed_as_changed_ones_are(tmp_path):
+    a = np.zeros((60, 60), np.uint16)
+    a[10:30, 10:30], a[40:50, 40:50] = 1, 2
+    b = np.where(a == 2, a, 0)
+    b[12:28, 12:28] = 1
+    for name, masks in (("a", a), ("b", b)):
+        tifffile.imwrite(tmp_path / f"{name}_masks.tif", masks)
+    result = compare(
+        tmp_path / "a_masks.tif", tmp_path / "b_masks.tif", html=tmp_path / "page.html"
+    )
+    (line,) = (line for line in result.lines() if line.strip().startswith("kept"))
+    assert " ".join(line.split()) == "kept, 36 % smaller 1 1 y 20, x 20 400 256 0.640"
+    text = words_of(tmp_path / "page.html")
+    assert "2 kept (1 of them 36 % smaller), none changed" in text
+    assert text.count("= kept, 36 % smaller") == 2  # a card, and a row
+    *_, differs = compared_masks("", None, a, b, "cells", closer=False).figure.panels
+    assert [(mark.sign, round(60 * mark.y / differs.height)) for mark in differs.marks] == [
+        ("=", 20)
+    ]
 
 
 def stack_of_known_changes():
@@ -238,7 +260,7 @@ def stack_of_known_changes():
 def test_a_cell_of_a_stack_is_shown_where_it_differs_most():
     a, b, planes = stack_of_known_changes()
     comparison = compare_masks(a, b)
-    changes = changed_cells(comparison)
+    changes = listed_changes(comparison)
     shown = {
         (str(change.kind), change.labels_a): tile
         for change, tile in zip(changes, cell_tiles(changes, None, a, b), strict=True)
@@ -277,7 +299,7 @@ def test_every_one_of_many_changed_cells_has_a_dot():
         a[y : y + (20 if n < 50 else 10), x : x + 10] = n + 1
     figure = compared_masks("many", None, a, np.zeros_like(a), "cells").figure
     drawn = next(panel for panel in figure.panels if panel.heading.startswith("What differs"))
-    assert "100 changed cells" in drawn.heading
+    assert "a dot on each" in drawn.heading
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(drawn.png))).convert("RGB"))
     dots = (pixels == rgb(COLOURS["only_a"])).all(axis=2)
     for row in np.array_split(dots, 10):
@@ -294,7 +316,7 @@ def test_of_several_images_the_one_is_shown_on_which_most_cells_differ(tmp_path)
     html = tmp_path / "page.html"
     compare(*sides, html=html)
     assert "Two results of 2 images" in words_of(html)
-    assert "Pictures, cells and scores below are of most, whose cells agree least: " in words_of(
+    assert "Pictures, cells and scores below are of most, which has the lowest F1: " in words_of(
         html
     )
     assert "No image was given: masks stand on black" in words_of(html)

@@ -105,6 +105,7 @@ def live():
         image.segmentation,
         commands=image.commands,
         show=shown.append,
+        if_none="Take a trained network",
         still_seconds=0.01,
     )
     image.answers.follow = view.answer
@@ -133,7 +134,7 @@ def test_a_preview_while_one_drags_and_exact_masks_when_it_stands_still(live):
         scene["planes"][key] for key in ("a", "b", "categories", "story")
     }
     live.by.segmentation.answer(exact)
-    assert live.shown[-1].live["line"] == "2 cells: exact, as eval gives them"
+    assert live.shown[-1].live["line"] == "2 cells: exact, as Cellpose gives them"
     assert live.shown[-1].live["commands"] == [
         "cellrepro segment hills.tif --set cellprob_threshold=1.0"
     ]
@@ -158,7 +159,7 @@ def test_what_needs_the_network_says_so_and_about_how_long(live):
     said = live.shown[-1].live
     assert (said["state"], live.asked) == ("needs-pass", [])
     assert said["line"] == (
-        "shown: diameter none given (as 30), percentile 1 to 99; "
+        "shown: diameter 30 (as usual), percentile 1 to 99; "
         "not yet computed: diameter 15, percentile 2 to 99; "
         "this needs a pass of the network, about 12 seconds"
     )
@@ -173,7 +174,7 @@ def test_what_needs_the_network_says_so_and_about_how_long(live):
     assert live.shown[-1].live["state"] == "exact"
     live.view.receive({"do": "back"})  # to masks at hand: no pass is needed
     said, scene = live.shown[-1].live, live.shown[-1].scene
-    assert (said["state"], said["values"]["diameter"]) == ("exact", 0)
+    assert (said["state"], said["values"]["diameter"]) == ("exact", 30)
     assert scene["planes"]["a"] == scene["planes"]["b"]
     assert len(live.asked) == 1
     live.view.receive({"set": {**values_of(request.settings), "min_size": 60}})
@@ -231,6 +232,13 @@ def test_a_problem_is_said_and_what_was_shown_stays(live):
     live.view.receive({"set": {"niter": 20}})
     live.by.segmentation.answer(live.asked[0], problem="not enough memory")
     assert (live.shown[-1].live["line"], live.shown[-1].scene) == ("not enough memory", None)
+
+
+def test_where_no_cell_is_found_the_line_says_why_and_what_to_do(live):
+    live.view.receive({"set": {"min_size": 1000}})
+    until(lambda: len(live.asked) == 2)
+    live.by.segmentation.answer(live.asked[-1])
+    assert live.shown[-1].live["line"] == "no cell is found. Take a trained network"
 
 
 def test_of_several_requests_that_wait_the_last_is_answered():
@@ -379,7 +387,7 @@ def test_masks_follow_the_sliders_on_the_page(generators_free, browser, capsys):
         slider = page.get_by_label("cellprob_threshold", exact=True)
         slider.fill("-3")
         page.locator('.crl[data-state="exact"]').wait_for()
-        page.get_by_text("6 cells: exact, as eval gives them").wait_for()
+        page.get_by_text("6 cells: exact, as Cellpose gives them").wait_for()
         page.locator('[data-kind="gained"] b', has_text="3").wait_for()
         page.get_by_text("--set cellprob_threshold=-3.0").wait_for()
         page.get_by_role("button", name="Set as reference").click()
@@ -504,5 +512,5 @@ def test_sliders_in_jupyterlab(browser, tmp_path):
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=120_000)
         page.get_by_label("cellprob_threshold", exact=True).fill("-3")
-        page.get_by_text("6 cells: exact, as eval gives them").wait_for(timeout=30_000)
+        page.get_by_text("6 cells: exact, as Cellpose gives them").wait_for(timeout=30_000)
         page.locator('[data-kind="gained"] b', has_text="3").wait_for()

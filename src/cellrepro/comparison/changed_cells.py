@@ -27,15 +27,20 @@ def cells_of(masks: Mapping[str, MaskComparison]) -> Iterator[ChangedCell]:
             yield ChangedCell(image, change)
 
 
-def not_kept(masks: Mapping[str, MaskComparison]) -> list[ChangedCell]:
-    """Give the changed cells, those that tell most first."""
-    changed = [cell for cell in cells_of(masks) if cell.change.kind != ObjectKind.KEPT]
-    return sorted(changed, key=lambda cell: _rank(cell.change))
+def listed_cells(masks: Mapping[str, MaskComparison]) -> list[ChangedCell]:
+    """Give the changed cells and the kept ones of another size, those that tell most first."""
+    listed = [cell for cell in cells_of(masks) if is_listed(cell.change)]
+    return sorted(listed, key=lambda cell: rank(cell.change))
 
 
-def changed_cells(comparison: MaskComparison) -> list[ObjectChange]:
-    """Give the changed cells of one image, those that tell most first."""
-    return [cell.change for cell in not_kept({"": comparison})]
+def listed_changes(comparison: MaskComparison) -> list[ObjectChange]:
+    """Give those of one image."""
+    return [cell.change for cell in listed_cells({"": comparison})]
+
+
+def is_listed(change: ObjectChange) -> bool:
+    """Whether a reader has to see a cell: it changed, or is kept in another size."""
+    return change.kind != ObjectKind.KEPT or change.is_resized
 
 
 def resized_cells(changes: Iterable[ObjectChange]) -> list[ObjectChange]:
@@ -45,18 +50,15 @@ def resized_cells(changes: Iterable[ObjectChange]) -> list[ObjectChange]:
     >>> [len(resized_cells(compare_masks([[1, 1, 1]], [b]).objects)) for b in ([1, 1, 0], [1] * 3)]
     [1, 0]
     """
-    return [
-        change
-        for change in changes
-        if change.kind == ObjectKind.KEPT and 4 * abs(change.area_b - change.area_a) > change.area_a
-    ]
+    return [change for change in changes if change.is_resized]
 
 
-def _rank(change: ObjectChange) -> tuple[bool, int]:
-    """Lost, gained, split and merged cells, the largest first; then moved ones, by what differs."""
-    is_moved = change.kind == ObjectKind.MOVED
+def rank(change: ObjectChange) -> tuple[bool, bool, int]:
+    """Lost, gained, split and merged cells, the largest first; then others, by what differs."""
+    has_counterpart = change.kind in (ObjectKind.MOVED, ObjectKind.KEPT)
     size = max(change.area_a, change.area_b)
-    return is_moved, -(_differing_pixels(change) if is_moved else size)
+    telling = _differing_pixels(change) if has_counterpart else size
+    return not is_listed(change), has_counterpart, -telling
 
 
 def _differing_pixels(change: ObjectChange) -> int:
@@ -79,16 +81,17 @@ def cell_rows(
     for image, change in cells[:most]:
         cuts = f", cut between {change.cuts}" if change.cuts else ""
         has_both = change.labels_a and change.labels_b
+        of_parts = " (all parts)" if max(len(change.labels_a), len(change.labels_b)) > 1 else ""
         rows.append(
             {
                 "image": image if with_images else "",
-                "cell": change.kind.in_words,
+                "cell": change.in_words,
                 f"in {a}": ", ".join(map(str, change.labels_a)) or "–",
                 f"in {b}": ", ".join(map(str, change.labels_b)) or "–",
                 where: f"{place_text(change.position)}{cuts}",
                 f"{unit} in {a}": str(change.area_a or "–"),
                 f"{unit} in {b}": str(change.area_b or "–"),
-                "IoU": f"{change.iou:.3f}" if has_both else "–",
+                "IoU": f"{change.iou:.3f}{of_parts}" if has_both else "–",
             }
         )
     return rows

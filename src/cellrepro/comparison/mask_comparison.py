@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.comparison.changed_cells import cell_rows, not_kept
+from cellrepro.comparison.changed_cells import cell_rows, listed_cells
 from cellrepro.comparison.label_pair import ReadPair, read_pair
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.object_changes import ObjectChange, object_changes
@@ -129,8 +129,8 @@ class MaskComparison(MaskScores, MaskCounts, Result):
         return totals_over([self]).sentence()
 
     def rows(self) -> Sequence[Row]:
-        """A row for every object that is not kept."""
-        return cell_rows(not_kept({"": self}), a="A", b="B")
+        """A row for every object that is not kept, or is kept in another size."""
+        return cell_rows(listed_cells({"": self}), a="A", b="B")
 
     def figures(self) -> dict[str, Any]:
         """Every count and score by name, as JSON has them."""

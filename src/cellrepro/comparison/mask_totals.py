@@ -6,12 +6,12 @@ The sentence is what `cellrepro compare` prints for two folders of masks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cellrepro.comparison.changed_cells import resized_cells
-from cellrepro.comparison.object_changes import ObjectKind
+from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.words import as_sentence, pixels_text
 from samebits.words import amount
@@ -55,7 +55,9 @@ class MaskTotals:
     same_numbering: bool
     """Whether what is one number on one side is one number on the other, in every image."""
     kinds: Mapping[str, int]
-    n_resized: int
+    unit: Literal["pixels", "voxels"]
+    """What the images consist of; voxels where all are stacks."""
+    resized: Sequence[ObjectChange]
     """Kept cells that are more than a quarter larger or smaller in B than in A."""
 
     @property
@@ -94,35 +96,43 @@ class MaskTotals:
             if not self.same_numbering:
                 also = ", but not one number for each"
             cells = amount(self.n_objects_a, "cell")
+            one = self.unit.removesuffix("s")
             on = f", on {self.n_images} images" if self.n_images > 1 else ""
-            return f"{sides} have the same {cells}{also}, pixel for pixel{on}."
-        return f"{self.cells_text(a=a, b=b)}. {as_sentence(pixels_text(self.ppm) + ' differ')}"
+            return f"{sides} have the same {cells}{also}, {one} for {one}{on}."
+        differ = f"{pixels_text(self.ppm, self.unit)} differ"
+        return f"{self.cells_text(a=a, b=b)}. {as_sentence(differ)}"
 
     def cells_text(self, *, a: str = "A", b: str = "B") -> str:
         """Say how many cells both sides have, and what became of them."""
         over = f", over {self.n_images} images" if self.n_images > 1 else ""
         n_cells = f"{amount(self.n_objects_a, 'cell')} in {a}, {self.n_objects_b} in {b}{over}"
-        return f"{n_cells}: {fates_text(self.kinds, self.n_resized)}"
+        return f"{n_cells}: {fates_text(self.kinds, self.resized)}"
 
 
 def fates_text(
-    kinds: Mapping[str, int], n_resized: int, *, words: Mapping[ObjectKind, str] | None = None
+    kinds: Mapping[str, int],
+    resized: Sequence[ObjectChange],
+    *,
+    words: Mapping[ObjectKind, str] | None = None,
 ) -> str:
-    """Say how many cells are kept, how many of these are resized, and how many changed, and how.
+    """Say how many cells are kept, how many of these in another size, and how many changed how.
 
     ``words`` replace those of some kinds, as "missed" beside a ground truth.
 
-    >>> fates_text({"kept": 3, "lost": 1}, 0), fates_text({"kept": 3, "lost": 1, "split": 2}, 0)
+    >>> fates_text({"kept": 3, "lost": 1}, []), fates_text({"kept": 3, "lost": 1, "split": 2}, [])
     ('3 kept, 1 lost', '3 kept, 3 changed (1 lost, 2 split)')
-    >>> fates_text({"kept": 3}, 1)
-    '3 kept (1 of them more than a quarter larger or smaller), none changed'
-    >>> fates_text({}, 0)
+    >>> from cellrepro import compare_masks
+    >>> result = compare_masks([[1, 1, 1, 2, 2]], [[1, 1, 0, 2, 2]])
+    >>> fates_text(result.kinds, resized_cells(result.objects))
+    '2 kept (1 of them 33 % smaller), none changed'
+    >>> fates_text({}, [])
     'no cell on either side'
     """
     n_kept = kinds.get(ObjectKind.KEPT, 0)
     kept = f"{n_kept} kept"
-    if n_resized:
-        kept += f" ({n_resized} of them more than a quarter larger or smaller)"
+    if resized:
+        of_them = f"{len(resized)} of them " if n_kept > 1 else ""
+        kept += f" ({of_them}{_sizes_text(resized)})"
     changed = changes_in_words(kinds, words)
     if not changed:
         return f"{kept}, none changed" if n_kept else "no cell on either side"
@@ -130,6 +140,14 @@ def fates_text(
         return f"{kept}, {changed[0]}"
     n_changed = sum(kinds.values()) - n_kept
     return f"{kept}, {n_changed} changed ({', '.join(changed)})"
+
+
+def _sizes_text(resized: Sequence[ObjectChange]) -> str:
+    """Say how much larger or smaller some cells are in B."""
+    if len(resized) == 1:
+        return resized[0].growth_in_words
+    directions = {"larger" if change.growth > 0 else "smaller" for change in resized}
+    return f"more than a quarter {' or '.join(sorted(directions))}"
 
 
 def changes_in_words(
@@ -169,5 +187,6 @@ def totals_over(images: Iterable[MaskComparison]) -> MaskTotals:
         some_renumbered=any(result.verdict == Verdict.SAME_OBJECTS for result in results),
         same_numbering=all(result.same_numbering for result in results),
         kinds=kinds_over(results),
-        n_resized=sum(len(resized_cells(result.objects)) for result in results),
+        unit="voxels" if all(len(result.shape) == 3 for result in results) else "pixels",
+        resized=[change for result in results for change in resized_cells(result.objects)],
     )

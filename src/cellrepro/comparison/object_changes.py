@@ -28,6 +28,13 @@ KEPT_IOU = 0.5
 KEPT_WITHIN = 1.0
 """Pixels; an object whose centroid is farther from that of its counterpart counts as moved."""
 
+RESIZED = "kept, another size"
+"""What kept objects are called that are more than a quarter larger or smaller in b."""
+RESIZED_MEANS = "kept, but more than a quarter larger or smaller in B"
+"""What it means, beside `ObjectKind.meaning`."""
+
+_LEAST_GROWTH = 0.25
+"""Share of its area by which a kept object has to grow or shrink to be one of these."""
 _LEAST_INSIDE = 0.5
 """Share of a part's pixels that lie in the whole."""
 _LEAST_PIECE = 0.1
@@ -129,6 +136,28 @@ class ObjectChange(NamedTuple):
     def of_image(self, image: str) -> dict[str, object]:
         """Give its fields as JSON has them, with the image in which the object lies."""
         return {"image": image, **self._asdict(), "renumbered": self.renumbered}
+
+    @property
+    def growth(self) -> float:
+        """How much larger it is in b, as a share of its area in a; 0 where one side lacks it."""
+        has_both = self.labels_a and self.labels_b
+        return (self.area_b - self.area_a) / self.area_a if has_both else 0.0
+
+    @property
+    def is_resized(self) -> bool:
+        """Whether it is kept, but more than a quarter larger or smaller in b."""
+        return self.kind == ObjectKind.KEPT and abs(self.growth) > _LEAST_GROWTH
+
+    @property
+    def growth_in_words(self) -> str:
+        """How much larger or smaller it is in b: "46 % smaller"."""
+        return f"{100 * abs(self.growth):.0f} % {'larger' if self.growth > 0 else 'smaller'}"
+
+    @property
+    def in_words(self) -> str:
+        """Its fate in words, of a kept object of another size with that: "kept, 46 % smaller"."""
+        of_size = f", {self.growth_in_words}" if self.is_resized else ""
+        return f"{self.kind.in_words}{of_size}"
 
     @property
     def cuts(self) -> str:

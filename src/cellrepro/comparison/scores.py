@@ -266,8 +266,8 @@ class MaskScores:
         float,
         Score(
             "matches",
-            "pixels more",
-            "by how many pixels matching cells are larger in {b}",
+            "mean growth of a matched cell",
+            "by how much it is larger in {b}",
             range="",
             unit="pixels",
             best=None,

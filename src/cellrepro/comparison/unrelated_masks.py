@@ -49,8 +49,9 @@ class ChanceOverlap:
         match = verb_of(max(1, self.n_matched), "matches", "match")
         return (
             f"{self.n_matched or 'none'} of the {n_a} cells of {a} {match} one of the {n_b} of {b} "
-            f"(IoU of 0.5 or more), and the cells of {a} cover {share_text(self.covered)} of those "
-            f"of {b}, much as they do of the whole image ({share_text(self.expected)})"
+            f"(IoU of 0.5 or more), and they overlap no more than by chance: the cells of {a} "
+            f"cover {share_text(self.covered)} of those of {b}, and "
+            f"{share_text(self.expected)} of the whole image"
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from cellrepro.comparison.changed_cells import cell_rows, cells_of, not_kept
+from cellrepro.comparison.changed_cells import cell_rows, cells_of, listed_cells
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import MaskTotals, totals_over
 from cellrepro.comparison.systematic_change import (
@@ -177,7 +177,7 @@ class Comparison(Result):
             parts.append(f"weights: {self.weights.sentence()}")
         if self.state is not None:
             parts += self.state.sentences()
-        parts += self._systematic_sentences()
+        parts += self.systematic_sentences
         if self.masks:
             parts.append(f"masks: {self.totals.sentence().rstrip('.')}")
         return "; ".join(parts)
@@ -221,7 +221,7 @@ class Comparison(Result):
             yield from (f"  {sentence}" for sentence in self.state.sentences())
         if self.files is not None:
             yield "  files: " + "\n    ".join(self.files.sentences())
-        systematic = self._systematic_sentences()
+        systematic = self.systematic_sentences
         yield from (f"  {sentence}" for sentence in systematic)
         if self.masks:
             yield f"  masks: {self.totals.sentence()}"
@@ -231,9 +231,9 @@ class Comparison(Result):
             for name, result in self.masks.items()
             if name not in self.systematic or not self.systematic[name].explains_all
         }
-        changed = not_kept(unexplained)
-        rows = cell_rows(changed, a="A", b="B", most=MOST_LINES)
-        yield from table_lines(rows, indent=4, n_rows=len(changed))
+        listed = listed_cells(unexplained)
+        rows = cell_rows(listed, a="A", b="B", most=MOST_LINES)
+        yield from table_lines(rows, indent=4, n_rows=len(listed))
         if self.ap50 is not None and None not in self.ap50:
             yield "  ground truth: AP@0.5 {:.3f} and {:.3f}".format(*self.ap50)
         if self.ap50_train is not None and None not in self.ap50_train:
@@ -255,9 +255,11 @@ class Comparison(Result):
         """The notes, without the one that says the cause."""
         return tuple(note for note in self.notes if not self._is_said_by_cause(note))
 
-    def _systematic_sentences(self) -> list[str]:
+    @property
+    def systematic_sentences(self) -> tuple[str, ...]:
+        """Say of which images B follows from A by one change, where the cause does not say it."""
         sentences = _systematic_sentences(self.systematic)
-        return [each for each in sentences if not self._is_said_by_cause(each)]
+        return tuple(each for each in sentences if not self._is_said_by_cause(each))
 
     def _is_said_by_cause(self, note: str) -> bool:
         words = "" if self.cause is None else self.cause.words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cellrepro.comparison.object_changes import MOST_TELLING_FIRST
+from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, RESIZED, RESIZED_MEANS
 from cellrepro.show.figures import colours
 
 STATIC = Path(__file__).with_name("static")
@@ -51,12 +51,16 @@ HELD_BYTES = 64 * 2**20
 def module_text() -> str:
     """Give the module, whose default export makes a widget."""
     files = [(STATIC / name).read_text(encoding="utf-8") for name in _MODULES]
-    kinds = MOST_TELLING_FIRST
+    *changed, kept = MOST_TELLING_FIRST
+    meanings = {str(kind): kind.meaning("A", "B") for kind in changed}
+    meanings |= {"resized": RESIZED_MEANS, str(kept): kept.meaning("A", "B")}
+    signs = {str(kind): kind.sign for kind in MOST_TELLING_FIRST}
+    words = {str(kind): kind.in_words for kind in MOST_TELLING_FIRST}
     constants = {
-        "KINDS": {kind: kind.meaning("A", "B") for kind in kinds},
-        "SIGNS": {kind: kind.sign for kind in kinds},
+        "KINDS": meanings,
+        "SIGNS": signs | {"resized": kept.sign},
         "OTHER_OBJECT": colours.OTHER_OBJECT,
-        "KIND_WORDS": {kind: kind.in_words for kind in kinds},
+        "KIND_WORDS": words | {"resized": RESIZED},
     }
     lines = [f"const {name} = {json.dumps(value)};" for name, value in constants.items()]
     return "\n".join([*lines, *files])

@@ -41,6 +41,8 @@ class LiveImage:
     segmentation: LiveSegmentation
     answers: Answers
     commands: Callable[[Settings], Commands]
+    if_none: str = ""
+    """What is said where no cell is found: why, and what to do."""
 
 
 class Answers:
@@ -106,6 +108,21 @@ def start_live(
         segmentation,
         answers,
         _commands_of(written, source, lab_setup),
+        _if_none(source),
+    )
+
+
+def _if_none(source: ModelSource) -> str:
+    """Say why a network finds no cell, and what to do."""
+    if source.untrained:
+        return (
+            f"The network {source.label} is untrained and has learnt nothing: start again with a "
+            "trained one, --model with a run of your store (KEY/REPEAT), a name as cpsam, or the "
+            "file of its weights"
+        )
+    return (
+        "Lower cellprob_threshold, set diameter to that of your cells, or check that the network "
+        f"{source.label} was trained on such images"
     )
 
 

@@ -23,6 +23,7 @@ from cellrepro.explanation.live_segmentation import (
     Segmenting,
     pass_estimate,
 )
+from cellrepro.model.cellpose_generation import NETWORK_DIAMETER
 from cellrepro.show.explorer.planes import PackedPlane
 from cellrepro.show.explorer.scenes import Scene, Scenes
 from cellrepro.spec.segmentation_settings import Settings
@@ -46,7 +47,7 @@ class Control(TypedDict):
     max: float
     step: float
     usual: float | None
-    """The value that stands for none, which leaves the choice to Cellpose."""
+    """The value that stands for none given; 0 is shown as "auto"."""
     needs_pass: bool
     hint: str
     """What it does, in a sentence."""
@@ -91,17 +92,17 @@ CONTROLS: tuple[Control, ...] = (
         "step": 10,
         "usual": 0,
         "needs_pass": False,
-        "hint": "steps along the flows; 0: Cellpose chooses. More for long cells",
+        "hint": "steps along the flows; auto: Cellpose chooses. More for long cells",
     },
     {
         "name": "diameter",
         "label": "diameter",
-        "min": 0,
+        "min": 1,
         "max": 200,
         "step": 1,
-        "usual": 0,
+        "usual": NETWORK_DIAMETER,
         "needs_pass": True,
-        "hint": "of a cell in pixels: the image is scaled by 30 / diameter; 0: none given (as 30)",
+        "hint": "of a cell in pixels: the image is scaled by 30 / diameter; 30 leaves it as it is",
     },
     {
         "name": "percentile_low",
@@ -163,6 +164,7 @@ class LiveView:
         *,
         commands: Callable[[Settings], Commands],
         show: Callable[[Shown], None],
+        if_none: str = "",
         still_seconds: float = _STILL_SECONDS,
     ) -> None:
         self.lock = threading.RLock()
@@ -174,12 +176,13 @@ class LiveView:
         self._segmenting = segmenting
         self._commands = commands
         self._show = show
+        self._if_none = if_none  # what is said where no cell is found
         self._still_seconds = still_seconds
         self._number = first.number
         self._shown_number = first.number
         self._wanted = first.settings  # where the sliders stand
         self._held = first.settings  # with which the network ran last
-        self._now = _Made(first.settings, _exact_line(first), True)  # what is shown
+        self._now = _Made(first.settings, self._line_of(first), True)  # what is shown
         self._reference = self._now
         self._pass_seconds = first.pass_seconds
         self._timer: threading.Timer | None = None
@@ -308,11 +311,19 @@ class LiveView:
                 return
             self._shown_number = answer.number
             is_exact = answer.kind == "exact"
-            line = _exact_line(answer) if is_exact else f"{_n_cells(answer)}: preview"
+            line = self._line_of(answer)
             self._now = _Made(answer.settings, line, is_exact)
             self._put(_SIDE_NOW, answer.masks)
             self._say(answer.kind, line)
             self._publish(with_scene=True)
+
+    def _line_of(self, answer: LiveAnswer) -> str:
+        """Say how many cells there are, and whether they are exact; of none, what to do."""
+        n_cells = 0 if answer.masks is None else np.count_nonzero(np.unique(answer.masks))
+        how = "exact, as Cellpose gives them" if answer.kind == "exact" else "preview"
+        if not n_cells and self._if_none and answer.kind == "exact":
+            return f"no cell is found. {self._if_none}"
+        return f"{amount(int(n_cells), 'cell')}: {how}"
 
     def _put(self, side: int, masks: NDArray[np.uint16 | np.uint32]) -> None:
         self._scenes.put(0, side, masks)
@@ -334,16 +345,6 @@ class LiveView:
             self._show(Shown(None, {}, self.live))
             return
         self._show(Shown(scene, planes, self.live))
-
-
-def _n_cells(answer: LiveAnswer) -> str:
-    """How many cells there are, in words."""
-    n_labels = 0 if answer.masks is None else np.count_nonzero(np.unique(answer.masks))
-    return amount(int(n_labels), "cell")
-
-
-def _exact_line(answer: LiveAnswer) -> str:
-    return f"{_n_cells(answer)}: exact, as eval gives them"
 
 
 def values_of(settings: Settings) -> dict[str, float]:
@@ -409,5 +410,5 @@ def _value_text(name: str, value: float | tuple[float, float] | None) -> str:
         low, high = value if isinstance(value, tuple) else _USUAL_PERCENTILE
         return f"{low:g} to {high:g}"
     if value is None or isinstance(value, tuple):
-        return "none given (as 30)" if name == "diameter" else "none given"
+        return f"{NETWORK_DIAMETER:g} (as usual)" if name == "diameter" else "auto"
     return f"{value:g}"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.category_map import category_map
+from cellrepro.comparison.changed_cells import rank
 from cellrepro.comparison.consensus import Agreement, agree
 from cellrepro.comparison.label_numbers import NumberedByPlane, numbered_by_plane, numbering
 from cellrepro.comparison.label_pair import ReadPair, read_pair
@@ -153,10 +154,10 @@ class OpenView:
         )
 
     def changes(self, a: int, b: int) -> tuple[ObjectChange, ...]:
-        """Get what became of every object between two sides."""
+        """Get what became of every object between two sides, those that tell most first."""
         return self._once(
             f"changes {a} {b}",
-            lambda: object_changes(self._pair(a, b).table),
+            lambda: tuple(sorted(object_changes(self._pair(a, b).table), key=rank)),
         )
 
     def counts(self, a: int, b: int) -> Counts:
@@ -215,7 +216,8 @@ class OpenView:
 def story_of(view: OpenView, a: int, b: int) -> dict[str, object]:
     """Get what became of every object between two sides.
 
-    Columns are the fields of `ObjectChange`; ``moved`` is the displacement in pixels, None where
+    Columns are the fields of `ObjectChange`; ``growth`` is None but of kept ones of another size,
+    ``moved`` is the displacement in pixels, None where
     one side lacks the object. With three runs or more there are also ``n_runs``, how many there
     are, ``of_what``, what they are called, and ``runs``, how many of them have each object (None
     where only the truth does). Where numbers begin anew in each plane, ``given`` has the number in
@@ -229,6 +231,7 @@ def story_of(view: OpenView, a: int, b: int) -> dict[str, object]:
         "area_a": [change.area_a for change in changes],
         "area_b": [change.area_b for change in changes],
         "iou": [change.iou for change in changes],
+        "growth": [change.growth if change.is_resized else None for change in changes],
         "position": [change.position for change in changes],
         "cut_between": [change.cut_between for change in changes],
         "moved": [

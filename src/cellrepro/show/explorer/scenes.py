@@ -21,7 +21,7 @@ from cellrepro.show.explorer.open_view import OpenView
 from cellrepro.show.explorer.planes import PackedPlane
 from cellrepro.show.explorer.view import TRUTH, View
 from cellrepro.show.figures.colours import OTHER_OBJECT
-from cellrepro.words import ppm_text
+from cellrepro.words import share_text
 from samebits.errors import BadInput
 from samebits.words import amount, grouped, verb_of
 
@@ -135,12 +135,13 @@ class Scenes:
         short_a = name_a if names_are_short else "A"
         short_b = name_b if names_are_short else "B"
         kinds = {str(kind): counts.changes.get(kind, 0) for kind in ObjectKind}
-        n_resized = len(resized_cells(changes))
+        unit = "voxels" if len(open_view.shape) == 3 else "pixels"
         truth_is = ""
         if open_view.is_truth(a):
             truth_is = "a"
         elif open_view.is_truth(b):
             truth_is = "b"
+        words = _BESIDE_TRUTH.get(truth_is, {})
         return {
             "view": view,
             "a": a,
@@ -157,8 +158,8 @@ class Scenes:
             "planes": self._plane_names(view, a, b, z),
             "counts": dict(counts.pixels),
             "line": (
-                f"{fates_text(kinds, n_resized, words=_BESIDE_TRUTH.get(truth_is, {}))}; "
-                f"{_pixels_text(counts.pixels, short_a, short_b)}"
+                f"{fates_text(kinds, resized_cells(changes), words=words)}; "
+                f"{_pixels_text(counts.pixels, short_a, short_b, unit)}"
             ),
             "differs_by_plane": open_view.differs_by_plane(a, b),
             "n_objects": {
@@ -205,7 +206,7 @@ class Scenes:
         return self.open(plane.view).packed(plane.content, plane.a, plane.b, int(z))
 
 
-def _pixels_text(counts: Mapping[str, int], name_a: str, name_b: str) -> str:
+def _pixels_text(counts: Mapping[str, int], name_a: str, name_b: str, unit: str) -> str:
     """Say how many pixels differ, and how."""
     only_a = counts["only_a"]
     only_b = counts["only_b"]
@@ -213,10 +214,10 @@ def _pixels_text(counts: Mapping[str, int], name_a: str, name_b: str) -> str:
     n_pixels = sum(counts.values())
     n_differing = only_a + only_b + other_object
     if not n_differing:
-        return f"no pixel differs, of {grouped(n_pixels)}"
+        return f"no {unit.removesuffix('s')} differs, of {grouped(n_pixels)}"
     return (
-        f"{grouped(n_differing)} of {grouped(n_pixels)} pixels "
-        f"{verb_of(n_differing, 'differs', 'differ')} ({ppm_text(n_differing / n_pixels * 1e6)}; "
+        f"{grouped(n_differing)} of {grouped(n_pixels)} {unit} "
+        f"{verb_of(n_differing, 'differs', 'differ')} ({share_text(n_differing / n_pixels)}; "
         f"only {name_a}: {grouped(only_a)}, only {name_b}: {grouped(only_b)}, "
         f"{OTHER_OBJECT}: {grouped(other_object)})"
     )

@@ -44,14 +44,15 @@ photograph), and of more. Of still more than these the first are shown."""
 CHANNEL_COLOURS = {name: colour for channels in CHANNELS for name, colour in channels.items()}
 """Every colour that a channel can be given, by its name."""
 DOTS = {
+    ObjectKind.KEPT: "agree",
     ObjectKind.MOVED: "agree",
     ObjectKind.SPLIT: "other_object",
     ObjectKind.MERGED: "other_object",
     ObjectKind.LOST: "only_a",
     ObjectKind.GAINED: "only_b",
 }
-"""The colour of the dot on a changed cell, by its name in `COLOURS`; where two dots meet, the later
-kind is seen."""
+"""The colour of the dot on a listed cell, by its name in `COLOURS`; where two dots meet, the later
+kind is seen. Kept ones are listed where they have another size."""
 RESULTS = ("#B5E2D0", "#D5C8EE", "#EFE79A", "#CFCFCF", "#D9C7AE", "#C3D59A", "#EBCBE0")
 """Behind letters of results, for black text: neither blue nor orange, which are sides and verdicts,
 and no red beside a green."""

@@ -25,6 +25,7 @@ SIDE = 480
 """Longer side of a picture inside a figure, pixels."""
 
 _OPACITY = 0.85
+_RIM = "#000000"
 _MOST_SAMPLED = 2**22
 """Values for the contrast of an image; a larger one is sampled."""
 _VALUES_AT_ONCE = 2**18
@@ -114,11 +115,16 @@ def with_outlines(
     solid: bool = False,
     side: int = SIDE,
 ) -> np.ndarray:
-    """Draw the outlines of label images on a panel, white where those of a and b agree."""
+    """Draw the outlines of label images on a panel, white where those of a and b agree.
+
+    Inside of it each has a dark rim, without which it would not be seen on bright cells.
+    """
     shape = panel_shape(background.shape, side)
     picture = enlarged(background, shape)
     thickness = 1 if shape[0] < background.shape[0] else 2
     panels = {key: enlarged(labels, shape) for key, labels in outlines.items()}
+    for labels in panels.values():
+        painted(picture, outlined(labels, thickness=thickness + 1), _RIM)
     for key, labels in panels.items():
         dash = None if solid else DASHES[key]
         painted(picture, outlined(labels, thickness=thickness, dash=dash), COLOURS[key])

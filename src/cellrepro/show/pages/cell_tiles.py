@@ -30,8 +30,7 @@ _ROUND_A_CELL = 2.6  # how much wider than the cell that part is
 class CellTile:
     """A picture of one cell that differs."""
 
-    sign: str
-    kind: ObjectKind
+    change: ObjectChange
     facts: Sequence[str]
     """Its numbers and sizes on both sides, and where it is."""
     panel: Panel
@@ -81,7 +80,7 @@ def cell_tiles(
             own = _own(change, plane_a[near], plane_b[near])
         facts = _facts(change)
         heading = f"plane z {z}" if is_stack else ""
-        name = f"{change.kind.in_words}: {'; '.join(facts)}"
+        name = f"{change.in_words}: {'; '.join(facts)}"
         scale = _SIDE / max(own.shape)
         pixels = _picture(background(z)[near], plane_a[near], plane_b[near], own, scale)
         section = None
@@ -97,7 +96,7 @@ def cell_tiles(
             section = panel(side, cut.heading, f"{cut.heading}; {name}")
         alt = "; ".join(filter(None, [heading, name]))
         shown = panel(pixels, heading, alt)
-        tiles.append(CellTile(change.kind.sign, change.kind, facts, shown, section))
+        tiles.append(CellTile(change, facts, shown, section))
     return tuple(tiles)
 
 
@@ -214,8 +213,7 @@ def _window(centre: Sequence[float], area: int, shape: Sequence[int]) -> tuple[s
 
 
 def _facts(change: ObjectChange) -> tuple[str, ...]:
-    # The heading says which plane of a stack is shown: not always that of the centre.
-    place = f"centre {place_text(change.position[-2:])}"
+    place = f"centre {place_text(change.position)}"
     unit = "voxels" if len(change.position) == 3 else "px"
     in_a = _cells(change.labels_a)
     in_b = _cells(change.labels_b)

@@ -193,7 +193,8 @@ def compare(
         pair,
         why=comparison.why,
         explanation=comparison.explanation,
-        remarks=comparison.notes_beside_cause,
+        systematic=comparison.systematic_sentences,
+        remarks=_remarks(comparison),
     )
     write_comparison_page(target, pair)
     return replace(comparison, html=Path(html))
@@ -245,10 +246,17 @@ def _shown_pair(
         settings=comparison.settings if repeats is None else _differences_of_runs(comparison),
         is_chosen=is_chosen,
         are_runs=repeats is not None,
-        remarks=comparison.notes_beside_cause,
+        systematic=comparison.systematic_sentences,
+        remarks=_remarks(comparison),
         by_image=comparison.masks,
         conclusions=comparison.conclusions,
     )
+
+
+def _remarks(comparison: Comparison) -> tuple[str, ...]:
+    """What the page says of the files beside the cause and what follows from one change."""
+    said = comparison.systematic_sentences
+    return tuple(note for note in comparison.notes_beside_cause if note not in said)
 
 
 def _differences_of_runs(comparison: Comparison) -> tuple[SettingOfBoth, ...]:

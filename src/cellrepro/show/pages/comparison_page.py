@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from cellrepro.comparison.changed_cells import changed_cells, resized_cells
+from cellrepro.comparison.changed_cells import listed_changes, resized_cells
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.mask_totals import image_weight, kinds_over, totals_over, verdict_over
-from cellrepro.comparison.object_changes import MOST_TELLING_FIRST, ObjectChange, ObjectKind
+from cellrepro.comparison.object_changes import (
+    MOST_TELLING_FIRST,
+    RESIZED,
+    ObjectChange,
+    ObjectKind,
+)
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
 from cellrepro.explanation.cellpose_call import NETWORK
@@ -24,12 +29,12 @@ from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, se
 from cellrepro.explanation.why import FILES_ALONE, MASKS_ALONE, Cause, Why
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
-from cellrepro.show.figures.colours import OTHER_OBJECT
+from cellrepro.show.figures.colours import DOTS, OTHER_OBJECT
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles
 from cellrepro.show.pages.conclusion_part import conclusion_part
 from cellrepro.show.pages.mask_pictures import beside_made_again, compared_masks, place_columns
 from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
-from cellrepro.show.pages.parts import MOST_ROWS, Figure, Table, table
+from cellrepro.show.pages.parts import MOST_ROWS, Cell, Figure, Table, table
 from cellrepro.show.tables.masks import SHOWN, score_of
 from cellrepro.words import as_sentence
 from samebits.words import amount, joined
@@ -83,6 +88,8 @@ class ShownPair:
     """What makes the two differ; None where they do not, or nobody looked."""
     explanation: Explanation | None = None
     """What segmenting again has shown, where a network was given."""
+    systematic: tuple[str, ...] = ()
+    """Of which images all cells of B follow from those of A by one change, a sentence each."""
     conclusions: tuple[Conclusion, ...] = ()
     """What the groups of images say under each side, where they were named."""
 
@@ -144,7 +151,10 @@ class WhyBox:
 
 def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     """Write the page."""
-    changes = changed_cells(pair.comparison)
+    changes = listed_changes(pair.comparison)
+    n_resized = len(resized_cells(changes))
+    n_changed = len(changes) - n_resized
+    conclusions = conclusion_part(pair.conclusions)
     view = View(pair.image_name, [pair.a, pair.b], pair.image, pixel_size=pair.pixel_size)
     rows = [_setting_row(setting) for setting in pair.settings]
     counting = [*counting_notes(pair.comparison)]
@@ -152,21 +162,26 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     page = rendered(
         "comparison.html.j2",
         pair=pair,
-        headline=_headline(pair),
+        headline=_headline(pair) if conclusions is None else conclusions.headline,
+        cells_headline="" if conclusions is None else _headline(pair),
         totals=totals_over(pair.by_image.values()),
         cells_text=totals_over([pair.comparison]).cells_text(),
         counting=[as_sentence(note) for note in counting],
         remarks=[remark for remark in pair.remarks if remark not in said],
         is_chosen=pair.is_chosen,
         totals_verdict=verdict_over(pair.by_image.values()),
-        why=_why_box(pair.why, pair.explanation),
+        why=_why_box(pair, rows),
         made_again=_made_again(pair),
         differing=[row for row in rows if row.differs],
         rows=rows,
         tells_settings=pair.are_runs or tell_settings(setting.name for setting in pair.settings),
         figure=_figure(pair),
         tiles=() if pair.are_unrelated else _tiles(changes, pair),
-        n_changed=len(changes),
+        listed=_listed_text(n_changed, n_resized),
+        n_listed=len(changes),
+        dots=_legend_of_dots(pair.comparison),
+        resized=RESIZED if n_resized else "",
+        resized_words=RESIZED,
         kept=ObjectKind.KEPT
         if pair.comparison.n_differing and pair.comparison.kinds[ObjectKind.KEPT]
         else None,
@@ -175,7 +190,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         tables_of_changes=_tables_of_changes(changes, pair),
         cells=_cells_by_number(changes[:_MOST_TILES]),
         scores=_scores(pair.comparison),
-        images=_table_of_images(pair.by_image),
+        images=_table_of_images(pair),
         part=_explorer(view, pair),
         changed_kinds=[
             kind
@@ -183,7 +198,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
             if pair.comparison.kinds[kind] and kind != ObjectKind.KEPT
         ],
         most=MOST_ROWS,
-        conclusions=conclusion_part(pair.conclusions),
+        conclusions=conclusions,
     )
     write_page(target, page)
 
@@ -216,6 +231,12 @@ def _headline(pair: ShownPair) -> str:
     return "The two hold the same cells with different outlines."
 
 
+def _listed_text(n_changed: int, n_resized: int) -> str:
+    """Count the cells that a reader has to see: "5 changed cells and 1 kept in another size"."""
+    changed = [amount(n_changed, "changed cell")] if n_changed or not n_resized else []
+    return joined([*changed, f"{n_resized} kept in another size"] if n_resized else changed)
+
+
 def _setting_row(setting: SettingOfBoth) -> SettingRow:
     differs = setting.differs and setting.may_change_cells
     return SettingRow(
@@ -235,12 +256,14 @@ def _setting_value(value: object) -> SettingValue:
 # -- why -------------------------------------------------------------------------------------
 
 
-def _why_box(why: Why | None, explanation: Explanation | None) -> WhyBox | None:
+def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     """Make the box; None where there is nothing to say that the headline does not."""
+    why = pair.why
+    explanation = pair.explanation
     if why is None or (why.cause is not None and why.cause.words == OTHER_NUMBERS):
         return None
     facts = [*_why_facts(why, explanation)]
-    label = "To find out" if why.find_out else ""
+    label = "To find out, with a command line where these files are" if why.find_out else ""
     if NETWORK in why.find_out.split():
         label += f" ({NETWORK} is the network that made both: its name, as cpsam, or its file)"
     commands = [why.find_out] if why.find_out else []
@@ -249,20 +272,22 @@ def _why_box(why: Why | None, explanation: Explanation | None) -> WhyBox | None:
         label = "This makes B again"
         commands = made_b.texts()
     if why.cause is None:
+        of_image = f"{pair.image_name}: " if len(pair.by_image) > 1 else ""
         return WhyBox(
             kind="unknown",
             title="Why they differ is not known",
             causes=(),
             meaning="",
-            facts=(as_sentence(why.nothing_tells), *facts),
+            facts=(f"{of_image}{as_sentence(why.nothing_tells)}", *facts),
             label=label,
             commands=tuple(commands),
         )
+    is_listed_below = any(row.differs for row in rows if row.name == why.cause.name)
     return WhyBox(
         kind="found" if why.is_found else "likely",
         title="Cause found" if why.is_found else "Likely cause",
         causes=(why.cause, *(why.others if why.is_found else ())),
-        meaning=as_sentence(setting_meaning(why.cause.name)),
+        meaning="" if is_listed_below else as_sentence(setting_meaning(why.cause.name)),
         facts=tuple(facts),
         label=label,
         commands=tuple(commands),
@@ -323,6 +348,28 @@ def _explorer(view: View, pair: ShownPair) -> ExplorerPart | None:
 
 
 @dataclass(frozen=True)
+class KindOfDot:
+    """What a dot on a cell means."""
+
+    colour: str
+    """As a class of the style sheet."""
+    text: str
+
+
+def _legend_of_dots(comparison: MaskComparison) -> list[KindOfDot]:
+    """Say what each colour of dots means, of those that are drawn."""
+    texts: dict[str, list[str]] = {}
+    for kind in MOST_TELLING_FIRST:
+        if kind != ObjectKind.KEPT and comparison.kinds[kind]:
+            texts.setdefault(DOTS[kind], []).append(kind.in_words)
+    if resized_cells(comparison.objects):
+        texts.setdefault(DOTS[ObjectKind.KEPT], []).append(RESIZED)
+    return [
+        KindOfDot(colour.replace("_", "-"), " or ".join(words)) for colour, words in texts.items()
+    ]
+
+
+@dataclass(frozen=True)
 class TableOfChanges:
     """Some rows of the list of changed cells."""
 
@@ -334,15 +381,12 @@ class TableOfChanges:
 
 
 def _tables_of_changes(changes: Sequence[ObjectChange], pair: ShownPair) -> list[TableOfChanges]:
-    """List the changed cells: the first ones, and the others; then kept ones of another size."""
+    """List the cells that a reader has to see: the first ones, and the others."""
     first = changes[:_FIRST_ROWS]
     others = changes[_FIRST_ROWS:MOST_ROWS]
-    resized = resized_cells(pair.comparison.objects)
-    n_resized = amount(len(resized), "kept cell")
     parts = {
-        f"The first {amount(len(first), 'changed cell')}" if pair.are_unrelated else "": first,
-        f"The next {amount(len(others), 'changed cell')}": others,
-        f"{n_resized} more than a quarter larger or smaller in B": resized[:MOST_ROWS],
+        f"The first {amount(len(first), 'cell')}" if pair.are_unrelated else "": first,
+        f"The next {amount(len(others), 'cell')}": others,
     }
     return [
         TableOfChanges(summary, _table_of_changes(part), _cells_by_number(part))
@@ -355,7 +399,7 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table:
     unit = "voxels" if any(len(change.position) == 3 for change in changes) else "pixels"
     rows = [
         {
-            "change": f"{change.kind.sign} {change.kind.in_words}",
+            "change": f"{change.kind.sign} {change.in_words}",
             "cell in A": ", ".join(map(str, change.labels_a)) or "–",
             "cell in B": ", ".join(map(str, change.labels_b)) or "–",
             **place_columns(change),
@@ -377,13 +421,14 @@ def _cells_by_number(changes: Sequence[ObjectChange]) -> str:
 
 def _scores(comparison: MaskComparison) -> list[ScoreRow]:
     rows = []
+    unit = totals_over([comparison]).unit
     for name in _SCORES:
         score = SHOWN[name]
         rows.append(
             ScoreRow(
                 name=name,
                 label=score.label,
-                value=_score_text(score_of(comparison, name), score.unit),
+                value=_score_text(score_of(comparison, name), unit if score.unit else ""),
                 meaning=score.meaning.format(a="A", b="B"),
             )
         )
@@ -398,20 +443,23 @@ def _score_text(value: float, unit: str) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _table_of_images(by_image: Mapping[str, MaskComparison]) -> Table | None:
+def _table_of_images(pair: ShownPair) -> Table | None:
     """List the images that changed most first; there is no table of a single image."""
-    if len(by_image) < 2:
+    if len(pair.by_image) < 2:
         return None
-    worst_first = sorted(by_image.items(), key=lambda item: -image_weight(item[1]))
+    worst_first = sorted(pair.by_image.items(), key=lambda item: -image_weight(item[1]))
     rows = [
         {
-            "image": name,
+            "image": Cell(f"{name} (below)", href="#picture", value=name)
+            if result is pair.comparison
+            else name,
             "verdict": str(result.verdict),
             "cells in A": result.n_objects_a,
             "cells in B": result.n_objects_b,
             "cells changed": sum(result.kinds.values()) - result.kinds[ObjectKind.KEPT],
+            RESIZED: len(resized_cells(result.objects)),
             "F1": score_of(result, "f1"),
-            "pixels": result.ppm,
+            "pixels that differ": result.ppm,
         }
         for name, result in worst_first
     ]
@@ -420,7 +468,8 @@ def _table_of_images(by_image: Mapping[str, MaskComparison]) -> Table | None:
         "cells in A": "count",
         "cells in B": "count",
         "cells changed": "count",
+        RESIZED: "count",
         "F1": "{:.3f}",
-        "pixels": "ppm",
+        "pixels that differ": "ppm",
     }
     return table(rows, kinds, file="images")

@@ -15,6 +15,7 @@ from cellrepro.conclusions.conclusion import (
 )
 from cellrepro.conclusions.effects import GroupEffect
 from cellrepro.show.pages.parts import Table, table
+from cellrepro.words import as_sentence
 
 SIGNS: Mapping[Word, str] = {"stands": "=", "changes": "≠", "undecidable": "?"}
 _WIDTH = 320  # of a picture, in units of its own
@@ -59,7 +60,7 @@ class ConclusionPart:
     """All conclusions of a page."""
 
     shown: tuple[ShownConclusion, ...]
-    summary: str
+    headline: str
     compared: str
     margin: str
     """What the margin is; empty where no control has a mean."""
@@ -84,7 +85,7 @@ def conclusion_part(conclusions: Sequence[Conclusion]) -> ConclusionPart | None:
     ]
     return ConclusionPart(
         shown=tuple(map(_shown, conclusions)),
-        summary=summary(conclusions),
+        headline=as_sentence(summary(conclusions)),
         compared=compared_text(conclusions),
         margin=_margin_text(conclusions),
         table=table(rows, kinds, file="conclusions"),

@@ -46,6 +46,7 @@ class LivePage:
             image.first,
             image.segmentation,
             commands=image.commands,
+            if_none=image.if_none,
             show=self._show,
         )
         self._scene: Scene = self._scenes.scene(0, 0, 1)

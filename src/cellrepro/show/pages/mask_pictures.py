@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cellrepro.comparison.changed_cells import changed_cells, resized_cells
+from cellrepro.comparison.changed_cells import is_listed, listed_changes, resized_cells
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import fates_text
 from cellrepro.comparison.number_remarks import n_numbers
-from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
+from cellrepro.comparison.object_changes import ObjectChange
 from cellrepro.show.figures.colours import COLOURS, DOTS
 from cellrepro.show.figures.pixels import (
     background_of,
@@ -50,7 +50,7 @@ class ComparedMasks:
 
 def counts_text(comparison: MaskComparison) -> str:
     """Say what became of the cells: "3 kept, 1 lost"."""
-    return fates_text(comparison.kinds, len(resized_cells(comparison.objects)))
+    return fates_text(comparison.kinds, resized_cells(comparison.objects))
 
 
 def compared_masks(
@@ -89,14 +89,14 @@ def beside_made_again(image: np.ndarray | None, b: np.ndarray, made: np.ndarray)
 
 def _rows_of_cells(name: str, comparison: MaskComparison) -> list[dict[str, object]]:
     """Make the rows of the CSV file, with cells that are not kept first."""
-    same = [change for change in comparison.objects if change.kind == ObjectKind.KEPT]
-    return [_row_of_cell(name, change) for change in [*changed_cells(comparison), *same]]
+    same = [change for change in comparison.objects if not is_listed(change)]
+    return [_row_of_cell(name, change) for change in [*listed_changes(comparison), *same]]
 
 
 def _row_of_cell(name: str, change: ObjectChange) -> dict[str, object]:
     return {
         "image": name,
-        "what": change.kind.in_words,
+        "what": change.in_words,
         **{axis: round(at, 1) for axis, at in place_columns(change).items()},
         "iou": change.iou,
         "area_a": change.area_a,
@@ -179,24 +179,26 @@ class _DrawnPair:
         return panel(picture, self._heading("Outlines of both"), alt)
 
     def differences(self) -> Panel:
-        """Draw what differs, with a sign or a dot at every cell that is not kept."""
+        """Draw what differs, with a sign or a dot at every cell that is listed."""
         picture = category_picture(self.background, self.categories)[0]
         heading = self._heading("What differs")
-        changed = [each for each in self.changes if each.change.kind != ObjectKind.KEPT]
+        listed = [each for each in self.changes if is_listed(each.change)]
         marks = []
-        if len(changed) <= _MOST_MARKS:
-            marks = _marks(changed, self.a.shape)
+        if not self.n_differing:
+            heading += ": nothing"
+        elif len(listed) <= _MOST_MARKS:
+            marks = _marks(listed, self.a.shape)
         else:
-            _dot(picture, changed, self.a.shape)
-            heading += f": a dot on each of {grouped(len(changed))} changed cells"
+            _dot(picture, listed, self.a.shape)
+            heading += ": a dot on each cell"
         on_plane = f" on {self.plane}" if self.plane else ""
         kinds = Counter(str(each.change.kind) for each in self.changes)
-        n_resized = len(resized_cells(each.change for each in self.changes))
+        resized = resized_cells(each.change for each in self.changes)
         alt = (
             f"What differs{on_plane}: {grouped(self.n_differing)} of "
             f"{grouped(self.categories.size)} pixels "
             f"({ppm_text(1e6 * self.n_differing / self.categories.size)}). "
-            f"{fates_text(kinds, n_resized)}."
+            f"{fates_text(kinds, resized)}."
         )
         return panel(picture, heading, alt, marks)
 

@@ -149,6 +149,8 @@ class Cell:
     """Whether it is highlighted."""
     colours: str = ""
     """CSS of its background and text."""
+    href: str = ""
+    """Where a click on it leads; empty where nowhere."""
     value: Any = None
     """What stands in the CSV file."""
 

@@ -50,7 +50,7 @@ class Explorer {
     this.curtain = 0.5; // share of the width that shows A
     this.vote = "cells";
     this.blink = new Blink(this);
-    this.kindsListed = new Set(["lost", "gained", "split", "merged", "moved"]);
+    this.kindsListed = new Set(Object.keys(KINDS).filter((kind) => kind !== "kept"));
     this.chosen = -1; // number of a change
     this.wanted = undefined; // choice that the kernel has not answered yet
     this.ahead = undefined; // scene that is shown before the kernel has answered
@@ -311,14 +311,20 @@ class Explorer {
     const focused = kinds.contains(document.activeElement) && document.activeElement.dataset.kind;
     kinds.replaceChildren(make("span", "cre-of", {}, "listed:"));
     const { words } = this.data.story;
+    const counts = {};
+    this.data.story.kind.forEach((_, row) => {
+      const fate = fateOf(this.data.story, row);
+      counts[fate] = (counts[fate] ?? 0) + 1;
+    });
     for (const [kind, says] of Object.entries(KINDS)) {
+      if (kind === "resized" && !counts[kind]) continue;
       const title = `${TRUTH_WORDS[words[kind]] ?? says}; click to list these cells or not`;
       const chip = button(`cre-chip cre-chip-${kind}`, "", { "data-kind": kind, title });
       chip.append(
         make("span", "cre-tick", { "aria-hidden": "true" }),
         make("span", `cre-sign cre-sign-${kind}`, { "aria-hidden": "true" }, SIGNS[kind]),
-        `${words[kind]} `,
-        make("b", "", {}, grouped(this.scene.kinds[kind] ?? 0)),
+        `${kind === "kept" && counts.resized ? "other kept" : words[kind]} `,
+        make("b", "", {}, grouped(counts[kind] ?? 0)),
       );
       chip.setAttribute("aria-pressed", String(this.kindsListed.has(kind)));
       chip.addEventListener("click", () => {
@@ -333,8 +339,8 @@ class Explorer {
 
   // The rows of the story that are of the kinds that are listed.
   listedChanges() {
-    const { kind } = this.data.story;
-    return kind.map((_, row) => row).filter((row) => this.kindsListed.has(kind[row]));
+    const { story } = this.data;
+    return story.kind.map((_, row) => row).filter((row) => this.kindsListed.has(fateOf(story, row)));
   }
 
   fillList() {

@@ -25,8 +25,8 @@ const COLUMNS = [
     key: "kind",
     label: "change",
     title: "what became of the cell",
-    order: (s, r) => Object.keys(KINDS).indexOf(s.kind[r]) * 2 + s.iou[r],
-    text: (s, r) => badge(s.kind[r], s.words[s.kind[r]]),
+    order: (s, r) => Object.keys(KINDS).indexOf(fateOf(s, r)),
+    text: (s, r) => badge(fateOf(s, r), fateWords(s, r)),
   },
   {
     key: "cell",
@@ -70,6 +70,19 @@ const ROW_CSS = 26; // height of a row of the list
 const SPARE_ROWS = 6; // drawn above and below what is seen
 const HEAD_SHARE = 0.85; // size of the letters of the head, by that of the list
 const MOST_NUMBERS = 3; // of cells on one side that the list names
+const SPARE_EM = 0.25; // letters on the screen are a little wider than measured at a large size
+const AS_GIVEN = { key: "", down: false }; // the cells that differ most come first
+
+// What became of a cell, for the list: kept ones of another size are a kind of their own.
+function fateOf(story, row) {
+  return story.growth[row] === null ? story.kind[row] : "resized";
+}
+
+function fateWords(story, row) {
+  const growth = story.growth[row];
+  if (growth === null) return story.words[story.kind[row]];
+  return `${story.words.kept}, ${Math.round(100 * Math.abs(growth))} % ${growth > 0 ? "larger" : "smaller"}`;
+}
 
 // The story of one cell, as the elements of the page: what became of it, and its numbers.
 // `short` are the names of A and B.
@@ -85,7 +98,7 @@ function storyElements(story, row, short) {
     merged: `${story.labels_a[row].length} cells in ${a} are one cell in ${b}`,
   }[kind];
   const words = make("span", "", {}, sentence);
-  const title = make("p", "cre-told", {}, badge(kind, story.words[kind]), words);
+  const title = make("p", "cre-told", {}, badge(fateOf(story, row), fateWords(story, row)), words);
   const facts = make("dl", "cre-facts");
   for (const [name, text] of storyFacts(story, row, short)) {
     facts.append(make("dt", "", {}, name), make("dd", "", {}, text));
@@ -120,7 +133,8 @@ function storyFacts(story, row, { a, b }) {
     const sign = percent < 0 ? "\u2212" : "+";
     const relative = `${sign}${Math.abs(percent).toFixed(1)} %`;
     facts.push([isStack ? "volume" : "area", `${signed(areaB - areaA)} ${unit} (${relative})`]);
-    facts.push(["IoU", story.iou[row].toFixed(3)]);
+    const isCut = story.labels_a[row].length + story.labels_b[row].length > 2;
+    facts.push([isCut ? "IoU of all parts together" : "IoU", story.iou[row].toFixed(3)]);
   }
   const [y, x] = position.slice(-2).map((value) => value.toFixed(1));
   facts.push(["centre", `${isStack ? `${planeText(position[0])}, ` : ""}y ${y}, x ${x}`]);
@@ -140,7 +154,7 @@ class CellList {
   constructor() {
     this.rows = []; // numbers of changes
     this.chosen = -1; // position in rows
-    this.sorted = { key: "kind", down: false };
+    this.sorted = AS_GIVEN;
     this.head = make("div", "cre-head");
     this.space = make("div", "cre-space");
     this.window = make("div", "cre-window", {
@@ -167,7 +181,7 @@ class CellList {
     }));
     this.fitColumns();
     const known = this.columns.some(({ key }) => key === this.sorted.key);
-    this.sort(known ? this.sorted : { key: "kind", down: false }, chosen);
+    this.sort(known ? this.sorted : AS_GIVEN, chosen);
   }
 
   // The columns of numbers take what their longest text needs, kinds the rest.
@@ -176,7 +190,7 @@ class CellList {
       const texts = this.rows.map((row) => text(this.story, row));
       const longest = texts.reduce((one, other) => (other.length > one.length ? other : one), "");
       const em = Math.max(widthInEm(longest), HEAD_SHARE * widthInEm(`${label} \u25b4`));
-      return `${em.toFixed(2)}em`;
+      return `${(em + SPARE_EM).toFixed(2)}em`;
     });
     this.root.style.setProperty("--columns", ["minmax(0, 1fr)", ...widths].join(" "));
   }
@@ -184,7 +198,7 @@ class CellList {
   sort(sorted, chosen = this.rows[this.chosen]) {
     const focused = this.head.contains(document.activeElement);
     this.sorted = sorted;
-    const { order } = this.columns.find(({ key }) => key === sorted.key);
+    const order = this.columns.find(({ key }) => key === sorted.key)?.order ?? (() => 0);
     const sign = sorted.down ? -1 : 1;
     const values = new Map(this.rows.map((row) => [row, order(this.story, row)]));
     this.rows.sort((p, q) => {
@@ -264,7 +278,7 @@ class CellList {
       const row = make("div", "cre-row", {
         role: "option",
         "data-row": String(i),
-        "data-kind": this.story.kind[change],
+        "data-kind": fateOf(this.story, change),
         "aria-selected": String(i === this.chosen),
         "aria-posinset": String(i + 1),
         "aria-setsize": String(this.rows.length),

@@ -5,7 +5,7 @@
 // zoom, resize. Everything else (curtain, blinking, opacity, boxes, modes) only composites them.
 
 const MARKS = { mark_b: "b", mark_a: "a" }; // the chosen cell, by the side that has it
-const OF_CHOSEN = [...Object.keys(MARKS), "ring"];
+const OF_CHOSEN = [...Object.keys(MARKS), "mark_both", "ring"];
 const LAYERS = ["image", "categories", "votes", "truth", "a", "b", "both", ...OF_CHOSEN]; // from the bottom up
 const AREAS = ["agree", "only_a", "only_b", "other_object"];
 const SMALL_CELL_CSS = 14; // radius up to which a chosen cell has a ring around it
@@ -17,6 +17,7 @@ class Drawing {
     this.context = this.canvas.getContext("2d");
     this.layers = Object.fromEntries(LAYERS.map((name) => [name, new Layer()]));
     this.marks = new Layer(); // the part of such a layer around the cells
+    this.others = new Layer(); // the same of the other side
     this.stale = new Set(LAYERS);
   }
 
@@ -49,7 +50,9 @@ class Drawing {
   isVisible(layer) {
     const { shown, data, chosen, vote, mode } = this.explorer;
     if (layer === "categories") return AREAS.some((name) => shown[name]);
-    if (layer === "both") return shown.a && shown.b && !MODES[mode].apart;
+    const areTogether = !MODES[mode].apart;
+    if (layer === "both") return shown.a && shown.b && areTogether;
+    if (layer === "mark_both") return chosen >= 0 && areTogether;
     if (OF_CHOSEN.includes(layer)) return chosen >= 0;
     if (layer === "votes") return shown.votes && data[vote] !== undefined;
     return shown[layer] && data[layer] !== undefined;
@@ -133,33 +136,44 @@ class Drawing {
     layer.canvas.width = pane.width; // which clears it
     layer.canvas.height = pane.height;
     if (name === "ring") this.drawRing(layer.context);
+    else if (name === "mark_both") this.drawChosenCells(layer.context, "a", "b");
     else this.drawChosenCells(layer.context, MARKS[name]);
   }
 
-  // Outlines in white on black, A solid and B dashed.
-  drawChosenCells(context, side) {
-    const { data, chosen, view, columns, ratio } = this.explorer;
+  // Bold outlines on black in the colour of a side; with another side only where both have the same.
+  drawChosenCells(context, side, other) {
+    const { data, chosen, view, columns, ratio, style } = this.explorer;
     const { story } = data;
     const pixel = Math.max(1, Math.round(ratio));
-    const white = this.lineWidth() + pixel; // bolder than where A and B are alike, which is white, too
-    const black = white + 2 * pixel;
-    const only = new Set(story[`labels_${side}`][chosen]);
-    const box = this.screenBox(side, only, black);
+    const bold = this.lineWidth() + pixel;
+    const black = bold + 2 * pixel;
+    const cellsOf = (each) => new Set(story[`labels_${each}`][chosen]);
+    const box = this.screenBox(side, cellsOf(side), black);
     if (!box) return;
     const { left, top, width, height } = box;
+    const line = (layer, each, look) =>
+      outline(layer, data[each], {
+        view: { ...view, offsetX: view.offsetX - left, offsetY: view.offsetY - top },
+        columns,
+        width,
+        height,
+        only: cellsOf(each),
+        add: true,
+        unfinished: true,
+        thickness: bold,
+        ...look,
+      });
+    const colour = packedColour(other ? style.colours.agree : style.colours[side]);
     this.marks.cleared(width, height);
-    const common = {
-      view: { ...view, offsetX: view.offsetX - left, offsetY: view.offsetY - top },
-      columns,
-      width,
-      height,
-      only,
-      add: true,
-      unfinished: true,
-    };
-    const line = { thickness: white, colour: packedColour("#ffffff"), dash: this.dash(side) };
-    outline(this.marks, data[side], { ...common, thickness: black, colour: packedColour("#000000") });
-    outline(this.marks, data[side], { ...common, ...line });
+    if (other) {
+      this.others.cleared(width, height);
+      line(this.marks, side, { colour });
+      line(this.others, other, { colour });
+      for (let p = 0; p < this.marks.pixels.length; p++) if (!this.others.pixels[p]) this.marks.pixels[p] = 0;
+    } else {
+      line(this.marks, side, { thickness: black, colour: packedColour("#000000") });
+      line(this.marks, side, { colour, dash: this.dash(side) });
+    }
     this.marks.finish();
     context.drawImage(this.marks.canvas, left, top);
   }

@@ -24,11 +24,12 @@ class LiveSettings {
 
   // In the panel beside the picture; on a narrow page below the picture, which stays in sight.
   place(isBeside) {
-    const { frame, side } = this.parts;
+    const { frame, side, stage, legend } = this.parts;
     const isPlaced = this.section.parentElement === (isBeside ? side : frame.parentElement);
     if (isPlaced) return;
     if (isBeside) side.prepend(this.section);
     else frame.after(this.section);
+    (isBeside ? stage : side).append(legend);
   }
 
   close() {
@@ -74,26 +75,32 @@ class LiveSettings {
   }
 
   row(control) {
-    const { name, label, min, max, step, hint } = control;
+    const { name, label, min, max, step, hint, usual } = control;
     const limits = { min: String(min), max: String(max), step: String(step) };
     const slide = range("crl-slide", { ...limits, "aria-label": label });
     const number = make("input", "crl-number", {
       ...KEEP_KEYS,
       type: "number",
       step: "any",
+      placeholder: usual === 0 ? "auto" : "",
       "aria-label": `${label}, as a number`,
     });
     const mark = make("span", "crl-mark", { "aria-hidden": "true" });
+    // Where the choice is Cellpose's, the number is empty, and "auto" is seen.
+    const write = (value) => {
+      number.value = usual === 0 && Number(value) === 0 ? "" : String(value);
+    };
     slide.addEventListener("input", () => {
-      number.value = slide.value;
+      write(slide.value);
       this.changed();
     });
     number.addEventListener("change", () => {
-      if (number.value === "") return;
-      slide.value = number.value;
+      if (number.value === "" && usual === null) return;
+      slide.value = number.value === "" ? usual : number.value;
+      if (number.value === "") write(usual);
       this.changed();
     });
-    this.rows.set(name, { slide, number, mark, step });
+    this.rows.set(name, { slide, number, mark, write });
     const title = make("span", "crl-name", {}, label);
     const track = make("span", "crl-track", {}, mark, slide);
     return make("label", "crl-row", { title: hint }, title, track, number, make("span", "cre-hint crl-hint", {}, hint));
@@ -121,7 +128,7 @@ class LiveSettings {
   show() {
     const live = this.model.get("live");
     const isDragged = this.timer !== undefined || Date.now() - (this.touched ?? 0) < 500;
-    for (const [name, { slide, number, mark }] of this.rows) {
+    for (const [name, { slide, number, mark, write }] of this.rows) {
       const value = live.values[name];
       const reference = live.reference[name];
       const [low, high] = [Number(slide.min), Number(slide.max)];
@@ -131,7 +138,7 @@ class LiveSettings {
       const isRefused = live.state === "problem" && this.timer === undefined;
       if (!isRefused && (isDragged || document.activeElement === number)) continue;
       slide.value = String(value);
-      number.value = String(value);
+      write(value);
     }
     this.section.dataset.state = live.state;
     // What is shown is of other settings than those of the sliders.

@@ -64,7 +64,7 @@ class Overview {
     const scale = width / columns;
     const size = 3 * ratio;
     for (const row of explorer.listedChanges()) {
-      if (data.story.kind[row] === "kept") continue;
+      if (fateOf(data.story, row) === "kept") continue;
       const [y, x] = data.story.position[row].slice(-2);
       context.globalAlpha = isOnPlane(data.story, row, scene.z) ? 1 : 0.35;
       context.fillStyle = style.colours[style.dots[data.story.kind[row]]];

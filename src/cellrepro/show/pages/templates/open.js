@@ -172,9 +172,9 @@ function draw() {
     card.classList.toggle("full", Boolean(known));
     part(".none").hidden = Boolean(known);
     part(".name").textContent = known?.name ?? "";
-    part(".words").textContent = known ? [known.words, size(known.n_bytes ?? 0)].filter(Boolean).join("; ") : "";
+    part(".words").replaceChildren(...withCode(known ? [known.words, size(known.n_bytes ?? 0)].filter(Boolean).join("; ") : ""));
     const wrong = known?.problem || misplaced(card.dataset.slot, known) || otherSize(card.dataset.slot, known);
-    part(".wrong").textContent = wrong ? `⚠ ${wrong}` : "";
+    part(".wrong").replaceChildren(...withCode(wrong ? `⚠ ${wrong}` : ""));
     part(".wrong").hidden = !wrong;
     part(".remove").hidden = !known;
     part(".choose").textContent = known ? "Replace …" : "Choose …";
@@ -231,7 +231,7 @@ function besideItem(known) {
   const name = document.createElement("span");
   name.className = "name";
   const words = known.problem || known.words;
-  name.append(Object.assign(document.createElement("b"), { textContent: known.name }), words ? ` ${words}` : "");
+  name.append(Object.assign(document.createElement("b"), { textContent: known.name }), ...withCode(words ? ` ${words}` : ""));
   const label = Object.assign(document.createElement("label"), { textContent: "use as " });
   const select = document.createElement("select");
   select.setAttribute("aria-label", `Use ${known.name} as`);
@@ -268,8 +268,13 @@ function hint() {
   return slots.a === null && slots.b === null ? "Two results are still missing." : "One result is still missing.";
 }
 
+// What stands between back-ticks is code.
+function withCode(text) {
+  return text.split("`").map((part, n) => (n % 2 ? Object.assign(document.createElement("code"), { textContent: part }) : part));
+}
+
 function showProblem(text) {
-  at("problem").textContent = text;
+  at("problem").replaceChildren(...withCode(text));
   at("problem").hidden = !text;
   if (text) at("problem").scrollIntoView({ block: "nearest" });
 }
