@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cellrepro.comparison.category_map import categories
-from cellrepro.comparison.changed_cells import changed_cells, resized_cells
+from cellrepro.comparison.changed_cells import listed_changes, resized_cells
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.mask_totals import fates_text
 from cellrepro.comparison.number_remarks import n_numbers
@@ -217,7 +217,7 @@ def difference(
         bar = scale_bar(pixel_size, n_columns)
         draw_scale_bar(grid[0], bar, n_columns=n_columns, shape=shape)
     _ring(grid[2], drawn >= 2)
-    _sign_changes(grid[2], changed_cells(comparison), drawn.shape[0] / plane_a.shape[0])
+    _sign_changes(grid[2], listed_changes(comparison), drawn.shape[0] / plane_a.shape[0])
     style.legend(figure, [*_explained(name_a, name_b), *_votes_explained(votes)])
     return figure.described(_difference_heading(plane.name, comparison, plane_a.size))
 
@@ -276,7 +276,7 @@ def _difference_heading(plane: str, comparison: MaskComparison, n_pixels: int) -
     if not comparison.n_differing:
         return "The two outline the same cells"
     prefix = f"{plane}: " if plane else ""
-    cells = fates_text(comparison.kinds, len(resized_cells(comparison.objects)))
+    cells = fates_text(comparison.kinds, resized_cells(comparison.objects))
     return (
         f"{prefix}{cells}; {grouped(comparison.n_differing)} of {grouped(n_pixels)} pixels differ"
     )
