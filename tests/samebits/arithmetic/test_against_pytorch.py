@@ -24,18 +24,19 @@ from samebits.arithmetic.portable_mode import NotPortable, PortableArithmetic
 pytest.importorskip("expecttest", reason="PyTorch's database needs it")
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
 
-_VARIANCES = ("std", "std.unbiased", "std_mean", "std_mean.unbiased")
-_VARIANCES = (*_VARIANCES, "var", "var.unbiased", "var_mean", "var_mean.unbiased")
+_VARIANCES = ("std", "std.unbiased", "var", "var.unbiased")
+_WITH_MEANS = ("std_mean", "std_mean.unbiased", "var_mean", "var_mean.unbiased")
 _INTERPOLATED = [f"nn.functional.interpolate.{way}" for way in ("linear", "bilinear")]
 _INTERPOLATED += ["nn.functional.interpolate.trilinear", "nn.functional.interpolate.bicubic"]
 _INTERPOLATED += ["nn.functional.upsample_bilinear", "nn.functional.grid_sample"]
 NOT_YET: dict[str, set[str]] = {
     # Squares are added in float32, which ends at 3e38.
-    **{name: {"large", "infinities"} for name in _VARIANCES},
+    **{name: {"large"} for name in _VARIANCES},
+    **{name: {"large", "infinities"} for name in _WITH_MEANS},
     # Weights are a matrix here, so NaN and infinities also reach the pixels beside.
     **{name: {"NaN", "infinities"} for name in _INTERPOLATED},
     "nn.functional.grid_sample": {"NaN", "infinities", "zeros", "denormals"},
-    "grid_sampler_2d": {"NaN", "infinities"},
+    "grid_sampler_2d": {"infinities"},
     "grid_sampler_3d": {"NaN", "infinities"},
     # A result that is infinite where an infinity is subtracted from another.
     "addmm.decomposed": {"infinities"},
@@ -52,8 +53,6 @@ NOT_YET: dict[str, set[str]] = {
     "nn.functional.batch_norm": {"copies of one number"},
     # Squares of numbers below 1e-23 are 0.
     "masked.norm": {"denormals"},
-    # An assertion instead of a refusal: several groups with a padding of the output.
-    "nn.functional.conv_transpose2d": {"as it is", "gradient"},
 }
 """Faults that are known: of an operation, the changes of its samples for which it is wrong."""
 
@@ -327,7 +326,7 @@ def test_a_planted_fault_is_found(operations, monkeypatch, kind):
 
 @pytest.mark.parametrize(
     ("name", "change", "n_threads"),
-    [("maximum", "only zeros", 1), ("amax", "only zeros", 1), ("sum", "as it is", 3)],
+    [("maximum", "only zeros", 1), ("sum", "as it is", 3)],
 )
 def test_what_counts_as_exact_and_is_not_is_found(operations, monkeypatch, name, change, n_threads):
     """Signs of zeros follow from the layout, sums from the number of threads."""
