@@ -116,7 +116,7 @@ def sources_of(record: type) -> dict[str, Source]:
     """What the source says of each documented field and method of a record."""
     sources = {}
     for base in reversed(record.__mro__):
-        if not base.__module__.startswith("cellrepro."):
+        if not base.__module__.startswith(("cellrepro.", "samebits.")):
             continue
         names = vars(sys.modules[base.__module__])
         attributes = AttributeDocstrings().get_attr_docs(base)

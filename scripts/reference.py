@@ -172,7 +172,9 @@ class Described:
 
     def fields(self) -> Iterator[Field]:
         """Its fields, whose types name other described records."""
-        record = getattr(importlib.import_module(f"cellrepro.{self.module}"), self.name)
+        of_any_pytorch = self.module.startswith("samebits.")
+        module = self.module if of_any_pytorch else f"cellrepro.{self.module}"
+        record = getattr(importlib.import_module(module), self.name)
         return fields_of(record, described=described())
 
     def link(self, *, on: str) -> str:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cellrepro.comparison.distinct_results import distinct_results
 from cellrepro.comparison.label_pair import read_pair
@@ -89,7 +90,7 @@ class ForecastExample:
     """The image whose cells differ most, and the draw in which most of them do."""
 
     image: str
-    pixels: np.ndarray
+    pixels: NDArray[np.generic]
     usual: Integers
     """The masks of this computer."""
     masks: Integers
@@ -107,7 +108,7 @@ class Forecast(Result):
     images: tuple[ImageForecast, ...]
     """One for each image."""
     example: ForecastExample | None = field(default=None, repr=False)
-    """Of the image whose cells differ most; none where no pixel differs."""
+    """Of the image whose cells differ most."""
     html: Path | None = None
     """The page, where one was asked for."""
 
@@ -206,7 +207,8 @@ def forecast_of(options: SegmentationOptions, *, draws: int, quiet: bool = False
 def foretold(child: Child, *, request: Request, n_draws: int) -> Forecast:
     """Runs in a child process: segment every image as usual and in every draw."""
     images = []
-    examples = []
+    most = (-1, -1)
+    example = None
     with child.opened(request.model) as (network, _):
         from cellrepro.model.evaluator import evaluator
         from samebits import perturbed
@@ -223,11 +225,13 @@ def foretold(child: Child, *, request: Request, n_draws: int) -> Forecast:
                     drawn.append(evaluate(image.image, stack=image.stack, **settings).masks)
             foreseen = followed(image.name, usual, drawn)
             images.append(foreseen)
-            examples.append(_example(foreseen, image.image, usual, drawn))
-            examples = [max(examples, key=lambda example: example[0])]
+            weights = [*zip(foreseen.cells_by_draw, foreseen.pixels_by_draw, strict=True)]
+            if max(weights) > most:
+                most = max(weights)
+                draw = weights.index(most)
+                example = ForecastExample(image.name, image.image, usual, drawn[draw], draw + 1)
             child.tell("done", image.name)
-    weight, example = examples[0]
-    return Forecast(n_draws, tuple(images), example if any(weight) else None)
+    return Forecast(n_draws, tuple(images), example)
 
 
 def followed(name: str, usual: Integers, drawn: Sequence[Integers]) -> ImageForecast:
@@ -273,13 +277,3 @@ def followed(name: str, usual: Integers, drawn: Sequence[Integers]) -> ImageFore
 
 def _kinds(changes: Iterable[ObjectChange]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(change.kind) for change in changes))
-
-
-def _example(
-    image: ImageForecast, pixels: np.ndarray, usual: Integers, drawn: Sequence[Integers]
-) -> tuple[tuple[int, int], ForecastExample]:
-    """The draw in which most cells differ, of these most pixels, after its numbers of both."""
-    weights = [*zip(image.cells_by_draw, image.pixels_by_draw, strict=True)]
-    draw = weights.index(max(weights))
-    example = ForecastExample(image.name, pixels, usual, drawn[draw], draw + 1)
-    return weights[draw], example

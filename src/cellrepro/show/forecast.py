@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cellrepro.explanation.forecast import Forecast, forecast_of
+from cellrepro.explanation.forecast import Forecast, ForecastExample, forecast_of
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.show.pages.page_file import PageTarget, page_target
 from cellrepro.spec import defaults
@@ -98,17 +98,14 @@ def forecast(
     foretold = forecast_of(options, draws=draws, quiet=quiet)
     if target is None or foretold.example is None:
         return foretold
-    _write_page(target, foretold)
+    _write_page(target, foretold, foretold.example)
     return replace(foretold, html=target.path)
 
 
-def _write_page(target: PageTarget, foretold: Forecast) -> None:
+def _write_page(target: PageTarget, foretold: Forecast, example: ForecastExample) -> None:
     from cellrepro.comparison.mask_comparison import compare_masks
     from cellrepro.show.pages.comparison_page import ShownPair, write_comparison_page
 
-    example = foretold.example
-    if example is None:
-        return
     comparison = compare_masks(example.usual, example.masks)
     write_comparison_page(
         target,
