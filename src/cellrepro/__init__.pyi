@@ -41,6 +41,7 @@ from .any_pytorch import determinism_warnings as determinism_warnings
 # Does it matter, compared with what seeds and settings do?
 from .audits.seed_effects import which_seed_changes as which_seed_changes
 from .audits.training_effects import measure_effects as measure_effects
+from .show.forecast import forecast as forecast
 from .show.sensitivity import sensitivity as sensitivity
 from .grid.grid import run_grid as run_grid
 from .grid.points import read_grid as read_grid

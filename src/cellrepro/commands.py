@@ -96,6 +96,12 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             needs=_NETWORK,
             about_this_cellpose=True,
         ),
+        "forecast": Command(
+            "show.forecast:forecast",
+            "Which cells would other computers give otherwise?",
+            needs=_NETWORK,
+            about_this_cellpose=True,
+        ),
         "tiles": Command(
             "explanation.tiles:tiles",
             "Which cells depend on where Cellpose's tiles lie?",

@@ -54,6 +54,9 @@ from .arithmetic.portable_mode import portable as portable
 from .arithmetic.portable_mode import proved_arithmetic as proved_arithmetic
 from .arithmetic.portable_operations import portable_operations as portable_operations
 
+# What would other machines give?
+from .arithmetic.perturbation import perturbed as perturbed
+
 # What these are made of.
 from .bit_equality import same_bits as same_bits
 from .errors import BadInput as BadInput

@@ -22,6 +22,7 @@ MODE: Final = "strict"
 LEDGER: Final = "steps"
 TRAININGS = 2  # repeats of a training; fewer give no verdict
 SEGMENTATIONS = 3
+DRAWS = 5  # of rounding, by which `forecast` segments each image again
 MASKS_ON_THE_WAY = 6  # epochs of which `growth` makes masks
 STORE = "outputs"
 SEARCH_MINUTES = 10.0  # that `explain` searches for what nobody recorded

@@ -1,0 +1,294 @@
+"""What other machines would give: every rounded result one unit in the last place away, at random.
+
+Machines differ in the order of a sum, in fused multiplications, in their functions: in the last
+place of what is rounded. A few results computed so show how far that reaches (Monte Carlo
+arithmetic: D. S. Parker, "Monte Carlo Arithmetic", UCLA (1997)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from samebits.arithmetic.operation_forms import exact_operations, form_of, name_of
+from samebits.seeds import check_seed
+from samebits.torch_internals import hidden_from_modes
+from samebits.trace.observer import Call, Observer
+
+_ROUNDED_TYPES = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
+_CHOOSING = frozenset(
+    [
+        "amax",
+        "amin",
+        "aminmax",
+        "clamp",
+        "clamp_max",
+        "clamp_min",
+        "cummax",
+        "cummin",
+        "fmax",
+        "fmin",
+        "hardtanh",
+        "kthvalue",
+        "max",
+        "maximum",
+        "median",
+        "min",
+        "minimum",
+        "mode",
+        "nanmedian",
+        "relu",
+        "relu6",
+        "sort",
+        "topk",
+        "frexp",
+        "nextafter",
+        "adaptive_max_pool1d",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
+        "max_pool1d_with_indices",
+    ]
+)
+"""They give a number that they are given, though not each of these the same place or sign of 0."""
+_PLACING = frozenset(
+    ["index_copy", "put", "scatter", "slice_scatter", "_unsafe_masked_index", "upsample_nearest2d"]
+)
+"""They put numbers elsewhere, and compute none."""
+_DRAWING = frozenset(
+    [
+        "bernoulli",
+        "binomial",
+        "cauchy",
+        "exponential",
+        "geometric",
+        "log_normal",
+        "multinomial",
+        "normal",
+        "poisson",
+        "rand",
+        "rand_like",
+        "randint",
+        "randint_like",
+        "randn",
+        "randn_like",
+        "random",
+        "uniform",
+    ]
+)
+"""What is drawn stays as it was drawn: chances of 1 and above, or a 0 that is 1 in 10 million,
+would be no draws."""
+_ADDING_INTO = frozenset(
+    [
+        "_index_put_impl",
+        "_unsafe_index_put",
+        "index_add",
+        "index_put",
+        "index_reduce",
+        "scatter_add",
+        "scatter_reduce",
+    ]
+)
+"""They add to some numbers of a tensor, and leave the others."""
+_NOT_COMPUTED = frozenset(("grads", "state_steps"))
+"""Arguments of fused optimizers that count as written, with the exact numbers that they had."""
+_ON_LISTS = "_foreach_"
+
+_CHUNK = 1 << 15
+"""Numbers at a time, which stay in a core's cache: three times as fast as a large tensor."""
+_CHUNK_ON_DEVICE = 1 << 24
+_BITS = np.arange(256, dtype=np.uint8)[:, None] >> np.arange(8, dtype=np.uint8) & 1
+_FACTORS = np.where(_BITS == 1, np.float32(2.0), np.float32(0.5))
+"""Of eight numbers, by the eight bits of a byte: whether each is led away from 0 or towards it."""
+
+
+@contextmanager
+def perturbed(seed: int) -> Iterator[None]:
+    """Move every rounded floating-point result of a block by one unit in the last place, at random.
+
+    Forward and backward, in float32, float64, float16 and bfloat16, each by a unit of its own type.
+    What is exact, and so the same on every machine, stays: whatever moves, compares or chooses
+    numbers, single additions and products, whole numbers. So do zeros, infinities and NaN.
+
+    Parameters
+    ----------
+    seed : int
+        Equal seeds give equal results. Up or down is drawn by a generator of its own (Philox); the
+        generators of Python, NumPy and PyTorch are as they were, and what they draw in the block is
+        not moved.
+
+    Yields
+    ------
+    None
+        Once operations are moved.
+
+    Raises
+    ------
+    BadInput
+        If the seed is none.
+
+    Notes
+    -----
+    The spread of a few such results is about as large as what other processors, instruction sets
+    and numbers of threads change. It says nothing of other algorithms (another version of a
+    library, a convolution by transforms) or of other types (bfloat16, TF32), which change more. An
+    operation that computes many steps (a recurrent layer, fused attention) is moved once, at its
+    end. The largest finite number of a type may become infinite.
+
+    Examples
+    --------
+    >>> import samebits
+    >>> import torch
+    >>> numbers = torch.linspace(0, 1, 1000)
+    >>> with samebits.perturbed(0):
+    ...     roots = numbers.sqrt()
+    ...     doubled = numbers * 2
+    >>> (roots != numbers.sqrt()).sum().item(), (doubled != numbers * 2).sum().item()
+    (999, 0)
+    """
+    with _Perturbation(check_seed(seed)):
+        yield
+
+
+class _Perturbation(Observer):
+    """Carries out every operation of a ``with`` block, and moves what it rounded."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random_bits = np.random.Philox(key=seed)
+        self._factors: dict[torch.device, torch.Tensor] = {}  # `_FACTORS` on each device
+
+    def observe(self, call: Call) -> Any:
+        if _is_exact(call):
+            return call.run()
+        if getattr(call.func, "_can_decompose", bool)():  # as `linear`, which is made of `addmm`
+            with self._dispatching_again():
+                return call.func.decompose(*call.args, **call.kwargs)
+        if name_of(call.func) in _ADDING_INTO:
+            return self._added_into(call)
+        result = call.run()
+        with hidden_from_modes():
+            for tensor in _written(call, result):
+                self._move(tensor)
+        return result
+
+    @contextmanager
+    def _dispatching_again(self) -> Iterator[None]:
+        """Enter this mode again: PyTorch suspends a dispatch mode inside its own handler."""
+        TorchDispatchMode.__enter__(self)
+        try:
+            yield
+        finally:
+            TorchDispatchMode.__exit__(self, None, None, None)
+
+    def _added_into(self, call: Call) -> Any:
+        """Move the numbers to which something was added, and leave the others."""
+        first = call.args[0]
+        with hidden_from_modes():
+            before = first.clone()
+        result = call.run()
+        with hidden_from_modes():
+            for tensor in _written(call, result):
+                after = tensor.clone()
+                self._move(tensor)
+                if before.shape == after.shape:
+                    tensor.copy_(torch.where(after == before, after, tensor))
+        return result
+
+    def _move(self, tensor: torch.Tensor) -> None:
+        """Move all numbers of a tensor, in place."""
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor.conj() if tensor.is_conj() else tensor)
+        is_plain = tensor.layout is torch.strided and tensor.device.type != "meta"
+        if tensor.dtype not in _ROUNDED_TYPES or not is_plain or not tensor.numel():
+            return
+        order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+        in_memory = tensor.permute(order)
+        if in_memory.is_contiguous():
+            self._move_flat(in_memory.view(-1))
+        else:
+            numbers = tensor.contiguous()
+            self._move_flat(numbers.view(-1))
+            tensor.copy_(numbers)
+
+    def _move_flat(self, numbers: torch.Tensor) -> None:
+        size = _CHUNK if numbers.device.type == "cpu" else _CHUNK_ON_DEVICE
+        for begin in range(0, numbers.numel(), size):
+            chunk = numbers[begin : begin + size]
+            # Half or twice of 0, of an infinity and of NaN is the same again: these stay.
+            towards = chunk * self._drawn_factors(chunk)
+            torch.nextafter(chunk, towards, out=chunk)
+
+    def _drawn_factors(self, like: torch.Tensor) -> torch.Tensor:
+        """Draw for each number 0.5 or 2."""
+        n = like.numel()
+        random_bytes = self._random_bits.random_raw(-(-n // 64)).view(np.uint8)
+        if like.device.type == "cpu":
+            factors = torch.from_numpy(_FACTORS.take(random_bytes, axis=0, mode="clip"))
+        else:
+            table = self._factors.setdefault(
+                like.device, torch.from_numpy(_FACTORS).to(like.device)
+            )
+            factors = table[torch.from_numpy(random_bytes).to(like.device).int()]
+        return factors.view(-1)[:n].to(like.dtype)
+
+
+def _is_exact(call: Call) -> bool:
+    """Whether an operation's numbers are the same everywhere, or were drawn."""
+    if form_of(call) == "exact":
+        return True
+    if call.func.namespace not in ("aten", "prims"):
+        return False
+    name = name_of(call.func)
+    if name.startswith(_ON_LISTS):
+        return _is_exact_on_lists(name.removeprefix(_ON_LISTS), call)
+    if name in _ADDING_INTO:
+        return name.endswith(("index_put", "index_put_impl")) and not _accumulates(call)
+    if name in _CHOOSING or name in _DRAWING or name in exact_operations()["comparing"]:
+        return "decimals" not in call.kwargs
+    if name == "scatter":
+        return "reduce" not in call.kwargs
+    if name == "arange":
+        return all(float(bound).is_integer() for bound in call.args)
+    return name in _PLACING
+
+
+def _is_exact_on_lists(name: str, call: Call) -> bool:
+    """The same of an operation on lists, which is the operation ``name`` on each tensor."""
+    exact = exact_operations()
+    is_single = name in exact["single"] and call.kwargs.get("alpha", 1) == 1 and len(call.args) <= 2
+    return is_single or name in _CHOOSING or name in exact["moving"] | exact["comparing"]
+
+
+def _accumulates(call: Call) -> bool:
+    """Whether numbers are added to those that are there, and do not replace them."""
+    return bool(call.kwargs.get("accumulate", len(call.args) > 3 and call.args[3]))
+
+
+def _written(call: Call, result: Any) -> Iterator[torch.Tensor]:
+    """The tensors that an operation wrote, each once: its results, and arguments it writes into."""
+    written: dict[int, torch.Tensor] = {}
+    schema = getattr(call.func, "_schema", None)
+    results = result if isinstance(result, tuple | list) else (result,)
+    aliases = [returned.alias_info for returned in schema.returns] if schema else []
+    for index, value in enumerate(results):
+        alias = aliases[min(index, len(aliases) - 1)] if aliases else None
+        if alias is None or alias.is_write:  # else it is a view of an argument
+            written.update(_by_address(value))
+    for index, argument in enumerate(schema.arguments if schema else ()):
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        if is_written and argument.name not in _NOT_COMPUTED:
+            is_by_name = argument.kwarg_only or index >= len(call.args)
+            value = call.kwargs.get(argument.name) if is_by_name else call.args[index]
+            written.update(_by_address(value))
+    yield from written.values()
+
+
+def _by_address(value: Any) -> Iterator[tuple[int, torch.Tensor]]:
+    for item in value if isinstance(value, tuple | list) else (value,):
+        if isinstance(item, torch.Tensor):
+            yield id(item), item
