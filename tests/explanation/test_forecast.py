@@ -9,7 +9,7 @@ from scipy import ndimage
 
 import cellrepro
 import samebits
-from cellrepro.comparison.changed_cells import changed_cells
+from cellrepro.comparison.changed_cells import listed_changes
 from cellrepro.explanation.forecast import Band, Forecast, ForecastCell, followed
 from conftest import options
 
@@ -124,7 +124,7 @@ def test_other_threads_and_instruction_sets_lie_in_the_band(small_store, tmp_pat
         changed = {
             (name, label)
             for name, pair in pairs.items()
-            for change in changed_cells(pair)
+            for change in listed_changes(pair)
             for label in change.labels_a
         }
         assert changed <= foretold
