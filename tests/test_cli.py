@@ -352,6 +352,7 @@ VERBS_WITH_A_MODE = {
     "audit of a segmentation": lambda g: ["audit", g.good, "--task", "segment"],
     "sensitivity": lambda g: ["sensitivity", g.good],
     "tiles": lambda g: ["tiles", g.good],
+    "forecast": lambda g: ["forecast", g.good],
     "wrap": lambda g: ["wrap", g.good, "--mode", "off", "--", "true", "{image}", "{masks}"],
     "explain": lambda g: ["explain", *g.masks, "--image", g.photo, "--model", "tiny"],
 }

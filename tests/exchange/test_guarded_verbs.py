@@ -26,6 +26,7 @@ OWN_DOING = {
     "segment": "the same",
     "audit": "the same",
     "sensitivity": "the same",
+    "forecast": "the same",
     "tiles": "the same",
     "wrap": "runs the reader's own program",
     "wrap-python": "the same",

@@ -48,7 +48,7 @@ def refuse_unknown(function: str, names: Iterable[str], known: Iterable[str]) ->
     >>> refuse_unknown("train", ["epochs", "epoch"], ["epochs", "seed"])
     Traceback (most recent call last):
         ...
-    cellrepro.errors.BadInput: train has no option epoch; do you mean epochs?
+    samebits.errors.BadInput: train has no option epoch; do you mean epochs?
     """
     known_names = list(known)
     problems = [

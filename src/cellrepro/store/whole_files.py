@@ -34,7 +34,7 @@ def new_file(file: str | Path, *, ending: str, holds: str, overwrite: bool | Non
     >>> new_file("run.tar", ending=".zip", holds="runs")
     Traceback (most recent call last):
         ...
-    cellrepro.errors.BadInput: run.tar is to hold runs; expected a name that ends with .zip
+    samebits.errors.BadInput: run.tar is to hold runs; expected a name that ends with .zip
     """
     path = Path(file)
     name = path.name.lower()
