@@ -189,7 +189,7 @@ READ |= {
 READ |= {"crop", "where", "author", "cite", "scheduler"}
 """Arguments and options that are read and never written; what is new is tried."""
 WITH = {"verify": ["--replay", "--data", "images"], "segment": ["--model", "tiny"]}
-WITH |= dict.fromkeys(("sensitivity", "tiles", "forecast"), ["--model", "tiny"])
+WITH |= {verb: ["--model", "tiny"] for verb in ("sensitivity", "tiles", "forecast")}
 OF_THE_LAB = {"store", "into"}
 """A folder in which the lab only adds, and which it opens when it has something to add."""
 
