@@ -32,7 +32,6 @@ _SECONDS_UNTIL_IT_ANSWERS = 90
 _DOTS_PER_PIXEL = 2  # of pictures, which screens with fine dots and a click show sharply
 _HEIGHT = 1800  # pixels, more than is photographed: Voila's pages scroll inside
 _MARGIN = 8  # pixels of the page around what is photographed
-_N_COLOURS = 256  # of a picture's file, which is a third as large as with all colours
 
 
 class NoChromium(RuntimeError):
@@ -67,7 +66,7 @@ def photograph(page: Page, path: Path, *parts: str) -> None:
     bottom = max(box["y"] + box["height"] for box in boxes) + _MARGIN
     clip = {"x": left, "y": top, "width": right - left, "height": bottom - top}
     picture = Image.open(BytesIO(page.screenshot(full_page=True, clip=clip))).convert("RGB")
-    picture.quantize(_N_COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    picture.save(path, optimize=True)
 
 
 @contextmanager
