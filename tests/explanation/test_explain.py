@@ -92,7 +92,8 @@ def test_what_nobody_recorded_is_found(made, explained, planted):
     usual, other = made(f"usual {of}", of=of), made(planted, **asked)
     found = explained(usual, other, of=of)
     first = found["causes"][0]
-    assert found["cause"] == {key: first[key] for key in ("name", "a", "b")} | {"confirmed": True}
+    of_masks = {"confirmed": True, "cells": None, "images": None}
+    assert found["cause"] == {key: first[key] for key in ("name", "a", "b")} | of_masks
     assert sorted(cause["name"] for cause in found["causes"]) == causes
     assert found["unexplained"] == 0
 
@@ -132,7 +133,7 @@ def test_compare_with_a_network_puts_the_cause_first(made, small_store, invoke, 
     again = next(line for line in lines if line.startswith("  B again: cellrepro segment "))
     page = html.read_text(encoding="utf-8")
     top = page[page.index('id="why"') : page.index('id="picture"')]
-    assert "flow_threshold: 0.4 in A, " in top
+    assert "flow_threshold; 0.4 in A, " in top
     assert "Unexplained: nothing." in top
     assert "What still differs: nothing" in top
     assert "--set flow_threshold=" in top
