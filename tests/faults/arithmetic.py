@@ -19,7 +19,9 @@ def factors_have_bits_too_many(bits_of_factors):
 @breaks(
     "samebits.arithmetic.kernels.sliced_products:doubts",
     "No number of a product is lost beside a larger one of its row.",
-    tests=["tests/arithmetic/test_products.py::test_the_error_is_bounded_whatever_the_numbers"],
+    tests=[
+        "tests/samebits/arithmetic/test_products.py::test_the_error_is_bounded_whatever_the_numbers"
+    ],
 )
 def one_slice_is_always_enough(doubts):
     return lambda rows, columns, bits: None

@@ -296,6 +296,7 @@ ARGUMENTS: dict[str, Sequence[tuple[Any, ...]]] = {
 ELSEWHERE = {
     *("rand", "uniform", "randint", "randperm", "bernoulli", "rand_like", "randint_like", "random"),
     *("randn", "randn_like", "normal", "normal_", "exponential", "native_dropout"),
+    *("_fused_sgd", "_fused_adagrad"),
     *("_fused_adam", "_fused_adamw", "cudnn_batch_norm", "cudnn_batch_norm_backward"),
 }
 """They draw numbers, write into lists of parameters, or are of a GPU; tested in other files."""
@@ -376,7 +377,11 @@ def unlike(name, actual, expected):
         return f"{actual.dtype} {actual.shape}, not {expected.dtype} {expected.shape}"
     if name in ORDER and actual.dtype == torch.int64:
         return ""
-    close = torch.allclose(actual.double(), expected.double(), 1e-4, 1e-5, equal_nan=True)
+    # Two roundings of 16 bits: PyTorch rounds sums on the way, a form once.
+    tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2}.get(actual.dtype, 1e-4)
+    close = torch.allclose(
+        actual.double(), expected.double(), tolerance, tolerance / 10, equal_nan=True
+    )
     return "" if close else f"{actual.flatten()[:4]}, not {expected.flatten()[:4]}"
 
 
