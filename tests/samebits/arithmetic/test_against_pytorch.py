@@ -252,12 +252,6 @@ def _batch_norm_of_two_outputs(*arguments):
     return torch.native_batch_norm(*arguments)[:2]
 
 
-def _pooling_of_other_axes(a, kernel, *options):
-    if a.dim() == 4:
-        return torch.nn.functional.avg_pool2d(a, kernel, *options)
-    return torch.nn.functional.avg_pool2d(a.flip(0), kernel, *options)
-
-
 def _scatter_add_with_axes(a, dim, index, source):
     return a.scatter_add(dim, index, source[: index.shape[0]])
 
@@ -265,13 +259,6 @@ def _scatter_add_with_axes(a, dim, index, source):
 def _product_in_one_slice(a, b):
     unit = (a.abs().amax(1, keepdim=True) * 2.0**-22).double()
     return ((a / unit).round() * unit).float() @ b
-
-
-def _gradient_of_nothing(gradient, a, target, weight, reduction, ignore_index, total_weight):
-    result = torch.ops.aten.nll_loss_backward(
-        gradient, a, target, weight, reduction, ignore_index, total_weight
-    )
-    return result / (total_weight / total_weight)
 
 
 def _softmax_without_small_numbers(a, dim, half_to_float):
@@ -290,16 +277,12 @@ PLANTED = {
     "small numbers": ("tanh", _tanh_by_logistic),
     "type": ("sqrt", _root_in_doubles),
     "number of outputs": ("native_batch_norm", _batch_norm_of_two_outputs),
-    "unbatched": ("avg_pool2d", _pooling_of_other_axes),
     "no axes": ("scatter_add", _scatter_add_with_axes),
     "one slice": ("mm", _product_in_one_slice),
-    "all ignored": ("nll_loss_backward", _gradient_of_nothing),
     "small numbers of a softmax": ("_softmax", _softmax_without_small_numbers),
 }
 OPERATION_OF = {
     "div": "div.floor_rounding",
-    "avg_pool2d": "nn.functional.avg_pool2d",
-    "nll_loss_backward": "nn.functional.nll_loss",
     "_softmax": "softmax",
 }
 """Where the database has it under another name."""
