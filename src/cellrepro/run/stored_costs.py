@@ -41,7 +41,7 @@ def segmenting_announced(plan: Plan, store: Store, *, n_each: int) -> str:
     of_one = seconds / len(similar.manifest.masks)
     return (
         f"{planned}; at most about {minutes(of_one * n_in_all)}, as one took {of_one:.1f} s in "
-        f"{similar.name}, and passes of the network are shared where they can be"
+        f"{similar.name}"
     )
 
 

@@ -21,7 +21,6 @@ from .figures.training import training_curves
 from .figures.weights import difference_histograms, layer_distances, weight_histograms
 from .pages.explorer_page import explorer_page
 from .report.run_table import table_of_runs
-from .shown_verdicts import verdict_badge
 from .tables.frames import markdown, readable
 from .tables.host import host_table, profile_table, switch_table
 from .tables.masks import kind_table, score_table
@@ -74,7 +73,6 @@ __all__ = [
     "switch_table",
     "table_of_runs",
     "training_curves",
-    "verdict_badge",
     "warning_table",
     "weight_histograms",
     "weights_changed",

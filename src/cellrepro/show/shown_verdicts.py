@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cellrepro.comparison.judgement import Judgement
 from cellrepro.comparison.verdicts import Verdict
 
 
@@ -68,27 +67,3 @@ VERDICT_COLOURS: dict[str, str] = {
     "no verdict": "#F2F2F2",
 }
 """Also of what has no verdict."""
-
-
-@dataclass(frozen=True, repr=False)
-class VerdictBadge:
-    """A verdict as a notebook shows it: a word with its sign, on its colour."""
-
-    word: str
-
-    def __repr__(self) -> str:
-        """Give sign and word."""
-        return f"{VERDICT_SIGNS[self.word]} {self.word}"
-
-    def _repr_html_(self) -> str:
-        style = (
-            f"display:inline-block;background:{VERDICT_COLOURS[self.word]};color:#111;"
-            "border:1px solid rgb(0 0 0/35%);border-radius:7px;padding:.2rem .9rem;"
-            "font-size:1.25rem;font-weight:600"
-        )
-        return f'<span style="{style}">{self!r}</span>'
-
-
-def verdict_badge(judgement: Judgement) -> VerdictBadge:
-    """Show a verdict over repeats as the report does."""
-    return VerdictBadge(str(judgement.overall or "no verdict"))

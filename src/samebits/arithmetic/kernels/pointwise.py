@@ -168,5 +168,4 @@ def _degrees(a: torch.Tensor) -> torch.Tensor:
 def _cross(a: torch.Tensor, b: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
     check_float32(a, b)
     a, b = torch.broadcast_tensors(a, b)
-    first, second = a.roll(-1, dim), b.roll(-1, dim)
-    return first * b.roll(-2, dim) - a.roll(-2, dim) * second
+    return a.roll(-1, dim) * b.roll(-2, dim) - a.roll(-2, dim) * b.roll(-1, dim)

@@ -235,7 +235,8 @@ def _addmm(
     added: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> torch.Tensor:
     if not a.is_floating_point():
-        beta, alpha = int(beta), int(alpha)  # as PyTorch does
+        beta = int(beta)  # as PyTorch does
+        alpha = int(alpha)
     if beta == 1 and alpha == 1:
         return multiplied(a, b, added=added)
     if a.dtype in (torch.float16, torch.bfloat16):

@@ -228,7 +228,8 @@ def _refine_matrix(exact: torch.Tensor, numbers: _Numbers, bits: Bits) -> None:
         return
     numbers = numbers.only(is_far)
     i, j = numbers.places()
-    rows, columns = numbers.rows, numbers.columns
+    rows = numbers.rows
+    columns = numbers.columns
     rest_left = rows.given.double() - rows.first
     rest_right = columns.given.double() - columns.first
     second_left = _slice(rest_left, bits.left)
@@ -253,7 +254,8 @@ def _error(
     numbers: _Numbers, n_places: torch.Tensor, of_rows: torch.Tensor, of_columns: torch.Tensor
 ) -> torch.Tensor:
     """E where at most ``of_rows`` and ``of_columns`` is left out of a row and a column."""
-    rows, columns = numbers.rows, numbers.columns
+    rows = numbers.rows
+    columns = numbers.columns
     in_columns = torch.minimum(columns.total.T, n_places * columns.above.T)
     in_rows = torch.minimum(rows.total, n_places * rows.above)
     return of_rows * in_columns + of_columns.T * in_rows
