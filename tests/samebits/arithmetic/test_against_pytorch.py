@@ -44,13 +44,17 @@ NOT_YET: dict[str, set[str]] = {
     "nn.functional.binary_cross_entropy_with_logits": {"infinities"},
     # The error function is not quite 1 below.
     "nn.functional.gelu": {"infinities", "large"},
-    "special.ndtr": {"large", "torch.int64", "as it is", "out", "copies of one number"},
+    "special.ndtr": {
+        *("large", "sizes far apart", "torch.int64", "as it is", "out", "copies of one number")
+    },
     # One unit in the last place of what is subtracted.
     "nn.functional.tanhshrink": {"small"},
     # Refused: statistics that are written into one place.
     "native_batch_norm": {"copies of one number"},
     "_native_batch_norm_legit": {"copies of one number"},
     "nn.functional.batch_norm": {"copies of one number"},
+    # Refused: PyTorch makes larger what it writes into.
+    "addbmm": {"in place"},
     # Squares of numbers below 1e-23 are 0.
     "masked.norm": {"denormals"},
 }
@@ -204,23 +208,26 @@ def test_bits_do_not_depend_on_threads(operations):
     assert found == {}
 
 
+def capabilities_here():
+    """Instruction sets of this processor; PyTorch ends where it is told to use another."""
+    known = ["default", "avx2", "avx512"]
+    most = torch.backends.cpu.get_cpu_capability().lower()
+    return known[: known.index(most) + 1] if most in known else ["default"]
+
+
 @pytest.mark.slow
 def test_bits_do_not_depend_on_instructions():
     found = {}
-    for capability in ("default", "avx2", "avx512"):
+    for capability in capabilities_here():
         environment = {**os.environ, "ATEN_CPU_CAPABILITY": capability, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, db.__file__, "2"]
         here = str(Path(__file__).parent)
         done = subprocess.run(command, cwd=here, env=environment, capture_output=True, check=True)
         found[capability] = json.loads(done.stdout)
-    cases = found["default"]
-    assert len(cases) > 1000
-    different = {
-        case: [bits[case] for bits in found.values()]
-        for case in cases
-        if len({bits[case] for bits in found.values()}) > 1
-    }
-    assert different == {}
+    cases = set.intersection(*map(set, found.values()))
+    assert len(cases) > 0.9 * len(found["default"]) > 1000
+    different = [case for case in cases if len({str(bits[case]) for bits in found.values()}) > 1]
+    assert different == []
 
 
 # -- planted faults ------------------------------------------------------------------------------

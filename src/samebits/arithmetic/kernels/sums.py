@@ -178,7 +178,17 @@ def _vector_norm(
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     numbers, of_result = _summands(a, dtype)
-    return _norm(numbers, ord, _axes_of(dim), keepdim=keepdim).to(of_result)
+    axes = _axes_of(dim)
+    if ord != 0 and _are_single(numbers, axes):  # whose powers may be 0 or infinite
+        return pairwise_sum(numbers.abs(), axes, keepdim=keepdim).to(of_result)
+    return _norm(numbers, ord, axes, keepdim=keepdim).to(of_result)
+
+
+def _are_single(numbers: torch.Tensor, axes: Sequence[int] | None) -> bool:
+    """Whether there is only one number along the axes."""
+    if numbers.dim() == 0:
+        return True
+    return all(numbers.shape[axis] == 1 for axis in axes or range(numbers.dim()))
 
 
 def _norm(
