@@ -1,6 +1,7 @@
 """How the house is built: rooms in order, Cellpose in one of them, light imports."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -62,8 +63,13 @@ def name_of(path):
 MODULES = {
     name_of(path): path for package in PACKAGES for path in sorted((SOURCE / package).rglob("*.py"))
 }
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 OF_CELLREPRO = [module for module in MODULES if module.startswith("cellrepro.")]
+
+
+@functools.cache
+def trees():
+    """Every module as Python reads it: seconds, so not when tests are collected."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
 def rank(module):
@@ -80,7 +86,7 @@ def rank(module):
 
 def imports(module, *, within=ast.walk):
     """Every module that a file names in an import statement, also inside its functions."""
-    for node in within(TREES[module]):
+    for node in within(trees()[module]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -193,7 +199,7 @@ BY_STRING = {"samebits.substitutes", "cellrepro.process.locked_environment"}
 def test_only_model_knows_cellpose():
     """In an import, or by a string that names one of its modules."""
     found = set()
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
         texts = {value for value in constants if isinstance(value, str)}
         starts = {name.split(".")[0] for name in imports(module)}
@@ -207,7 +213,7 @@ def test_only_model_knows_cellpose():
 def test_no_private_name_is_imported_across_files():
     private = [
         f"{module} imports {alias.name} from {node.module}"
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module.startswith(PACKAGES)
         for alias in node.names
@@ -275,7 +281,7 @@ OWN_DOORS = {"cellrepro.record", "cellrepro.pytest_plugin"}
 
 def exported():
     """The public names, by the module that defines them: those of Python, and the commands."""
-    for text in constants(TREES["cellrepro.commands"]):
+    for text in constants(trees()["cellrepro.commands"]):
         room, colon, name = text.partition(":")
         if colon and f"cellrepro.{room}" in MODULES:
             yield f"cellrepro.{room}", name
@@ -302,7 +308,7 @@ def test_sections_are_for_what_is_exported():
     assert len(public) > 100
     superfluous = [
         f"{module}: {name}"
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         if module not in OWN_DOORS
         for name, node in documented(tree)
         if (module, name.partition(".")[0]) not in public
@@ -318,7 +324,7 @@ OF_EVERY_RESULT = {"exit_code", "sentence", "rows", "lines", "as_json", "as_text
 def test_no_field_of_a_result_hides_what_every_result_has():
     hidden = [
         f"{module}: {node.name}.{field.target.id}"
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         if {ast.unparse(base) for base in node.bases} & {"Result", "AuditOfRun"}
@@ -333,7 +339,7 @@ def test_every_result_can_be_written_as_json():
     """One that is no dataclass says by its ``json_record`` what JSON has of it."""
     mute = [
         f"{module}: {node.name}"
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         if {ast.unparse(base) for base in node.bases} & {"Result", "AuditOfRun"}
@@ -356,7 +362,7 @@ def parameters(node):
 
 def test_no_class_has_the_fields_of_another():
     by_fields = defaultdict(list)
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for name, node in documented(tree):
             if isinstance(node, ast.ClassDef) and len(annotated(node)) > 2:
                 by_fields[annotated(node)].append(f"{module}.{name}")
@@ -367,7 +373,7 @@ def test_no_class_has_the_fields_of_another():
 TRAINING = annotated(
     next(
         node
-        for name, node in documented(TREES["cellrepro.spec.training_fields"])
+        for name, node in documented(trees()["cellrepro.spec.training_fields"])
         if name == "Hyperparameters"
     )
 )
@@ -378,7 +384,7 @@ STATE_OPTIONS = {"cellrepro.spec.training_fields", "cellrepro.run.train"}
 def test_options_stand_in_the_spec_and_in_one_signature():
     assert len(TRAINING) > 8
     stated = []
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         if module in STATE_OPTIONS:
             continue
         for node in ast.walk(tree):
