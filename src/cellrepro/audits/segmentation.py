@@ -146,7 +146,7 @@ def audit_segmentation(
     seed : int, optional
         For Python, NumPy, PyTorch; by default 0, and none in mode ``off``.
     settings : mapping of str to value, optional
-        Arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``.
+        Arguments of ``CellposeModel.eval`` by name, as ``diameter=60``.
     profile : str
         The numeric environment: a name, or a ``.yaml`` file.
     store : str or Path

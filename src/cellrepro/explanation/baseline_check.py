@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +13,7 @@ import numpy as np
 
 from cellrepro.comparison.changed_cells import ChangedCell, cell_rows, cells_of
 from cellrepro.comparison.mask_comparison import MaskComparison
-from cellrepro.comparison.mask_totals import totals_over
+from cellrepro.comparison.mask_totals import changes_in_words, totals_over
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.explanation.baseline_comparison import (
     BaselineComparison,
@@ -32,10 +33,10 @@ from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, MasksOfImages, Share
-from cellrepro.words import ppm_text, share_text
+from cellrepro.words import pixels_text, ppm_text, share_text
 from samebits.errors import BadInput
 from samebits.results import Result, Row, derived, table_lines
-from samebits.words import some
+from samebits.words import joined, some
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,6 +47,10 @@ class BaselineCheck(Result):
     """Whether nothing is broken: every limit is kept."""
     ppm: float
     """Differing pixels per million of the image that differs most."""
+    image: str
+    """The image that differs most."""
+    n_images: int
+    """Images that were compared."""
     changed: float
     """Share of the cells of both sides without a match at IoU 0.5."""
     lost: int
@@ -84,16 +89,21 @@ class BaselineCheck(Result):
         lines = [self._head(), *(f"  {sentence}" for sentence in self.broken)]
         if self.broken:
             lines += table_lines(self.rows(), indent=4)
-        within = f"within {limits_text(self.limits)}" if self.limits else "without limits"
-        lines.append(f"  {self.hidden.sentence(within)}")
+        lines.append(f"  limits: {limits_text(self.limits)}")
+        lines.append(f"  {self.hidden.sentence()}")
         lines += [f"  note: {note}" for note in self.notes]
         return lines
 
     def _head(self) -> str:
+        """Pixels are those of one image, as their limit is; cells those of all."""
         state = "ok" if self.ok else "broken"
-        pixels = f"{ppm_text(self.ppm)} of the pixels differ"
-        unmatched = f"{share_text(self.changed)} of the cells without a match"
-        return f"{state}: {pixels}, {unmatched}, {self.lost} lost"
+        pixels = f"{pixels_text(self.ppm)} differ"
+        if self.n_images > 1 and self.ppm:
+            pixels += f" in {self.image}, where most do"
+        over = f" in {self.n_images} images" if self.n_images > 1 else ""
+        unmatched = f"{share_text(self.changed)} of the cells{over} without a match"
+        kinds = Counter(str(cell.change.kind) for cell in self.changed_cells)
+        return f"{state}: {pixels}; {unmatched}: {joined(changes_in_words(kinds)) or 'none lost'}"
 
 
 def check_baseline(
@@ -210,6 +220,8 @@ def _judged(
     return BaselineCheck(
         ok=not broken,
         ppm=ppm,
+        image=worst,
+        n_images=len(results),
         changed=changed,
         lost=lost,
         broken=tuple(broken),

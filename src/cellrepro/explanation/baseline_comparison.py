@@ -48,19 +48,19 @@ class Hidden:
         """The smallest of these cells; None where none could vanish."""
         return self.cells[0] if self.cells else None
 
-    def sentence(self, within: str) -> str:
-        """Say which cells could vanish unnoticed, the smallest first."""
+    def sentence(self) -> str:
+        """Say which cells could vanish and the limits be kept, the smallest first."""
         if self.all_at_once:
-            return f"{within} every cell could vanish unnoticed: masks without any cell would pass"
+            return "masks without any cell would keep these limits"
         if not self.cells:
-            return f"no cell could vanish unnoticed {within}"
+            return "with these limits no cell can be lost unnoticed"
         smallest = self.cells[0]
         described = f"of {smallest.area} pixels ({smallest.label} in {smallest.image})"
         if self.n == 1:
-            return f"{within} one cell could vanish unnoticed: {described}"
+            return f"with these limits one cell could be lost unnoticed: {described}"
         return (
-            f"{within} any one of {self.n} cells could vanish unnoticed: the smallest {described}, "
-            f"the largest of {self.cells[-1].area}"
+            f"with these limits any one of {self.n} cells could be lost unnoticed: the smallest "
+            f"{described}, the largest of {self.cells[-1].area}"
         )
 
 

@@ -16,8 +16,25 @@ the cells of both sides without a match, and ``max_lost`` the cells that only th
 
 
 def limits_text(limits: Limits) -> str:
-    """Name limits with their values, as options are written."""
-    return ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in limits.items())
+    """Say what the limits allow, each with its option.
+
+    >>> limits_text({"max_ppm": 0.0, "max_lost": 2})
+    'at most 0 ppm of the pixels of an image may differ (--max-ppm), 2 cells be lost (--max-lost)'
+    """
+    allowed = [
+        f"{value * _SHOWN_FACTOR.get(name, 1):g} {_ALLOWED[name]} (--{name.replace('_', '-')})"
+        for name, value in limits.items()
+    ]
+    return f"at most {', '.join(allowed)}" if allowed else "none"
+
+
+_ALLOWED = {
+    "max_ppm": "ppm of the pixels of an image may differ",
+    "max_changed": "% of the cells be without a match",
+    "max_lost": "cells be lost",
+}
+_SHOWN_FACTOR = {"max_changed": 100}
+"""From a limit's own unit to that in which people read it."""
 
 
 def limits_from(

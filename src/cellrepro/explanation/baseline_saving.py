@@ -69,21 +69,15 @@ class SavedBaseline(Result):
         return [{"image": name, "cells": image["n_objects"]} for name, image in images.items()]
 
     def lines(self) -> list[str]:
-        """Say what it holds, within which limits, and what a model description says of these."""
-        import yaml
-
+        """Say what it holds, and what later masks may differ in."""
         images = self.record["images"].values()
-        tolerance = self.record["reproducibility_tolerance"]
         n_cells = amount(sum(image["n_objects"] for image in images), "cell")
         held = f"{n_cells} in {amount(len(images), 'image')}"
-        limits = limits_text(self.record["limits"]) or "none"
-        config = {"config": {"bioimageio": {"reproducibility_tolerance": tolerance}}}
-        form = yaml.safe_dump(config, sort_keys=False).splitlines()
+        origin = self.record.get("proposed_from")
         return [
             f"{self.file}: {held} of {self.record['from']}",
-            f"  limits: {limits} ({self.record.get('proposed_from', 'none proposed')})",
-            "for a model description of bioimage.io:",
-            *(form if tolerance else ["  none is that wide"]),
+            f"  later masks are held to: {limits_text(self.record['limits'])}"
+            + (f", proposed from {origin}" if origin else ""),
         ]
 
     def as_json(self) -> str:

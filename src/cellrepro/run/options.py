@@ -105,7 +105,7 @@ class SegmentationOptions(_Options):
     seed: Seed = None
     """Seed of every generator; by default 0, and none in mode ``off``."""
     settings: Mapping[str, Any] | None = None
-    """Arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``."""
+    """Arguments of ``CellposeModel.eval`` by name, as ``diameter=60``."""
     batch_size: int | None = None
     """Tiles that the network sees at once; the same option as in ``settings``."""
     cellpose: Version | None = None

@@ -46,7 +46,7 @@ def segment(
     seed : int, optional
         For Python, NumPy, PyTorch; by default 0, and none in mode ``off``.
     settings : mapping of str to value, optional
-        Arguments of ``CellposeModel.eval`` by name, ``{"diameter": 60, "normalize.sharpen": 4}``.
+        Arguments of ``CellposeModel.eval`` by name, as ``diameter=60``.
     batch_size : int, optional
         How many tiles of an image the network sees at once; may be given among the settings, too.
     cellpose : str, optional

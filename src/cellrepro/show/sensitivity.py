@@ -54,7 +54,7 @@ def sensitivity(
     data : str or Path
         Folder of images; where there are masks, every variant is scored against them.
     settings : mapping, optional
-        Beside which each is varied, ``{"diameter": 60}``; default Cellpose's own.
+        Beside which each is varied, as ``diameter=60``; default Cellpose's own.
     vary : mapping, optional
         Values by setting, in the place of the usual ones; settings that it does not name stay as
         they are.

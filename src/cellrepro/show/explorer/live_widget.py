@@ -85,7 +85,7 @@ def explore_settings(
     model : str
         As for `cellrepro.segment`.
     settings : mapping, optional
-        Where the sliders begin, and those that have none, ``{"diameter": 60}``; default Cellpose's
+        Where the sliders begin, and those that have none, as ``diameter=60``; default Cellpose's
         own.
     truth : ndarray of int, str or Path, optional
         Annotated label image of the same shape, 0 is background; it can be chosen as A.

@@ -178,7 +178,7 @@ def explore_files(
     model : str, optional
         Segment the image with this network, as for `cellrepro.segment`, with sliders.
     settings : mapping, optional
-        Where the sliders begin, and settings that have none, ``{"diameter": 60}``.
+        Where the sliders begin, and settings that have none, as ``diameter=60``.
     profile : str
         Numeric environment: the name of one, or a ``.yaml`` file.
     mode : {"off", "fast", "warn", "strict", "portable"}
