@@ -17,9 +17,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Subset, default_collate
 
-import cellrepro
-from cellrepro.errors import CellreproError
-from samebits.errors import BadInput
+import samebits
 
 
 def make_pictures(folder, n=96):
@@ -28,7 +26,7 @@ def make_pictures(folder, n=96):
     scratch.mkdir(parents=True)
     y, x = np.mgrid[:16, :16] - 8
     for index in range(n):
-        draw = cellrepro.item_generator(0, epoch=0, index=index)
+        draw = samebits.item_generator(0, epoch=0, index=index)
         size = draw.integers(3, 7)
         shape = ("disc", "square")[index % 2]
         inside = np.hypot(y, x) < size if shape == "disc" else np.maximum(abs(y), abs(x)) < size
@@ -53,7 +51,7 @@ class Pictures(Dataset):
 
     def __getitem__(self, index):
         # A generator for this picture in this epoch: no matter which worker loads it, and when.
-        draw = cellrepro.item_generator(self.seed, self.epoch, index)
+        draw = samebits.item_generator(self.seed, self.epoch, index)
         picture = np.rot90(np.load(self.files[index]), k=draw.integers(4))
         return torch.from_numpy(picture.copy())[None], int("disc" in self.files[index].name)
 
@@ -68,7 +66,7 @@ def make_network():
 def accuracy(network, test, seed):
     """Share of pictures told right, under noise that is the same whenever this is asked."""
     pictures, labels = default_collate(list(test))
-    noise = torch.randn(pictures.shape, generator=cellrepro.generator(seed))
+    noise = torch.randn(pictures.shape, generator=samebits.generator(seed))
     network.eval()
     with torch.no_grad():
         right = network(pictures + 0.3 * noise).argmax(1) == labels
@@ -81,28 +79,28 @@ def train(folder, seed, epochs, workers, resume):
     # these variables.
     rank = int(os.environ.get("RANK", 0))
     n_ranks = int(os.environ.get("WORLD_SIZE", 1))
-    own_seed = cellrepro.rank_seed(seed, rank, n_ranks)
+    own_seed = samebits.rank_seed(seed, rank, n_ranks)
     file = folder / ("checkpoint.pt" if n_ranks == 1 else f"checkpoint-{rank}.pt")
     begin = 0
     # A different seed's checkpoint is refused; of a file that holds none it gives False.
-    if resume and not cellrepro.check_seed_of(file, seed=own_seed):
-        raise BadInput(
+    if resume and not samebits.check_seed_of(file, seed=own_seed):
+        raise samebits.BadInput(
             f"{file} was not written by this script, and says no seed; give one that was"
         )
-    cellrepro.seed_everything(own_seed)
+    samebits.seed_everything(own_seed)
     torch.use_deterministic_algorithms(True)
 
     pictures = Pictures(folder / "pictures", seed)
-    looked = cellrepro.check_dataset(pictures)
+    looked = samebits.check_dataset(pictures)
     print(looked.sentence(), looked.batch.to_string(), sep="\n")
     if not looked.ok:
         raise SystemExit("the pictures would not be the same again")
     names = [file.name for file in pictures.files]
-    in_train, in_test = cellrepro.split(names, [0.75, 0.25], seed)
+    in_train, in_test = samebits.split(names, [0.75, 0.25], seed)
     test = Subset(pictures, in_test)
     loader = DataLoader(
         Subset(pictures, in_train), batch_size=12, shuffle=True, num_workers=workers,
-        **cellrepro.loader_arguments(seed, rank=rank),
+        **samebits.loader_arguments(seed, rank=rank),
     )  # fmt: skip
 
     network = make_network()
@@ -117,7 +115,7 @@ def train(folder, seed, epochs, workers, resume):
         return loss
 
     batch = default_collate([pictures[index] for index in in_train[:12]])
-    found = cellrepro.check_repeatable(lambda: step(*batch), network, optimizer, n=10)
+    found = samebits.check_repeatable(lambda: step(*batch), network, optimizer, n=10)
     print(found.sentence())  # everything is as before
 
     if resume:
@@ -128,8 +126,10 @@ def train(folder, seed, epochs, workers, resume):
         loader.generator.set_state(checkpoint["order"])
         begin = checkpoint["epoch"]
         if begin > epochs:
-            raise BadInput(f"{file} is of epoch {begin}; expected --epochs {begin} or more")
-        cellrepro.restore(checkpoint)  # last: nothing may draw between this and the first step
+            raise samebits.BadInput(
+                f"{file} is of epoch {begin}; expected --epochs {begin} or more"
+            )
+        samebits.restore(checkpoint)  # last: nothing may draw between this and the first step
 
     for epoch in range(begin, epochs):
         pictures.epoch = epoch
@@ -143,7 +143,7 @@ def train(folder, seed, epochs, workers, resume):
             "schedule": schedule.state_dict(),
             "order": loader.generator.get_state(),
         }
-        torch.save(cellrepro.add_seed_to(checkpoint), file)
+        torch.save(samebits.add_seed_to(checkpoint), file)
         print(f"epoch {epoch + 1}: loss {loss.item():.4f}")
 
     weights = b"".join(tensor.numpy().tobytes() for tensor in network.state_dict().values())
@@ -165,5 +165,5 @@ if __name__ == "__main__":
         if not (given.folder / "pictures").exists():
             make_pictures(given.folder / "pictures")
         train(given.folder, given.seed, given.epochs, given.workers, given.resume)
-    except (CellreproError, OSError) as error:  # a sentence, no traceback
+    except (samebits.SamebitsError, OSError) as error:  # a sentence, no traceback
         raise SystemExit(f"{parser.prog}: {error}") from None

@@ -40,6 +40,7 @@ GROUPS: dict[str, Callable[[Extent], Iterator[Figure]]] = {
     "cost": training.cost,
     "substitutes": training.substitutes,
     "audit": watching.audit_ratio,
+    "any-pytorch": watching.any_pytorch,
     "digests": watching.digest_speed,
     "ledger": watching.ledger_ratio,
     "operations": watching.operation_ratio,

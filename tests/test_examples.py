@@ -32,7 +32,7 @@ def told(process):
 def test_it_is_short_and_uses_every_function_for_own_trainings():
     text = EXAMPLE.read_text()
     assert len(text.splitlines()) < 170
-    assert set(re.findall(r"cellrepro\.(\w+)\(", text)) == FOR_OWN_TRAININGS
+    assert set(re.findall(r"samebits\.([a-z]\w+)\(", text)) == FOR_OWN_TRAININGS
 
 
 @pytest.mark.slow

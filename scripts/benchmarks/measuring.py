@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,15 +70,21 @@ class Extent:
         return {"smallest": smallest, "usual": usual, "all": longest}[self.name]
 
 
-def seconds_of(function: Callable[[], object]) -> float:
+def seconds_of(
+    function: Callable[[], object], clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Measure one call."""
-    started = time.perf_counter()
+    started = clock()
     function()
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def in_turns(
-    functions: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: bool = True
+    functions: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    warm_up: bool = True,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds of each function in every round.
 
@@ -89,7 +96,7 @@ def in_turns(
         function()
     for _ in range(rounds):
         for name, function in functions.items():
-            seconds[name].append(seconds_of(function))
+            seconds[name].append(seconds_of(function, clock))
     return seconds
 
 
@@ -100,6 +107,14 @@ def ratio_of(
     ratios = [x / y for x, y in zip(seconds[a], seconds[b], strict=True)]
     spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
     return Figure(name, statistics.median(ratios), target, f"{how}; {spread}")
+
+
+def small_networks() -> Mapping[str, Callable[[], Any]]:
+    """The networks that the tests of `samebits` train, each with its batch and optimizer."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/samebits"))
+    from networks import EXAMPLES
+
+    return EXAMPLES
 
 
 def warm_loop(

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.measuring import Extent, Figure, in_turns, ratio_of
+from benchmarks.measuring import Extent, Figure, in_turns, ratio_of, small_networks
 
 if TYPE_CHECKING:
     import torch
@@ -113,10 +113,7 @@ def _dynamics(*, size: int, n_cells: int) -> Figure:
 
 def _networks(*, n_rounds: int) -> Iterator[Figure]:
     """A step of each network that the tests of `samebits` train."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/samebits"))
-    from networks import EXAMPLES
-
-    for name, make in EXAMPLES.items():
+    for name, make in small_networks().items():
         seconds = in_turns(_in_both(make().step, _arithmetic), n_rounds)
         most = "<= 8" if name.startswith(("LSTM", "GRU", "RNN")) else "<= 4"
         title = f"{name}: portable / plain step"

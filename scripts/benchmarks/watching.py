@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from benchmarks.measuring import ROUNDS, Extent, Figure, in_turns, ratio_of, seconds_of, warm_loop
+from benchmarks.measuring import (
+    ROUNDS,
+    Extent,
+    Figure,
+    in_turns,
+    ratio_of,
+    seconds_of,
+    small_networks,
+    warm_loop,
+)
 
 if TYPE_CHECKING:
     from torch import nn
+
+T = TypeVar("T")
 
 # What watching may cost beside a plain step, by what it cannot do without (docs/benchmarks.md).
 OF_AN_AUDIT = "<= 5.5"  # every operation is executed three times, and its results are compared
@@ -34,6 +47,44 @@ def audit_ratio(extent: Extent) -> Iterator[Figure]:
         yield ratio_of(
             name, seconds, "audited", "plain", OF_AN_AUDIT, f"{rounds} alternating rounds"
         )
+
+
+def any_pytorch(extent: Extent) -> Iterator[Figure]:
+    """What the checks of any PyTorch step cost, beside the plain step, where that is short.
+
+    In seconds of the processor on one thread: a neighbour's work moves short steps most.
+    """
+    import torch
+
+    import samebits
+
+    rounds = extent.of(1, 7)
+    for name in extent.of(["LSTM, Adam"], ["U-Net, Adam", "ViT, AdamW", "LSTM, Adam"]):
+        example = small_networks()[name]()
+        step = example.step
+        ways = {
+            "plain": step,
+            "check_repeatable, n=3": partial(samebits.check_repeatable, step),
+            "audit, 1 step, 2 replays": partial(samebits.audit, step, steps=1, replays=2),
+            "audit, 3 steps, 8 replays": partial(samebits.audit, step),
+            "OperationLedger": partial(_within, samebits.OperationLedger, example.network, step),
+            "perturbed": partial(_within, samebits.perturbed, 0, step),
+        }
+        n_threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        seconds = in_turns(ways, rounds, clock=time.process_time)
+        torch.set_num_threads(n_threads)
+        for way in list(ways)[1:]:
+            title = f"{name}: {way} / plain step"
+            how = f"{rounds} alternating rounds, processor seconds, one thread"
+            yield ratio_of(title, seconds, way, "plain", "", how)
+
+
+def _within(
+    block: Callable[[T], AbstractContextManager[object]], what: T, step: Callable[[], object]
+) -> None:
+    with block(what):
+        step()
 
 
 def digest_speed(extent: Extent) -> Iterator[Figure]:
