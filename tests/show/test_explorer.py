@@ -652,7 +652,7 @@ def test_the_truth_is_a_side(shown):
     wait_for(shown, b="C", loading="0")
     shown.locator(CANVAS).press("n")
     wait_for(shown, chosen="lost 4")
-    assert "missed only in truth in truth cell 4, 400 px" in text(shown, ".cre-story")
+    assert "missed only in A in A cell 4, 400 px" in text(shown, ".cre-story")
     assert "found in" not in text(shown, ".cre-story")
     shown.locator(CANVAS).press(".")  # an image without a truth
     wait_for(shown, image="small one", a="A", b="B", loading="0")

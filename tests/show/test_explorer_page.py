@@ -68,7 +68,7 @@ def test_the_page_works_alone(files, browser, invoke):
         page.locator('.cellrepro-explorer[data-chosen^="lost"]').wait_for()
         page.locator("canvas.cre-canvas").press("x")
         page.locator('.cellrepro-explorer[data-a="b.tif"][data-loading="0"]').wait_for()
-        assert "only b.tif: 0, only a.tif: 256" in page.locator("[data-line]").inner_text()
+        assert "only A: 0, only B: 256" in page.locator("[data-line]").inner_text()
         page.locator("select.cre-select-b").select_option("truth")
         page.locator('.cellrepro-explorer[data-b="truth"][data-loading="0"]').wait_for()
 

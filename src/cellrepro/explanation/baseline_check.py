@@ -32,10 +32,10 @@ from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, MasksOfImages, Share
-from cellrepro.words import ppm_text, share_text
+from cellrepro.words import pixels_text, share_text
 from samebits.errors import BadInput
 from samebits.results import Result, Row, derived, table_lines
-from samebits.words import some
+from samebits.words import grouped, some
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,7 +91,7 @@ class BaselineCheck(Result):
 
     def _head(self) -> str:
         state = "ok" if self.ok else "broken"
-        pixels = f"{ppm_text(self.ppm)} of the pixels differ"
+        pixels = f"{pixels_text(self.ppm)} differ"
         unmatched = f"{share_text(self.changed)} of the cells without a match"
         return f"{state}: {pixels}, {unmatched}, {self.lost} lost"
 
@@ -192,11 +192,11 @@ def _judged(
     changed = totals.n_unmatched / max(1, totals.n_objects)
     lost = totals.kinds[ObjectKind.LOST]
     measures = (
-        Measure("max_ppm", ppm, _number(ppm_text(ppm)), f"ppm of the pixels of {worst}"),
+        Measure("max_ppm", ppm, grouped(ppm), f"ppm of the pixels of {worst}"),
         Measure(
             "max_changed",
             changed,
-            _number(share_text(changed)),
+            grouped(100 * changed),
             "% of the cells without a match",
             100,
         ),
@@ -218,11 +218,6 @@ def _judged(
         hidden=comparison.hidden(limits),
         notes=comparison.notes,
     )
-
-
-def _number(text: str) -> str:
-    """Take the unit from a rounded number, for a sentence that names the unit itself."""
-    return text.rpartition(" ")[0]
 
 
 def _changed_cells(results: Mapping[str, MaskComparison]) -> tuple[ChangedCell, ...]:
