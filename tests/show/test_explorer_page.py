@@ -80,6 +80,34 @@ CUT = """() => [...document.querySelectorAll(".cellrepro-explorer *")]
     .map((each) => [each.textContent, each.closest("[title]")?.title ?? ""])"""
 
 
+# Pairs of texts that lie on each other beside the picture, as far as they are seen, with seven
+# digits for every number of pixels.
+OVERLAPS = """() => {
+  for (const each of document.querySelectorAll(".cre-amount")) {
+    each.textContent = "1\u00a0234\u00a0567";
+  }
+  const side = document.querySelector(".cre-side");
+  const walker = document.createTreeWalker(side, NodeFilter.SHOW_TEXT);
+  const seen = [];
+  while (walker.nextNode()) {
+    const range = document.createRange();
+    range.selectNodeContents(walker.currentNode);
+    let { left, right, top, bottom } = range.getBoundingClientRect();
+    for (let box = walker.currentNode.parentElement; box; box = box.parentElement) {
+      if (getComputedStyle(box).overflow === "visible") continue;
+      const inside = box.getBoundingClientRect();
+      [left, right] = [Math.max(left, inside.left), Math.min(right, inside.right)];
+      [top, bottom] = [Math.max(top, inside.top), Math.min(bottom, inside.bottom)];
+    }
+    const isSeen = right - left > 1 && bottom - top > 1;
+    if (isSeen) seen.push([left, right, top + 2, bottom - 2, walker.currentNode.data]);
+  }
+  return seen.flatMap((p, i) => seen.slice(i + 1)
+    .filter((q) => p[0] < q[1] - 1 && q[0] < p[1] - 1 && p[2] < q[3] && q[2] < p[3])
+    .map((q) => [p[4], q[4]]));
+}"""
+
+
 @pytest.mark.browser
 def test_what_is_cut_is_whole_on_hover_and_names_keep_what_tells_them_apart(files, browser):
     names = [f"plate07_well_B03_site2_network_v2_{of}_masks.tif" for of in ("laptop", "cluster")]
@@ -95,6 +123,7 @@ def test_what_is_cut_is_whole_on_hover_and_names_keep_what_tells_them_apart(file
             page.set_viewport_size({"width": width, "height": 800})
             page.locator(f'.cellrepro-explorer[data-wide="{int(width > 390)}"]').wait_for()
             cut += page.evaluate(CUT)
+            assert page.evaluate(OVERLAPS) == []
         page.locator("canvas.cre-canvas").press("5")  # names lie on the picture
         page.locator('.cellrepro-explorer[data-mode="sides"]').wait_for()
         texts = {text for text, _ in cut + page.evaluate(CUT)}

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from cellrepro.explanation.explanation import Explanation
 
 _MOST_TILES = 12
+_LEAST_GROWTH = 0.01  # of the size of a kept cell, of which the page speaks
 _FIRST_ROWS = 12  # of the list of changed cells; the others come when they are asked for
 _MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is too large for a page
 _USUAL_CHANNELS = 3  # with more of them, an image may have fewer pixels
@@ -254,7 +255,7 @@ def _most_growth(comparison: MaskComparison) -> str:
     """Say how much larger or smaller that kept cell is whose size changes most; else empty."""
     kept = (change for change in comparison.objects if change.kind == ObjectKind.KEPT)
     most = max(kept, key=lambda change: abs(change.growth), default=None)
-    return "" if most is None or not most.growth else most.growth_in_words
+    return "" if most is None or abs(most.growth) < _LEAST_GROWTH else most.growth_in_words
 
 
 def _setting_row(setting: SettingOfBoth) -> SettingRow:
