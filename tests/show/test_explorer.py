@@ -93,7 +93,7 @@ def test_counts_and_planes_are_those_of_the_drawing():
     assert shown.scene["line"] == (
         "1 kept, 3 changed (1 lost, 1 gained, 1 split); "
         "480 of 4 096 pixels differ "
-        "(12 %; only CPU: 128, only GPU: 256, not the same cell: 96)"
+        "(12 %; only A: 128, only B: 256, not the same cell: 96)"
     )
     for key, name in [("a", "masks_a"), ("b", "masks_b"), ("truth", "truth")]:
         np.testing.assert_array_equal(unpacked(plane(shown, key)), arrays[name])
