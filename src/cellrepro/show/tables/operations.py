@@ -76,7 +76,7 @@ def operation_table(audit: TrainingAudit) -> Styler:
     """List operations by line of code: flips, effect, what holds it, and whether it warned.
 
     Bars: share of the replays that differ in bits, and of the weights that differ between repeats
-    in which this operation alone was left loose. ppm: pixels per million.
+    in which this operation alone was left loose. ppm: parts per million.
 
     Parameters
     ----------
