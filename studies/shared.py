@@ -20,7 +20,7 @@ from cellrepro.comparison.measured_axis import Axis, Distribution
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.show.figures.spread import spread_rows
 from cellrepro.store.stored_run import Repeat, Run
-from cellrepro.words import ppm_text, share_text
+from cellrepro.words import share_text
 from samebits.mode_names import Mode
 
 # -- evidence ------------------------------------------------------------------------------
@@ -148,9 +148,9 @@ class Line:
         return share_text(self.changed.mean)
 
     @property
-    def ppm(self) -> str:
-        """Pixels that differ, on average."""
-        return ppm_text(self.axis.distribution("ppm").mean)
+    def pixels(self) -> str:
+        """Share of the pixels that differ, on average."""
+        return share_text(self.axis.distribution("ppm").mean / 1e6)
 
     @property
     def n_pairs(self) -> int:
@@ -204,7 +204,7 @@ def line_table(lines: Mapping[str, Line]) -> Markdown:
     """A table of comparisons."""
     head = ["compared", "pairs of runs", "bit-identical", "cells changed", "pixels"]
     rows = [
-        [line.label, line.n_pairs, line.n_identical, with_interval(line.changed), line.ppm]
+        [line.label, line.n_pairs, line.n_identical, with_interval(line.changed), line.pixels]
         for line in lines.values()
     ]
     return table(head, rows)

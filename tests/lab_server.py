@@ -51,6 +51,7 @@ def browsing(browser, **settings):
     page.asked, errors, own = [], [], ("http://127.0.0.1:", "data:", "blob:", "about:", "file:")
     page.on("request", lambda request: page.asked.append(request))
     page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda said: "inline script" in said.text and errors.append(said.text))
     yield page
     # What the browser itself refuses to send is none.
     assert [r.url for r in page.asked if not r.url.startswith(own) and r.failure != "csp"] == []

@@ -132,7 +132,7 @@ def test_stacks_are_stored_compared_and_reported(small_store, tmp_path, invoke):
     assert found["spec"] == {"settings.stitch_threshold": [0, 0.3]}
     assert found["objects"]["merged"] > 0
     of_files = invoke("compare", tmp_path / "apart", tmp_path / "stitched")
-    for text in ("planes were stitched otherwise", "cut between planes z 0 | 1"):
+    for text in ("planes were joined into cells differently", "cut between planes z 0 | 1"):
         assert text in of_files.out
     report = invoke("report", *options(store=tmp_path / "outputs"))
     assert report.code == 0, report.err

@@ -10,34 +10,24 @@ _LEAST_PERCENT = 100  # ppm, which is 0.01 %
 _SHA_256 = re.compile(r"[0-9a-f]{64}")
 
 
-def ppm_text(ppm: float) -> str:
-    """Parts per million to read: never "0" or all for what is not; a dash over nothing.
-
-    >>> ppm_text(0), ppm_text(0.0004), ppm_text(1234.5), ppm_text(999_999.8), ppm_text(math.nan)
-    ('0 ppm', 'less than 0.01 ppm', '1 234 ppm', 'more than 999 999 ppm', '–')
-    """
-    if math.isnan(ppm):
-        return "–"
-    if 0 < ppm < 0.01:
-        return "less than 0.01 ppm"
-    if 999_999 < ppm < 1_000_000:
-        return "more than 999 999 ppm"
-    return f"{grouped(ppm)} ppm"
-
-
 def share_text(share: float) -> str:
-    """A share to read, in per cent: never "0 %" or "100 %" for what is not; a dash over nothing.
+    """A share to read: in per cent, a tiny one in parts per million; a dash over nothing.
 
-    >>> share_text(0), share_text(0.0043), share_text(0.061), share_text(1), share_text(1e-7)
-    ('0 %', '0.43 %', '6.1 %', '100 %', 'less than 0.01 %')
+    Never "0 %" or "100 %" for what is not.
+
+    >>> share_text(0), share_text(0.0043), share_text(0.061), share_text(1), share_text(3e-6)
+    ('0 %', '0.43 %', '6.1 %', '100 %', '3 ppm')
     >>> share_text(0.994), share_text(0.997), share_text(0.9996), share_text(0.99996)
     ('99 %', '99.7 %', '99.96 %', 'more than 99.99 %')
     """
     if math.isnan(share):
         return "–"
     percent = 100 * share
-    if 0 < percent < 0.01:
-        return "less than 0.01 %"
+    ppm = 1e6 * share
+    if 0 < ppm < 0.01:
+        return "less than 0.01 ppm"
+    if 0 < ppm < _LEAST_PERCENT:
+        return f"{grouped(ppm)} ppm"
     if 99.99 < percent < 100:
         return "more than 99.99 %"
     if 99.9 <= percent < 100:
@@ -50,13 +40,12 @@ def share_text(share: float) -> str:
 
 
 def pixels_text(ppm: float, unit: str = "pixels") -> str:
-    """A share of the pixels to read, in per cent; a tiny one in parts per million.
+    """A share of the pixels to read, given in parts per million.
 
     >>> pixels_text(1234.5), pixels_text(3, "voxels")
     ('0.12 % of the pixels', '3 ppm of the voxels')
     """
-    share = ppm_text(ppm) if 0 < ppm < _LEAST_PERCENT else share_text(ppm / 1e6)
-    return f"{share} of the {unit}"
+    return f"{share_text(ppm / 1e6)} of the {unit}"
 
 
 def place_text(position: Sequence[float], shape: Sequence[int] = ()) -> str:

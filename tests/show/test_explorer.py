@@ -93,7 +93,7 @@ def test_counts_and_planes_are_those_of_the_drawing():
     assert shown.scene["line"] == (
         "1 kept, 3 changed (1 lost, 1 gained, 1 split); "
         "480 of 4 096 pixels differ "
-        "(12 %; only CPU: 128, only GPU: 256, not the same cell: 96)"
+        "(12 %; only A: 128, only B: 256, not the same cell: 96)"
     )
     for key, name in [("a", "masks_a"), ("b", "masks_b"), ("truth", "truth")]:
         np.testing.assert_array_equal(unpacked(plane(shown, key)), arrays[name])
@@ -652,7 +652,7 @@ def test_the_truth_is_a_side(shown):
     wait_for(shown, b="C", loading="0")
     shown.locator(CANVAS).press("n")
     wait_for(shown, chosen="lost 4")
-    assert "missed only in truth in truth cell 4, 400 px" in text(shown, ".cre-story")
+    assert "missed only in A in A cell 4, 400 px" in text(shown, ".cre-story")
     assert "found in" not in text(shown, ".cre-story")
     shown.locator(CANVAS).press(".")  # an image without a truth
     wait_for(shown, image="small one", a="A", b="B", loading="0")

@@ -68,7 +68,7 @@ def test_the_page_works_alone(files, browser, invoke):
         page.locator('.cellrepro-explorer[data-chosen^="lost"]').wait_for()
         page.locator("canvas.cre-canvas").press("x")
         page.locator('.cellrepro-explorer[data-a="b.tif"][data-loading="0"]').wait_for()
-        assert "only b.tif: 0, only a.tif: 256" in page.locator("[data-line]").inner_text()
+        assert "only A: 0, only B: 256" in page.locator("[data-line]").inner_text()
         page.locator("select.cre-select-b").select_option("truth")
         page.locator('.cellrepro-explorer[data-b="truth"][data-loading="0"]').wait_for()
 
@@ -78,6 +78,34 @@ CUT = """() => [...document.querySelectorAll(".cellrepro-explorer *")]
     .filter((each) => getComputedStyle(each).textOverflow === "ellipsis")
     .filter((each) => each.clientWidth > 0 && each.scrollWidth > each.clientWidth)
     .map((each) => [each.textContent, each.closest("[title]")?.title ?? ""])"""
+
+
+# Pairs of texts that lie on each other beside the picture, as far as they are seen, with seven
+# digits for every number of pixels.
+OVERLAPS = """() => {
+  for (const each of document.querySelectorAll(".cre-amount")) {
+    each.textContent = "1\u00a0234\u00a0567";
+  }
+  const side = document.querySelector(".cre-side");
+  const walker = document.createTreeWalker(side, NodeFilter.SHOW_TEXT);
+  const seen = [];
+  while (walker.nextNode()) {
+    const range = document.createRange();
+    range.selectNodeContents(walker.currentNode);
+    let { left, right, top, bottom } = range.getBoundingClientRect();
+    for (let box = walker.currentNode.parentElement; box; box = box.parentElement) {
+      if (getComputedStyle(box).overflow === "visible") continue;
+      const inside = box.getBoundingClientRect();
+      [left, right] = [Math.max(left, inside.left), Math.min(right, inside.right)];
+      [top, bottom] = [Math.max(top, inside.top), Math.min(bottom, inside.bottom)];
+    }
+    const isSeen = right - left > 1 && bottom - top > 1;
+    if (isSeen) seen.push([left, right, top + 2, bottom - 2, walker.currentNode.data]);
+  }
+  return seen.flatMap((p, i) => seen.slice(i + 1)
+    .filter((q) => p[0] < q[1] - 1 && q[0] < p[1] - 1 && p[2] < q[3] && q[2] < p[3])
+    .map((q) => [p[4], q[4]]));
+}"""
 
 
 @pytest.mark.browser
@@ -95,6 +123,7 @@ def test_what_is_cut_is_whole_on_hover_and_names_keep_what_tells_them_apart(file
             page.set_viewport_size({"width": width, "height": 800})
             page.locator(f'.cellrepro-explorer[data-wide="{int(width > 390)}"]').wait_for()
             cut += page.evaluate(CUT)
+            assert page.evaluate(OVERLAPS) == []
         page.locator("canvas.cre-canvas").press("5")  # names lie on the picture
         page.locator('.cellrepro-explorer[data-mode="sides"]').wait_for()
         texts = {text for text, _ in cut + page.evaluate(CUT)}

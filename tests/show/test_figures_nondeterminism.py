@@ -69,7 +69,7 @@ def test_a_row_for_each_operation_and_line():
     first, last = table.iloc[0], table.iloc[2]
     assert "encoder.blocks.0.attn and 1 more" in first["where"]
     assert first["different bits, %"] == pytest.approx(100 * 8 / 48)
-    assert (first["pixels"], first["cells unmatched"]) == ("120 ppm", "3")
+    assert (first["pixels"], first["cells unmatched"]) == ("0.012 %", "3")
     assert last["remedy"] == "use scatter"
 
 

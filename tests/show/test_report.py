@@ -134,9 +134,9 @@ def test_the_headline_and_what_is_returned(page):
         "cells: 5 specs trained in 10 repeats: the repeats of 2 are bit-identical, the repeats of "
         "1 outline the same cells under different numbers, the repeats of 1 differ (also in the "
         "masks), the repeats of 1 found or trained nothing, which proves nothing; "
-        "between numbers of threads the masks differ in 1 of 2 comparisons, by 2 315 "
-        "ppm; AP@0.5 against the ground truth is 0.767 on average (0.000 to 1.000). 1 run "
-        "failed."
+        "between numbers of threads the masks differ in 1 of 2 comparisons, by "
+        "0.23 % of the pixels; AP@0.5 against the ground truth is 0.767 on average (0.000 to "
+        "1.000). 1 run failed."
     )
     (headline,) = re.findall(r"<h1[^>]*>(.*?)</h1>", parsed.html)
     assert headline == "Not everywhere: the repeats of 1 of 5 specs differ."
@@ -159,7 +159,7 @@ def test_page_is_self_contained_and_says_everything(page):
         "On img_a, cpu and cpu-1thread leave 1 of the 3 cells of both (33 %) without a match",
         "C 1 D 2 ≠ different 2 repeats weights different, masks different",
         "× failed 1 repeat failed",
-        "strict, seed 0 cpu cpu-1thread ≠ different ≠ different 2 315 ppm 9.1 % 1 0.17",
+        "strict, seed 0 cpu cpu-1thread ≠ different ≠ different 0.23 % 9.1 % 1 0.17",
         "10 repeats ended in 5 different networks of 84 parameters each",
     ):
         assert said in parsed.text, said
@@ -283,7 +283,7 @@ def test_data_sets_and_tasks_are_not_compared_with_each_other(tmp_path):
     }  # fmt: skip
     assert len({(colour, result[0]) for colour, result, _ in listed}) == 2
     assert "There is no ground truth for these images" in text
-    assert not re.search("ppm of its pixels differ|NaN", text)
+    assert not re.search("% of the pixels differ|NaN", text)
 
 
 def test_runs_that_were_observed_otherwise_are_reported(tmp_path):
@@ -391,7 +391,7 @@ def test_five_steps_with_their_answers(tmp_path):
         "Changing the seed leaves 19 %",
     ]
     assert (
-        "without a match and changed 289 ppm of the pixels (1 pair); less than" in steps[3].answer
+        "without a match and changed 0.029 % of the pixels (1 pair); less than" in steps[3].answer
     )
     assert (
         "without a match (16 % to 22 %, 95 % interval over images and seeds). "

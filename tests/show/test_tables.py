@@ -58,7 +58,7 @@ def test_steps_say_what_is_missing(runs):
 def test_what_became_of_the_cells(masks):
     listed = show.kind_table(masks)
     assert listed.loc["img_a", ["cells A", "cells B", "kept", "lost"]].tolist() == [2, 1, 1, 1]
-    assert listed.loc["all", "ppm"] == "3 472"  # 16 + 8 of three times 48 x 48
+    assert listed.loc["all", "pixels that differ"] == "0.35 %"  # 16 + 8 of three times 48 x 48
 
 
 def test_an_image_may_be_called_as_the_row_over_all(masks):

@@ -13,7 +13,7 @@ from cellrepro.run.options import TrainingOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.train import train_with
 from cellrepro.store.stored_run import Repeat
-from cellrepro.words import ppm_text, share_text
+from cellrepro.words import pixels_text, share_text
 from samebits.results import Result
 from samebits.words import amount
 
@@ -64,7 +64,7 @@ class Effect(Result):
             return "no pixel differs"
         unmatched = amount(self.n_objects, "cell") if self.n_objects else "no cell"
         return (
-            f"over all images at most {ppm_text(self.ppm)} of the pixels differ between two, "
+            f"over all images at most {pixels_text(self.ppm)} differ between two, "
             f"{unmatched} without a match"
         )
 

@@ -15,7 +15,7 @@ from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_SEEDS
-from cellrepro.words import as_sentence, ppm_text, share_text, span
+from cellrepro.words import as_sentence, pixels_text, share_text, span
 from samebits.words import amount, joined, verb_of
 
 _AND_WEIGHTS = "; the weights differ"
@@ -178,7 +178,7 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
     else:
         effect = (
             f"left {share_text(changed)} of the cells without a match and changed "
-            f"{ppm_text(ppm)} of the pixels"
+            f"{pixels_text(ppm)}"
         )
         if n_pairs > 1:
             n = len(axis.differing)

@@ -21,7 +21,7 @@ from cellrepro.store.checkpoints import CHECKPOINTS, Checkpoint
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.terminal import FileName, Quiet
-from cellrepro.words import ppm_text, share_text
+from cellrepro.words import share_text
 from samebits.errors import BadInput, whole
 from samebits.results import Result, Row, derived, table_lines
 
@@ -115,7 +115,7 @@ class Growth(Result, Sequence[Moment]):
                 "epoch": moment.epoch,
                 "parameters that differ": moment.n_differing,
                 "distance": f"{moment.relative_l2:.2g}",
-                "pixels": "" if moment.ppm is None else ppm_text(moment.ppm),
+                "pixels": "" if moment.ppm is None else share_text(moment.ppm / 1e6),
                 "cells without a match": ""
                 if moment.changed is None
                 else share_text(moment.changed),

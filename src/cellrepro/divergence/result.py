@@ -15,7 +15,7 @@ from cellrepro.divergence.judgements import JUDGEMENTS, DivergenceJudgement
 from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.explanation.two_results import Comparison
 from cellrepro.store.ledger import STAGES
-from cellrepro.words import share_text
+from cellrepro.words import pixels_text
 from samebits import Alignment
 from samebits.results import Result, Row, derived, in_json
 from samebits.words import amount, some
@@ -129,7 +129,7 @@ class Divergence(Result):
             changes = ", ".join(changes_in_words(totals.kinds))
             text = (
                 f"{n_changed} of {amount(n_cells, 'cell')} changed in the end "
-                f"({changes}; {share_text(comparison.ppm / 1e6)} of the pixels)"
+                f"({changes}; {pixels_text(comparison.ppm)})"
             )
         if comparison.weights is not None and not comparison.weights.equal:
             text += f"; the weights by {comparison.weights.relative_l2:.2g} of their norm"

@@ -33,10 +33,10 @@ from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, MasksOfImages, Share
-from cellrepro.words import pixels_text, ppm_text, share_text
+from cellrepro.words import pixels_text, share_text
 from samebits.errors import BadInput
 from samebits.results import Result, Row, derived, table_lines
-from samebits.words import joined, some
+from samebits.words import grouped, joined, some
 
 
 @dataclass(frozen=True, repr=False)
@@ -202,11 +202,11 @@ def _judged(
     changed = totals.n_unmatched / max(1, totals.n_objects)
     lost = totals.kinds[ObjectKind.LOST]
     measures = (
-        Measure("max_ppm", ppm, _number(ppm_text(ppm)), f"ppm of the pixels of {worst}"),
+        Measure("max_ppm", ppm, grouped(ppm), f"ppm of the pixels of {worst}"),
         Measure(
             "max_changed",
             changed,
-            _number(share_text(changed)),
+            grouped(100 * changed),
             "% of the cells without a match",
             100,
         ),
@@ -230,11 +230,6 @@ def _judged(
         hidden=comparison.hidden(limits),
         notes=comparison.notes,
     )
-
-
-def _number(text: str) -> str:
-    """Take the unit from a rounded number, for a sentence that names the unit itself."""
-    return text.rpartition(" ")[0]
 
 
 def _changed_cells(results: Mapping[str, MaskComparison]) -> tuple[ChangedCell, ...]:

@@ -1,4 +1,4 @@
-"""Planes of a stack that were stitched otherwise: cells whole on one side, cut on the other."""
+"""Planes of a stack that were joined differently: cells whole on one side, cut on the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stitching_text(cut: Sequence[ObjectChange]) -> str:
     cuts = sorted({planes for change in cut for planes in change.cut_between})
     planes = some([f"z {z} | {after}" for z, after in cuts])
     return (
-        "planes were stitched otherwise: "
+        "planes were joined into cells differently: "
         f"{with_verb(len(cut), 'cell', 'is', 'are')} whole on one side and in parts on the other, "
         f"cut between planes {planes} (planes count from 0)"
     )

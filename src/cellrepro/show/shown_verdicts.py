@@ -54,6 +54,9 @@ SHOWN: dict[Verdict, ShownVerdict] = {
     ),
 }
 
+VERDICT_WORDS: dict[str, str] = {Verdict.SAME_OBJECTS: "only the numbers differ"}
+"""What a page says in place of a word that says little by itself."""
+
 VERDICT_SIGNS: dict[str, str] = {
     **{verdict: shown.sign for verdict, shown in SHOWN.items()},
     "failed": "×",

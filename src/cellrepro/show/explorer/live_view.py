@@ -82,7 +82,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 1,
         "usual": None,
         "needs_pass": False,
-        "hint": "smaller cells are dropped (pixels)",
+        "hint": "cells of fewer pixels are dropped",
     },
     {
         "name": "niter",

@@ -25,7 +25,6 @@ from cellrepro.words import share_text
 from samebits.errors import BadInput
 from samebits.words import amount, grouped, verb_of
 
-_LONGEST_NAME = 14  # of a run in a sentence; longer ones would hide the numbers
 _BESIDE_TRUTH: Mapping[str, Mapping[ObjectKind, str]] = {
     "a": {ObjectKind.LOST: "missed", ObjectKind.GAINED: "extra"},
     "b": {ObjectKind.LOST: "extra", ObjectKind.GAINED: "missed"},
@@ -48,8 +47,6 @@ class Scene(TypedDict):
     """1 for a flat image."""
     names: dict[str, str]
     """What ``image``, ``a`` and ``b`` are called."""
-    short: dict[str, str]
-    """What ``a`` and ``b`` are called in sentences."""
     sides: list[int]
     """The sides that can be A or B on this image."""
     has_image: bool
@@ -131,9 +128,6 @@ class Scenes:
         changes = open_view.changes(a, b)
         name_a = self.names[a]
         name_b = self.names[b]
-        names_are_short = max(len(name_a), len(name_b)) <= _LONGEST_NAME
-        short_a = name_a if names_are_short else "A"
-        short_b = name_b if names_are_short else "B"
         kinds = {str(kind): counts.changes.get(kind, 0) for kind in ObjectKind}
         unit = "voxels" if len(open_view.shape) == 3 else "pixels"
         truth_is = ""
@@ -141,6 +135,7 @@ class Scenes:
             truth_is = "a"
         elif open_view.is_truth(b):
             truth_is = "b"
+        are_renumbered = any(change.renumbered for change in changes)
         words = _BESIDE_TRUTH.get(truth_is, {})
         return {
             "view": view,
@@ -149,7 +144,6 @@ class Scenes:
             "z": z,
             "n_planes": open_view.n_planes,
             "names": {"image": open_view.view.name, "a": name_a, "b": name_b},
-            "short": {"a": short_a, "b": short_b},
             "sides": open_view.sides,
             "has_image": open_view.view.image is not None,
             "pixel_size": open_view.view.pixel_size,
@@ -159,7 +153,7 @@ class Scenes:
             "counts": dict(counts.pixels),
             "line": (
                 f"{fates_text(kinds, resized_cells(changes), words=words)}; "
-                f"{_pixels_text(counts.pixels, short_a, short_b, unit)}"
+                f"{_pixels_text(counts.pixels, unit, are_renumbered=are_renumbered)}"
             ),
             "differs_by_plane": open_view.differs_by_plane(a, b),
             "n_objects": {
@@ -206,7 +200,7 @@ class Scenes:
         return self.open(plane.view).packed(plane.content, plane.a, plane.b, int(z))
 
 
-def _pixels_text(counts: Mapping[str, int], name_a: str, name_b: str, unit: str) -> str:
+def _pixels_text(counts: Mapping[str, int], unit: str, *, are_renumbered: bool) -> str:
     """Say how many pixels differ, and how."""
     only_a = counts["only_a"]
     only_b = counts["only_b"]
@@ -214,10 +208,13 @@ def _pixels_text(counts: Mapping[str, int], name_a: str, name_b: str, unit: str)
     n_pixels = sum(counts.values())
     n_differing = only_a + only_b + other_object
     if not n_differing:
-        return f"no {unit.removesuffix('s')} differs, of {grouped(n_pixels)}"
+        one = unit.removesuffix("s")
+        if are_renumbered:
+            return f"the same outlines in every {one}, with different numbers"
+        return f"no {one} differs, of {grouped(n_pixels)}"
     return (
         f"{grouped(n_differing)} of {grouped(n_pixels)} {unit} "
         f"{verb_of(n_differing, 'differs', 'differ')} ({share_text(n_differing / n_pixels)}; "
-        f"only {name_a}: {grouped(only_a)}, only {name_b}: {grouped(only_b)}, "
+        f"only A: {grouped(only_a)}, only B: {grouped(only_b)}, "
         f"{OTHER_OBJECT}: {grouped(other_object)})"
     )

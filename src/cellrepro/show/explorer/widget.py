@@ -138,8 +138,8 @@ class Explorer(anywidget.AnyWidget):
             view.image.as_given(flat(view.image.stored)),
             flat(view.labels(scene["a"])),
             flat(view.labels(scene["b"])),
-            name_a=_panel_name(scene["names"]["a"], scene["short"]["a"]),
-            name_b=_panel_name(scene["names"]["b"], scene["short"]["b"]),
+            name_a=_panel_name(scene["names"]["a"], "A"),
+            name_b=_panel_name(scene["names"]["b"], "B"),
             votes=(flat(view.votes("cells")), view.n_runs) if view.n_runs > 2 else None,
             pixel_size=view.view.pixel_size,
             side=_PANEL,
@@ -211,9 +211,9 @@ def _choice_of(scene: Scene) -> dict[str, int]:
     return {"view": scene["view"], "a": scene["a"], "b": scene["b"], "z": scene["z"]}
 
 
-def _panel_name(name: str, short: str) -> str:
-    """The name of a run, after the letter that stands for it in sentences, if one does."""
-    return name if name == short else f"{short}: {name}"
+def _panel_name(name: str, letter: str) -> str:
+    """The name of a run, after the letter that stands for it in sentences."""
+    return name if name == letter else f"{letter}: {name}"
 
 
 def explore(

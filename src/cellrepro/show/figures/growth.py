@@ -115,10 +115,10 @@ def _draw_weights(axes: Axes, moments: Sequence[Moment]) -> None:
 
 
 def _draw_pixels(axes: Axes, masked: Sequence[Moment]) -> None:
-    ppm = [moment.ppm or 0.0 for moment in masked]
-    style.with_zero(axes, "y", ppm)
-    axes.plot(_epochs(masked), ppm, "s-", color=SERIES[0], mec="black")
-    style.label_axes(axes, y="differing pixels\nper million (ppm)")
+    percents = [(moment.ppm or 0.0) / 1e4 for moment in masked]
+    style.with_zero(axes, "y", percents)
+    axes.plot(_epochs(masked), percents, "s-", color=SERIES[0], mec="black")
+    style.label_axes(axes, y="differing pixels\n(% of all)")
     style.title(axes, "masks: pixels that differ between A and B", size=9)
 
 

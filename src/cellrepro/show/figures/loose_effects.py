@@ -12,7 +12,7 @@ from cellrepro.comparison.weight_comparison import compare_weights
 from cellrepro.show.figures import masks, style, weights
 from cellrepro.show.figures.letters import draw_letters
 from cellrepro.show.figures.style import Picture
-from cellrepro.words import ppm_text
+from cellrepro.words import share_text
 from samebits.errors import BadInput
 from samebits.known_operations import base_name
 from samebits.words import amount
@@ -155,8 +155,8 @@ def _masks_text(comparison: MaskComparison, n_images: str, effect: Effect) -> st
     if not comparison.n_differing:
         return f"no pixel differs, in {n_images}"
     return (
-        f"{ppm_text(comparison.ppm)} of its pixels differ, the most of {n_images}; over all images "
-        f"{ppm_text(effect.ppm)}"
+        f"{share_text(comparison.ppm / 1e6)} of its pixels differ, the most of {n_images}; over "
+        f"all images {share_text(effect.ppm / 1e6)}"
     )
 
 

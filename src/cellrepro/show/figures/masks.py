@@ -28,7 +28,7 @@ from cellrepro.show.figures.pixels import (
 from cellrepro.show.figures.scale_bar import draw_scale_bar, scale_bar
 from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.figures.style import WIDTH, Picture
-from cellrepro.words import ppm_text
+from cellrepro.words import pixels_text
 from samebits.errors import BadInput
 from samebits.words import amount, grouped
 
@@ -198,7 +198,7 @@ def difference(
     panels = [
         _Panel(f"{short_a}: {_cells(plane_a)}", _outlined("a", plane_a, background, side)),
         _Panel(f"{short_b}: {_cells(plane_b)}", _outlined("b", plane_b, background, side)),
-        _Panel(f"where they differ: {ppm_text(comparison.ppm)}", differing),
+        _Panel(f"where they differ: {pixels_text(comparison.ppm)}", differing),
     ]
     if votes is not None:
         n_votes, n_runs = votes

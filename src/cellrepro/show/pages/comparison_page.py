@@ -15,6 +15,7 @@ from cellrepro.comparison.mask_totals import image_weight, kinds_over, totals_ov
 from cellrepro.comparison.object_changes import (
     MOST_TELLING_FIRST,
     RESIZED,
+    RESIZED_MEANS,
     ObjectChange,
     ObjectKind,
 )
@@ -24,7 +25,7 @@ from cellrepro.explanation.cellpose_call import NETWORK
 from cellrepro.explanation.label_notes import counting_notes
 from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
-from cellrepro.explanation.setting_meanings import setting_meaning
+from cellrepro.explanation.setting_meanings import field_in_words, setting_meaning
 from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_text
 from cellrepro.explanation.why import FILES_ALONE, MASKS_ALONE, Cause, Why
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from cellrepro.explanation.explanation import Explanation
 
 _MOST_TILES = 12
+_LEAST_GROWTH = 0.01  # of the size of a kept cell, of which the page speaks
 _FIRST_ROWS = 12  # of the list of changed cells; the others come when they are asked for
 _MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is too large for a page
 _USUAL_CHANNELS = 3  # with more of them, an image may have fewer pixels
@@ -133,12 +135,22 @@ class ScoreRow:
 
 
 @dataclass(frozen=True)
+class ShownCause:
+    """A cause: what is seen first, and a sentence about it."""
+
+    name: str
+    """With the values of both sides, where these say all."""
+    details: str
+    """Empty where the name says all."""
+
+
+@dataclass(frozen=True)
 class WhyBox:
     """The box at the top of the page: why the two differ."""
 
     kind: Literal["found", "likely", "unknown"]
     title: str
-    causes: tuple[Cause, ...]
+    causes: tuple[ShownCause, ...]
     """Empty where nothing tells."""
     meaning: str
     """What the setting does; empty where its name says it."""
@@ -182,9 +194,11 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         dots=_legend_of_dots(pair.comparison),
         resized=RESIZED if n_resized else "",
         resized_words=RESIZED,
+        resized_means=RESIZED_MEANS,
         kept=ObjectKind.KEPT
         if pair.comparison.n_differing and pair.comparison.kinds[ObjectKind.KEPT]
         else None,
+        most_growth=_most_growth(pair.comparison),
         other_object=OTHER_OBJECT,
         is_stack=pair.a.ndim == 3,
         tables_of_changes=_tables_of_changes(changes, pair),
@@ -237,6 +251,13 @@ def _listed_text(n_changed: int, n_resized: int) -> str:
     return joined([*changed, f"{n_resized} kept in another size"] if n_resized else changed)
 
 
+def _most_growth(comparison: MaskComparison) -> str:
+    """Say how much larger or smaller that kept cell is whose size changes most; else empty."""
+    kept = (change for change in comparison.objects if change.kind == ObjectKind.KEPT)
+    most = max(kept, key=lambda change: abs(change.growth), default=None)
+    return "" if most is None or abs(most.growth) < _LEAST_GROWTH else most.growth_in_words
+
+
 def _setting_row(setting: SettingOfBoth) -> SettingRow:
     differs = setting.differs and setting.may_change_cells
     return SettingRow(
@@ -286,12 +307,19 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     return WhyBox(
         kind="found" if why.is_found else "likely",
         title="Cause found" if why.is_found else "Likely cause",
-        causes=(why.cause, *(why.others if why.is_found else ())),
+        causes=tuple(map(_shown_cause, [why.cause, *(why.others if why.is_found else ())])),
         meaning="" if is_listed_below else as_sentence(setting_meaning(why.cause.name)),
         facts=tuple(facts),
         label=label,
         commands=tuple(commands),
     )
+
+
+def _shown_cause(cause: Cause) -> ShownCause:
+    if cause.words or cause.cells is not None or cause.images is not None:
+        name = field_in_words(cause.name)
+        return ShownCause(f"{name[:1].upper()}{name[1:]}", as_sentence(cause.values_text))
+    return ShownCause(str(cause), "")
 
 
 def _why_facts(why: Why, explanation: Explanation | None) -> Iterator[str]:
@@ -459,7 +487,7 @@ def _table_of_images(pair: ShownPair) -> Table | None:
             "cells changed": sum(result.kinds.values()) - result.kinds[ObjectKind.KEPT],
             RESIZED: len(resized_cells(result.objects)),
             "F1": score_of(result, "f1"),
-            "pixels that differ": result.ppm,
+            "pixels that differ": result.ppm / 1e6,
         }
         for name, result in worst_first
     ]
@@ -470,6 +498,6 @@ def _table_of_images(pair: ShownPair) -> Table | None:
         "cells changed": "count",
         RESIZED: "count",
         "F1": "{:.3f}",
-        "pixels that differ": "ppm",
+        "pixels that differ": "share",
     }
     return table(rows, kinds, file="images")

@@ -18,6 +18,7 @@ from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import fates_text
 from cellrepro.comparison.number_remarks import n_numbers
 from cellrepro.comparison.object_changes import ObjectChange
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.figures.colours import COLOURS, DOTS
 from cellrepro.show.figures.pixels import (
     background_of,
@@ -29,7 +30,7 @@ from cellrepro.show.figures.pixels import (
 )
 from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.pages.parts import Figure, Mark, Panel, panel, table_file
-from cellrepro.words import ppm_text
+from cellrepro.words import share_text, that_differ
 from samebits.words import amount, grouped
 
 _MOST_MARKS = 40  # cells that get a sign each; more get dots
@@ -128,6 +129,8 @@ class _DrawnPair:
     """What became of the cells that are drawn."""
     plane: str
     """What the plane of a stack is called; empty for a flat image."""
+    are_renumbered: bool
+    """Whether all outlines are the same and numbers are not."""
 
     @classmethod
     def of(
@@ -142,7 +145,16 @@ class _DrawnPair:
         else:
             changes = _on_plane(comparison, shown_a, shown_b, shown.z)
             n_cells = (n_numbers(shown_a), n_numbers(shown_b))
-        return cls(shown.image, shown_a, shown_b, shown.categories, n_cells, changes, shown.name)
+        return cls(
+            image=shown.image,
+            a=shown_a,
+            b=shown_b,
+            categories=shown.categories,
+            n_cells=n_cells,
+            changes=changes,
+            plane=shown.name,
+            are_renumbered=comparison.verdict == Verdict.SAME_OBJECTS,
+        )
 
     @cached_property
     def background(self) -> np.ndarray:
@@ -185,19 +197,18 @@ class _DrawnPair:
         listed = [each for each in self.changes if is_listed(each.change)]
         marks = []
         if not self.n_differing:
-            heading += ": nothing"
+            heading += ": only the numbers of the cells" if self.are_renumbered else ": nothing"
         elif len(listed) <= _MOST_MARKS:
             marks = _marks(listed, self.a.shape)
         else:
             _dot(picture, listed, self.a.shape)
             heading += ": a dot on each cell"
-        on_plane = f" on {self.plane}" if self.plane else ""
         kinds = Counter(str(each.change.kind) for each in self.changes)
         resized = resized_cells(each.change for each in self.changes)
         alt = (
-            f"What differs{on_plane}: {grouped(self.n_differing)} of "
-            f"{grouped(self.categories.size)} pixels "
-            f"({ppm_text(1e6 * self.n_differing / self.categories.size)}). "
+            f"{heading}; of the outlines {that_differ(self.n_differing, 'pixel')} of "
+            f"{grouped(self.categories.size)} "
+            f"({share_text(self.n_differing / self.categories.size)}). "
             f"{fates_text(kinds, resized)}."
         )
         return panel(picture, heading, alt, marks)

@@ -8,10 +8,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from cellrepro.show.figures.colours import COLOURS, RESULTS
-from cellrepro.show.shown_verdicts import VERDICT_COLOURS, VERDICT_SIGNS
+from cellrepro.show.shown_verdicts import VERDICT_COLOURS, VERDICT_SIGNS, VERDICT_WORDS
 from cellrepro.store.whole_files import refuse_existing, write_whole
 from cellrepro.version import __version__
-from cellrepro.words import ppm_text, share_text
+from cellrepro.words import pixels_text, share_text
 from samebits.errors import BadInput
 from samebits.words import grouped
 
@@ -72,11 +72,12 @@ def rendered(template: str, *folders: Path, **values: object) -> str:
         lstrip_blocks=True,
         finalize=_unbroken,
     )
-    environment.filters |= {"ppm": ppm_text, "share": share_text, "grouped": grouped}
+    environment.filters |= {"pixels": pixels_text, "share": share_text, "grouped": grouped}
     return environment.get_template(template).render(
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
         signs=VERDICT_SIGNS,
+        verdict_words=VERDICT_WORDS,
         colours=VERDICT_COLOURS,
         mask_colours=COLOURS,
         result_colours=RESULTS,

@@ -17,6 +17,7 @@ from cellrepro.show.explorer.view import View
 from cellrepro.show.report.section_equality import Equality
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.stored_run import Repeat
+from cellrepro.words import share_text
 from samebits.words import amount, joined
 
 MOST_BYTES = 6 * 2**20
@@ -65,6 +66,8 @@ class PairOnImage:
     """Cells of each kind, the most telling first."""
     ppm: float
     """Differing pixels, of a million."""
+    pixels: str
+    """Their share, as it is read."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +218,7 @@ def _pair(scene: Scene) -> PairOnImage:
         b=scene["b"],
         kinds=[scene["kinds"][kind] for kind in MOST_TELLING_FIRST],
         ppm=1e6 * n_differing / n_pixels,
+        pixels=share_text(n_differing / n_pixels),
     )
 
 

@@ -11,7 +11,6 @@
     return element;
   };
   const textOf = (cell) => cell.textContent.trim().replace(/\s+/g, " ");
-  const grouped = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, "\u00a0");
   const plural = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
 
   class RunTable {
@@ -325,9 +324,9 @@
           this.show(pair);
           this.explorer.scrollIntoView({ block: "nearest" });
         });
-        return [button, ...counted(pair.kinds), grouped(Math.round(pair.ppm))];
+        return [button, ...counted(pair.kinds), pair.pixels];
       });
-      const titles = ["image", ...counted(this.facts.kinds), "pixels, ppm"];
+      const titles = ["image", ...counted(this.facts.kinds), "pixels that differ"];
       said.push(make("div", { className: "by-image" }, plainTable(titles, rows)));
       this.explorer.hidden = false;
       this.show(shown[0]);

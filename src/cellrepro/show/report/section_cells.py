@@ -21,7 +21,7 @@ _COUNTED = [kind for kind in ObjectKind if kind != ObjectKind.KEPT]
 _KINDS = {
     "weights": "verdict",
     "masks": "verdict",
-    "pixels": "ppm",
+    "pixels": "share",
     "cells without a match": "share",
     "AP@0.5 apart": "{:.2g}",
     "images": "number",
@@ -73,7 +73,7 @@ def _row(pair: Pair) -> dict[str, object]:
         "run b": pair.b.name,
         "weights": _EQUALITY[pair.weights_equal],
         "masks": Verdict.VACUOUS if pair.vacuous else pair.verdict,
-        "pixels": pair.ppm,
+        "pixels": pair.ppm / 1e6,
         "cells without a match": pair.changed,
     }
     row.update({kind.in_words: pair.kinds[kind] for kind in _COUNTED})

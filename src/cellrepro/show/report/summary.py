@@ -26,7 +26,7 @@ from cellrepro.store.manifest import mean_score
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.store.unfinished import KeptFailure
-from cellrepro.words import ppm_text, span
+from cellrepro.words import share_text, span
 from samebits.errors import BadInput
 from samebits.words import amount, some
 
@@ -386,7 +386,7 @@ def _between(axis: Axis) -> str:
     comparisons = amount(len(axis.not_vacuous), "comparison")
     if not n_differing:
         return f"between {axis.title} the masks agree in {comparisons}"
-    largest = ppm_text(axis.largest_ppm)
+    largest = f"{share_text(axis.largest_ppm / 1e6)} of the pixels"
     if len(axis.not_vacuous) == 1:
         return f"between {axis.title} the masks differ in the only comparison, by {largest}"
     by = f"by {largest}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.scores import SCORES, Score
 from cellrepro.show.tables.frames import frame
-from cellrepro.words import name_of_all, ppm_text
+from cellrepro.words import name_of_all, share_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,9 +53,8 @@ def kind_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:
     table = frame(counts, "image")
     if len(counts) > 1:
         table.loc[name_of_all(masks)] = table.sum()
-    ppm = 1e6 * table.pop("differing") / table.pop("pixels")
-    # Without its unit, which is in the head of the column.
-    table["ppm"] = [ppm_text(value).removesuffix(" ppm") for value in ppm]
+    shares = table.pop("differing") / table.pop("pixels")
+    table["pixels that differ"] = list(map(share_text, shares))
     return table
 
 

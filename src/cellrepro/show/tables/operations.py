@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from cellrepro.show.tables.frames import frame, readable
-from cellrepro.words import ppm_text
+from cellrepro.words import share_text
 from samebits.heard_warning import HeardWarning
 from samebits.known_operations import base_name
 from samebits.torch_alerts import alert_in
@@ -76,7 +76,7 @@ def operation_table(audit: TrainingAudit) -> Styler:
     """List operations by line of code: flips, effect, what holds it, and whether it warned.
 
     Bars: share of the replays that differ in bits, and of the weights that differ between repeats
-    in which this operation alone was left loose. ppm: pixels per million.
+    in which this operation alone was left loose. ppm: parts per million.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def _operation_row(
     if effect is not None and effect.fixed_identical:
         no_cell = effect.n_masks == 1 and any("no object" in reason for reason in effect.vacuous)
         row[_WEIGHTS_DIFFER] = 100 * effect.weights_differing
-        row["pixels"] = "no cell found" if no_cell else ppm_text(effect.ppm)
+        row["pixels"] = "no cell found" if no_cell else share_text(effect.ppm / 1e6)
         row["cells unmatched"] = "-" if no_cell else str(effect.n_objects)
     return row
 

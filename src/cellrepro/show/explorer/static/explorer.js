@@ -353,7 +353,7 @@ class Explorer {
   showStory() {
     const { story } = this.data;
     if (this.chosen >= 0) {
-      this.parts.story.replaceChildren(...storyElements(story, this.chosen, this.scene.short));
+      this.parts.story.replaceChildren(...storyElements(story, this.chosen));
       return;
     }
     const hint = story.kind.length

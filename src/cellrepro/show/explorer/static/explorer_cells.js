@@ -67,6 +67,7 @@ const COLUMNS = [
 ];
 
 const ROW_CSS = 26; // height of a row of the list
+const LEAST_ROWS = 2; // for which the list has room
 const SPARE_ROWS = 6; // drawn above and below what is seen
 const HEAD_SHARE = 0.85; // size of the letters of the head, by that of the list
 const MOST_NUMBERS = 3; // of cells on one side that the list names
@@ -85,22 +86,20 @@ function fateWords(story, row) {
 }
 
 // The story of one cell, as the elements of the page: what became of it, and its numbers.
-// `short` are the names of A and B.
-function storyElements(story, row, short) {
-  const { a, b } = short;
+function storyElements(story, row) {
   const kind = story.kind[row];
   const sentence = {
     kept: "the same cell in both",
     moved: "in both, elsewhere or with a different outline",
-    lost: `only in ${a}`,
-    gained: `only in ${b}`,
-    split: `one cell in ${a} is ${story.labels_b[row].length} cells in ${b}`,
-    merged: `${story.labels_a[row].length} cells in ${a} are one cell in ${b}`,
+    lost: "only in A",
+    gained: "only in B",
+    split: `one cell in A is ${story.labels_b[row].length} cells in B`,
+    merged: `${story.labels_a[row].length} cells in A are one cell in B`,
   }[kind];
   const words = make("span", "", {}, sentence);
   const title = make("p", "cre-told", {}, badge(fateOf(story, row), fateWords(story, row)), words);
   const facts = make("dl", "cre-facts");
-  for (const [name, text] of storyFacts(story, row, short)) {
+  for (const [name, text] of storyFacts(story, row)) {
     facts.append(make("dt", "", {}, name), make("dd", "", {}, text));
   }
   return [title, facts];
@@ -118,7 +117,7 @@ function planeText(z) {
 }
 
 // Pairs of name and text.
-function storyFacts(story, row, { a, b }) {
+function storyFacts(story, row) {
   const facts = [];
   const position = story.position[row];
   const isStack = isOfStack(story, row);
@@ -126,8 +125,8 @@ function storyFacts(story, row, { a, b }) {
   const areaA = story.area_a[row];
   const areaB = story.area_b[row];
   const cells = (side, area) => `cell ${numbersOn(story, side, row)}, ${grouped(area)} ${unit}`;
-  if (areaA) facts.push([`in ${a}`, cells("a", areaA)]);
-  if (areaB) facts.push([`in ${b}`, cells("b", areaB)]);
+  if (areaA) facts.push(["in A", cells("a", areaA)]);
+  if (areaB) facts.push(["in B", cells("b", areaB)]);
   if (areaA && areaB) {
     const percent = ((areaB - areaA) / areaA) * 100;
     const sign = percent < 0 ? "\u2212" : "+";
@@ -184,7 +183,8 @@ class CellList {
     this.sort(known ? this.sorted : AS_GIVEN, chosen);
   }
 
-  // The columns of numbers take what their longest text needs, kinds the rest.
+  // The columns of numbers take what their longest text needs, kinds the rest, but never less than
+  // their usual words; where there is no room for all, cells are cut, which have many numbers.
   fitColumns() {
     const widths = this.columns.slice(1).map(({ label, text }) => {
       const texts = this.rows.map((row) => text(this.story, row));
@@ -192,7 +192,9 @@ class CellList {
       const em = Math.max(widthInEm(longest), HEAD_SHARE * widthInEm(`${label} \u25b4`));
       return `${(em + SPARE_EM).toFixed(2)}em`;
     });
-    this.root.style.setProperty("--columns", ["minmax(0, 1fr)", ...widths].join(" "));
+    const [cells, ...numbers] = widths;
+    const columns = ["minmax(calc(32px + 4em), 1fr)", `minmax(2.5em, ${cells})`, ...numbers];
+    this.root.style.setProperty("--columns", columns.join(" "));
   }
 
   sort(sorted, chosen = this.rows[this.chosen]) {
@@ -221,6 +223,7 @@ class CellList {
     if (focused) this.head.querySelector(`[data-sort="${sorted.key}"]`).focus();
     this.chosen = this.rows.indexOf(chosen);
     this.space.style.height = `${this.rows.length * ROW_CSS}px`;
+    this.window.style.maxHeight = `${Math.max(LEAST_ROWS, this.rows.length) * ROW_CSS}px`; // no empty box
     this.window.scrollTop = 0;
     this.reveal();
     this.paint();

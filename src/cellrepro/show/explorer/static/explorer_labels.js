@@ -1,7 +1,5 @@
 // The names, numbers and switches around the picture, as the scene has them.
 
-const SHORT_NAME = 5; // letters beside a number; longer ones would be cut
-
 class Labels {
   constructor(explorer) {
     this.explorer = explorer;
@@ -24,27 +22,22 @@ class Labels {
 
   showNames() {
     const { parts } = this;
-    const { names, scene } = this.explorer;
-    const { short } = scene;
-    const areCut = !parts.selects.a && names.a !== short.a;
-    parts.legend.dataset.names = areCut ? "long" : "short";
-    const areShort = Math.max(short.a.length, short.b.length) <= SHORT_NAME;
-    parts.names.only_a.textContent = `only ${areShort ? short.a : "A"}`;
-    parts.names.only_b.textContent = `only ${areShort ? short.b : "B"}`;
+    const { names } = this.explorer;
     for (const [side, other] of [["a", "b"], ["b", "a"]]) {
       const letter = side.toUpperCase();
       const whole = nameElements(letter, names[side], names[other]);
       parts.names[side].replaceChildren(...(parts.selects[side] ? [letter] : whole)); // once is enough
       parts.rows[side].title = names[side];
       parts[`tag${letter}`].replaceChildren(...nameElements(letter, names[side], names[other]));
-      parts.heads[side].textContent = short[side];
+      parts.heads[side].textContent = letter;
     }
   }
 
   showAmounts() {
-    const { amounts } = this.parts;
-    const { counts, n_objects: nObjects } = this.explorer.scene;
-    for (const area of AREAS) amounts[area].textContent = `${grouped(counts[area])} px`;
+    const { amounts, pixelsHeading } = this.parts;
+    const { counts, n_objects: nObjects, n_planes: nPlanes } = this.explorer.scene;
+    pixelsHeading.textContent = nPlanes > 1 ? "Voxels of the whole stack" : "Pixels";
+    for (const area of AREAS) amounts[area].textContent = grouped(counts[area]);
     for (const side of ["a", "b"]) {
       const n = nObjects[side];
       amounts[side].textContent = `${grouped(n)} ${n === 1 ? "cell" : "cells"}`;

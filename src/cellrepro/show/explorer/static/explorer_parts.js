@@ -165,16 +165,17 @@ function legend(parts) {
   );
   parts.ramp = make("div", "cre-ramp");
   parts.votes.append(make("label", "", {}, "runs that ", parts.vote), parts.ramp);
-  const group = (title, ...boxes) => make("div", "cre-group", {}, heading(title), ...boxes);
+  const group = (title, ...boxes) => make("div", "cre-group", {}, title, ...boxes);
+  parts.pixelsHeading = heading("Pixels");
   const outlines = group(
-    "Outlines",
+    heading("Outlines"),
     box("a", line("a"), "A"),
     box("b", line("b"), "B"),
     parts.bothRow,
     box("truth", line("truth"), "truth"),
   );
   const pixels = group(
-    "Pixels",
+    parts.pixelsHeading,
     box("only_a", area("only_a"), "only A"),
     box("only_b", area("only_b"), "only B"),
     box("other_object", area("other_object"), OTHER_OBJECT),

@@ -20,7 +20,7 @@ class Readout {
   }
 
   readPixel(p) {
-    const { columns, data, imagePlane, mode, nVotes, parts, scene, style, vote } = this.explorer;
+    const { columns, data, imagePlane, mode, nVotes, parts, style, vote } = this.explorer;
     const [row, column] = [Math.floor(p / columns), p % columns];
     const label = (name) => {
       const number = data[name][p];
@@ -29,8 +29,8 @@ class Readout {
     const words = {
       background: "background in both",
       agree: "the same cell",
-      only_a: `only ${scene.short.a}`,
-      only_b: `only ${scene.short.b}`,
+      only_a: "only A",
+      only_b: "only B",
       other_object: OTHER_OBJECT,
     };
     const name = CATEGORIES[data.categories[p]];
