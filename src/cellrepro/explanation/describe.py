@@ -216,7 +216,7 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
             return Description("name", loads_as="itself", note="one of this Cellpose's models")
         note = (
             "given such a name as a model, Cellpose loads its default, and only its log says so; "
-            "is it a typing error?"
+            "is it of an older Cellpose, or a typing error?"
         )
         return Description("name", loads_as=generation_of().default_network, note=note)
     return _of_run(repeat, store.run(repeat.spec.key))
