@@ -1,5 +1,7 @@
 """Why two results differ, as it is said first: the likely cause, the found one, and none."""
 
+import itertools
+
 import numpy as np
 import pytest
 import tifffile
@@ -8,7 +10,7 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
 from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.store.store import Store
-from stores import add_run, squares, three
+from stores import TRUTH, add_run, squares, three
 
 A = np.zeros((60, 60), np.uint16)
 A[4:20, 4:20] = 1
@@ -313,6 +315,8 @@ def test_of_two_runs_the_field_that_differs_is_named(tmp_path, invoke, name, val
     assert not answer.json["cause"]["confirmed"]
     said = invoke("compare", f"{a}/0", f"{b}/0", "--store", tmp_path).out
     assert said.splitlines()[1].startswith(f"  likely: {name}; A records ")
+    row = next(line for line in said.splitlines() if line.split()[1:2] == ["lost"])
+    assert row.split()[0] == "img_a"  # of three images that were compared
 
 
 LESS, LEAST = three(squares(second=False)), three(squares(second=False, grown=4))
@@ -348,6 +352,29 @@ def test_of_two_settings_the_masks_of_other_runs_decide(tmp_path, invoke, others
     assert "mode" in said
     if name is not None:
         assert keys[0][:8] in said
+
+
+def test_every_pair_of_a_store_has_one_cause_in_compare_and_in_explain(tmp_path, invoke):
+    store = Store(tmp_path)
+    kept = [(1, three()), (2, LESS)]
+    runs = [
+        add_run(store, kept, mode="fast"),
+        add_run(store, kept[1:], mode="fast", seed=1),
+        add_run(store, kept[1:], profile="cpu-bfloat16", epochs=4),
+        add_run(store, [(None, three(LESS["img_a"], img_c=TRUTH))], task="segment"),
+    ]  # fmt: skip
+    names = [f"{run.key}/{each.name.rpartition('/')[2]}" for run in runs for each in run.repeats]
+    causes = set()
+    for a, b in itertools.combinations(names, 2):
+        said = [
+            invoke(verb, a, b, "--store", tmp_path, "--json").json
+            for verb in ("compare", "explain")
+        ]
+        compared, explained = (each["cause"] for each in said)
+        if said[1]["verdict"] == "different":  # the masks do, not the weights alone
+            assert compared == explained, (a, b)
+            causes.add(compared and compared["name"])
+    assert {"chance", "seed", "task"} <= causes
 
 
 def test_of_repeats_of_one_run_nothing_recorded_tells(tmp_path, invoke):

@@ -68,10 +68,10 @@ def _differing_pixels(change: ObjectChange) -> int:
 
 
 def cell_rows(
-    cells: Sequence[ChangedCell], *, a: str, b: str, most: int | None = None
+    cells: Sequence[ChangedCell], *, a: str, b: str, n_images: int, most: int | None = None
 ) -> list[Row]:
-    """Give a row for each cell, or for the first ones, with its image where there are several."""
-    with_images = len({cell.image for cell in cells}) > 1
+    """Give a row for each cell, or for the first ones; its image where several were compared."""
+    with_images = n_images > 1
     rows: list[Row] = []
     where = "centre"
     unit = "pixels"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -9,7 +10,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cellrepro.store.ledger import BEFORE, STAGES, LedgerRow
+from cellrepro.words import cut
 from samebits.tensor_digests import comparable
+
+_MOST_LETTERS = 60  # of a value
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ def _in_words(entry: LedgerRow | None) -> str:
     if entry is None:
         return "missing"
     if entry.detail is not None:
-        return entry.detail if len(entry.detail) <= 60 else entry.detail[:57] + "…"
+        is_text = entry.detail.startswith('"')
+        return cut(json.loads(entry.detail) if is_text else entry.detail, _MOST_LETTERS)
     if entry.value is not None:
         return f"{entry.value:.9g} ({entry.digest[:8]})"
     return entry.digest[:8]

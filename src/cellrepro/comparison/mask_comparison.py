@@ -130,7 +130,7 @@ class MaskComparison(MaskScores, MaskCounts, Result):
 
     def rows(self) -> Sequence[Row]:
         """A row for every object that is not kept, or is kept in another size."""
-        return cell_rows(listed_cells({"": self}), a="A", b="B")
+        return cell_rows(listed_cells({"": self}), a="A", b="B", n_images=1)
 
     def figures(self) -> dict[str, Any]:
         """Every count and score by name, as JSON has them."""

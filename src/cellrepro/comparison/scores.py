@@ -266,7 +266,7 @@ class MaskScores:
         float,
         Score(
             "matches",
-            "mean growth of a matched cell",
+            "mean change in size of a matched cell",
             "by how much it is larger in {b}",
             range="",
             unit="pixels",

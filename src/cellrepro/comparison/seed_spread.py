@@ -348,8 +348,8 @@ def decide_between(
         return replace(decision, within=False)
     shares = [of_seeds.changed for of_seeds in seeds.evidence]
     text = (
-        f"the seeds differ: {share_text(pair.changed)} of the cells have no match; "
-        f"of {amount(len(shares), 'pair')} of {seeds.n_values} seeds "
-        f"{span(share_text(min(shares)), share_text(max(shares)))}"
+        f"{share_text(pair.changed)} of the cells have no match between these two seeds, and "
+        f"{span(share_text(min(shares)), share_text(max(shares)))} in the "
+        f"{amount(len(shares), 'pair')} of all {seeds.n_values} seeds of the store"
     )
     return Decision(False, text, changed=decision.changed)

@@ -23,7 +23,7 @@ from cellrepro.comparison.repeat_pairs import Pair, Values, mean_of, parts_of, u
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.words import share_text
 from samebits.results import Result
-from samebits.words import amount
+from samebits.words import amount, joined
 
 FEWEST_SEEDS = 3
 FEWEST_IMAGES = 3
@@ -113,13 +113,21 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     cells = _largest_ratio(pairs, seeds, "changed", images)
     pixels = _largest_ratio(pairs, seeds, "ppm", images)
     within = cells < 1 and pixels < 1
+    judged = "less than seeds do, in cells and in pixels"
+    if not within:
+        larger = [
+            f"{_times(ratio)} times that between seeds in {unit}"
+            for unit, ratio in (("cells", cells), ("pixels", pixels))
+            if ratio >= 1
+        ]
+        judged = (
+            "not shown to be less than seeds do, as with so few runs the difference may be up to "
+            f"{joined(larger)}"
+        )
     reason = (
         f"{share_text(known.changed[0])} of the cells have no match, between seeds "
         f"{share_text(known.changed[1])} ({amount(known.n_seed_pairs, 'pair')} of "
-        f"{known.n_seeds} seeds, {amount(known.n_images, 'image')}); "
-        f"{'less' if within else 'not shown to be less'} than seeds do: with so few pairs the true "
-        f"share can be up to {_times(cells)} times that between seeds, and that of pixels up to "
-        f"{_times(pixels)} times (95 % confidence)"
+        f"{known.n_seeds} seeds, {amount(known.n_images, 'image')}); {judged} (95 % confidence)"
     )
     return replace(known, within=within, reason=reason, changed_ratio=cells, ppm_ratio=pixels)
 

@@ -88,12 +88,16 @@ class Divergence(Result):
             over = f"no difference in {self.compared} entries of their ledgers and files"
             vacuous = "; vacuous: nothing was trained or found, so that proves little"
             return over + vacuous if self.verdict == Verdict.VACUOUS else over
-        parts = [self.cells(), f"the first difference: {self.first.sentence()}"]
-        if self.computed is not None and self.computed is not self.first:
-            parts.append(f"it first shows in {self.computed.sentence()}")
+        return "; ".join(self._statements(self.first))
+
+    def _statements(self, first: FirstDifference) -> list[str]:
+        """Say what it came to, where they diverge, where that shows, and what it is."""
+        statements = [self.cells(), f"the first difference: {first.sentence()}"]
+        if self.computed is not None and self.computed is not first:
+            statements.append(f"it first shows in {self.computed.sentence()}")
         if self.judgement is not None:
-            parts.append(JUDGEMENTS[self.judgement])
-        return "; ".join(parts)
+            statements.append(JUDGEMENTS[self.judgement])
+        return statements
 
     def rows(self) -> list[Row]:
         """Give every stage that differs."""
@@ -111,7 +115,8 @@ class Divergence(Result):
         evidence = () if self.evidence is None else evidence_lines(self.evidence)
         notes = (f"  note: {note}" for note in self.notes)
         title = ["what differs, by stage:"] if self.stages else []
-        return [self.sentence(), *title, *stages, *evidence, *notes]
+        said = [self.sentence()] if self.first is None else self._statements(self.first)
+        return [*said, *title, *stages, *evidence, *notes]
 
     def cells(self) -> str:
         """Say what it came to in cells and weights."""
@@ -125,6 +130,8 @@ class Divergence(Result):
             text = "neither run found a cell"
         elif not n_changed:
             text = f"none of {amount(n_cells, 'cell')} changed in the end"
+            if comparison.ppm:
+                text += f", though {pixels_text(comparison.ppm)} differ"
         else:
             changes = ", ".join(changes_in_words(totals.kinds))
             text = (
@@ -132,7 +139,8 @@ class Divergence(Result):
                 f"({changes}; {pixels_text(comparison.ppm)})"
             )
         if comparison.weights is not None and not comparison.weights.equal:
-            text += f"; the weights by {comparison.weights.relative_l2:.2g} of their norm"
+            relative = f"{comparison.weights.relative_l2:.2g}"
+            text += f"; the weights differ by {relative} of their norm"
         return text
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cellrepro.comparison.ledger_diff import LedgerComparison, compare_ledgers
+from cellrepro.explanation.settings_of_both import network_diameter, setting_in_words
 from cellrepro.model.stages import PASSED
 from cellrepro.nested_values import flattened
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
@@ -107,6 +108,7 @@ def _rows_of(repeat: Repeat, *, with_ledger: bool) -> list[LedgerRow]:
         ledger.entries += read_rows(repeat.file(LEDGER), LedgerRow)
     else:
         _add_manifest(ledger, repeat)
+    _spell_settings_out(ledger, repeat)
     ledger.step = _LAST
     if repeat.weights is not None:
         ledger.add("weights", _STORED_FILE, file_digest(repeat.weights))
@@ -115,6 +117,18 @@ def _rows_of(repeat: Repeat, *, with_ledger: bool) -> list[LedgerRow]:
         name = f"{image} {_STORED_FILE}"
         ledger.add("masks", name, array_digest(labels), value=record.n_objects)
     return ledger.entries
+
+
+def _spell_settings_out(ledger: Ledger, repeat: Repeat) -> None:
+    """Give each setting of a segmentation a row of its own, in place of one for all of them."""
+    ledger.entries = [
+        row for row in ledger.entries if (row.stage, row.name) != ("spec", "settings")
+    ]
+    if repeat.spec.task != "segment":
+        return
+    for name, value in repeat.spec.settings.by_name().items():
+        in_words = setting_in_words(name, value, unset_as=network_diameter(name))
+        ledger.add("spec", name, value_digest(value), detail=in_words)
 
 
 def _add_manifest(ledger: Ledger, repeat: Repeat) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,8 @@ class SegmentedAgain:
     diverged: SegmentedAgain | None = None
     """The first repetition that gave different bits."""
     n_repetitions: int = 0
+    resized_to: Sequence[tuple[int, int]] = ()
+    """Y and X of each resized image, before the edge is added that tiles need."""
 
 
 def segmented_again(
@@ -69,4 +71,4 @@ def _stages_of(network: Any, image: LabelledImage, request: Request) -> Segmente
     stages.saw("decoded", image.image)
     stages.saw("flows", *result.flows.values())
     stages.saw("filtered", result.masks)
-    return SegmentedAgain(stages.arrays, stages.digests, rows=[])
+    return SegmentedAgain(stages.arrays, stages.digests, rows=[], resized_to=stages.resized_to)

@@ -42,7 +42,12 @@ def _sizes_by_stage(a: SegmentedAgain, b: SegmentedAgain) -> Iterator[tuple[str,
     """How far apart two results are in every stage that differs, in order."""
     for stage in IMAGE_STAGES:
         if a.digests.get(stage) != b.digests.get(stage):
-            yield stage, _size_at(stage, a.arrays.get(stage, []), b.arrays.get(stage, []))
+            size = _size_at(stage, a.arrays.get(stage, []), b.arrays.get(stage, []))
+            are_known = bool(a.resized_to and b.resized_to)
+            if stage == "resized" and size.max_abs is None and are_known:
+                in_a, in_b = (_resized_in_words(side) for side in (a, b))
+                size = Size(words=f"{in_a} in A, {in_b} in B")
+            yield stage, size
 
 
 def _size_at(stage: str, a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Size:
@@ -120,6 +125,13 @@ def _array_in_words(stage: str, array: int, n_arrays: int) -> str:
     if stage not in _ARRAYS:
         return f"plane z {array} (of 0 to {n_arrays - 1})"
     return f"{_ARRAYS[stage]} {array + 1} of {n_arrays}"
+
+
+def _resized_in_words(side: SegmentedAgain) -> str:
+    """Give the size of the resized image, and that with the edge that tiles need."""
+    resized = " x ".join(map(str, side.resized_to[0]))
+    with_edge = " x ".join(map(str, side.arrays["resized"][0].shape[-2:]))
+    return f"{resized} pixels (with the edge for tiles {with_edge})"
 
 
 def _shapes_in_words(stage: str, shapes: Sequence[tuple[int, ...]]) -> str:

@@ -82,7 +82,8 @@ class BaselineCheck(Result):
 
     def rows(self) -> list[Row]:
         """Give each cell that changed."""
-        return cell_rows(self.changed_cells, a="baseline", b="masks")
+        n_images = len({cell.image for cell in self.changed_cells})
+        return cell_rows(self.changed_cells, a="baseline", b="masks", n_images=n_images)
 
     def lines(self) -> list[str]:
         """Say what breaks the limits, and which cells could vanish within them."""

@@ -83,7 +83,7 @@ def compare(
         return _compare_folders(path_a, path_b, pairs=pairs, image=image)
     if "weights" not in kinds:
         masks_a, masks_b = masks_of_both(a, b, opened_store)
-        return _compare_mask_files(masks_a, masks_b, who=f"{a} and {b}")[1]
+        return _compare_mask_files(masks_a, masks_b, names=(str(a), str(b)))[1]
     if kinds <= {"weights", "run"}:
         from cellrepro.explanation.compare_weights import compare_weights_files
 
@@ -130,7 +130,7 @@ def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Compari
     compared, comparison = _compare_mask_files(
         {name: files.a.reader},
         {name: files.b.reader},
-        who=f"{a} and {b}",
+        names=(str(a), str(b)),
         shape=shape_for_outlines(a, b, image),
     )
     evidence = files.evidence(compared, name)
@@ -202,7 +202,7 @@ def _compare_folders(
     """Compare the masks of two folders, and what is recorded of those that differ."""
     files_a, files_b = paired(a, b, pairs)
     compared, comparison = _compare_mask_files(
-        readers(files_a), readers(files_b), who=f"{a} and {b}"
+        readers(files_a), readers(files_b), names=(str(a), str(b))
     )
     newer = [
         f"{side}: {note}"
@@ -274,9 +274,9 @@ def _network_of_both(settings: Sequence[SettingOfBoth]) -> str:
 
 
 def _compare_mask_files(
-    a: MaskReaders, b: MaskReaders, *, who: str, shape: tuple[int, ...] | None = None
+    a: MaskReaders, b: MaskReaders, *, names: tuple[str, str], shape: tuple[int, ...] | None = None
 ) -> tuple[ComparedMasks, Comparison]:
-    compared = compare_by_image(a, b, who=who, shape=shape)
+    compared = compare_by_image(a, b, names=names, shape=shape)
     masks = compared.by_image
     verdict = verdict_over(masks.values()) if a.keys() == b.keys() else Verdict.DIFFERENT
     comparison = Comparison(

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 _MACHINE_FIELDS = {"label", "identity", "device", "driver", "cuda", "cudnn"}
 """Fields of a manifest's machine that can change bits, and stand nowhere else in it."""
 
+_DIGITS = 8  # of a checksum
+_SET_BY_MODE = ("switches.", "variables.CUBLAS_WORKSPACE_CONFIG")
+"""Beginnings of the fields of an environment that mode and profile set."""
+
 _NOT_APPLICABLE = ""  # stands in `Spec.parameters` for a training's field in a segmentation
 
 
@@ -71,7 +75,8 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
     weights = None
     if a.weights is not None and b.weights is not None:
         weights = compare_weights(a.weights, b.weights)
-    verdict = combine([verdict_over(masks.values()), *_verdict_on_weights(a, b, weights)])
+    of_masks = verdict_over(masks.values())
+    verdict = combine([of_masks, *_verdict_on_weights(a, b, weights)])
     spread_notes: list[str] = []
     if verdict == Verdict.DIFFERENT and store is not None and _same_images(a, b):
         spread = decide_between(
@@ -79,7 +84,8 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         )
         if spread.within:
             verdict = Verdict.WITHIN_SPREAD
-        if spread.reason != SAME_OUTLINES:  # which is said of the masks
+        is_said = spread.reason == SAME_OUTLINES  # of the masks
+        if not is_said and (a.spec.task == "train" or spread.is_judged):
             spread_notes.append(f"beside other random seeds: {spread.sentence()}")
     comparison = Comparison(
         verdict=verdict,
@@ -97,26 +103,39 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
         notes=(*compared.notes, *_notes(comparison, spread_notes, a, b)),
         why=None
         if verdict in (Verdict.IDENTICAL, Verdict.VACUOUS)
-        else _why(comparison, a, b, store),
+        else why_of_repeats(a, b, store=store if masks_differ(of_masks) else None),
     )
 
 
-def _why(comparison: Comparison, a: Repeat, b: Repeat, store: Store | None) -> Why:
+def why_of_repeats(a: Repeat, b: Repeat, *, store: Store | None) -> Why:
+    """Say what probably makes two stored repeats differ, as `compare` and `explain` say it.
+
+    The masks of other runs of ``store`` decide between several settings.
+    """
     evidence = StoreEvidence()
-    if store is not None and masks_differ(verdict_over(comparison.masks.values())):
+    if store is not None:
         runs = store.readable_runs(data_digest=a.spec.data_digest)
         evidence = evidence_of_store(a, b, runs, differing=_own_fields_of_specs)
     return why_of_runs(
-        comparison.spec,
-        comparison.environment,
+        _differing_spec(a.spec, b.spec),
+        _differing(environment_by_name(a.manifest), environment_by_name(b.manifest)),
         store=evidence,
-        find_out=f"cellrepro diverge {a.name} {b.name}",
+        mode=a.spec.mode,
+        find_out=_command_that_finds_out(a, b),
     )
+
+
+def _command_that_finds_out(a: Repeat, b: Repeat) -> str:
+    """Settings of segmentations are tried one by one; else the first step that differs is found."""
+    are_segmentations = a.spec.task == b.spec.task == "segment"
+    if are_segmentations and a.spec.settings != b.spec.settings:
+        return f"cellrepro explain {a.name} {b.name} --image IMAGE"
+    return f"cellrepro diverge {a.name} {b.name}"
 
 
 def _differing_parts(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[Differs]:
     """The parts in which two repeats differ, in the order of a run."""
-    if comparison.environment:
+    if any(not _follows_from_spec(name, comparison.spec) for name in comparison.environment):
         yield "environment"
     if comparison.spec:
         yield "spec"
@@ -132,6 +151,11 @@ def _differing_parts(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[D
         yield "truth"
 
 
+def _follows_from_spec(name: str, spec: Mapping[str, TwoValues]) -> bool:
+    """Whether a field of the environment differs because the mode or the profile does."""
+    return name.startswith(_SET_BY_MODE) and not {"mode", "profile"}.isdisjoint(spec)
+
+
 def compare_masks_of(a: Repeat, b: Repeat) -> Comparison:
     """Compare the masks of two repeats alone, over the images that both segmented."""
     masks = _masks_compared(a, b).by_image
@@ -141,7 +165,7 @@ def compare_masks_of(a: Repeat, b: Repeat) -> Comparison:
 def _masks_compared(a: Repeat, b: Repeat) -> ComparedMasks:
     readers_a = {name: partial(a.masks, name) for name in a.manifest.masks}
     readers_b = {name: partial(b.masks, name) for name in b.manifest.masks}
-    return compare_by_image(readers_a, readers_b, who=f"{a.name} and {b.name}")
+    return compare_by_image(readers_a, readers_b, names=(a.name, b.name))
 
 
 def _same_data(a: Repeat, b: Repeat) -> bool:
@@ -222,6 +246,7 @@ def _notes(
     yield from _portable_notes(comparison, a, b)
     yield from spread_notes
     yield from _precision_notes(a, b)
+    yield from _initial_weights_notes(a, b)
     are_portable = a.spec.mode == b.spec.mode == "portable"
     if "ranks" in comparison.spec and not are_portable:
         yield RANKS_DIFFER
@@ -260,7 +285,23 @@ def _precision_notes(a: Repeat, b: Repeat) -> list[str]:
     dtype_b = b.spec.precision
     if dtype_a == dtype_b:
         return []
-    return [f"precision: {a.name} computed in {dtype_a}, {b.name} computed in {dtype_b}"]
+    return [f"precision: A was computed in {dtype_a}, B in {dtype_b}"]
+
+
+def _initial_weights_notes(a: Repeat, b: Repeat) -> Iterator[str]:
+    """Say why two trainings began with different weights."""
+    first, second = (repeat.manifest.model.initial_weights for repeat in (a, b))
+    if first == second:
+        return
+    if (a.spec.model, a.spec.model_digest) != (b.spec.model, b.spec.model_digest):
+        reason = "A and B start from different networks"
+    elif a.spec.precision != b.spec.precision:
+        reason = "A and B start from the same network, and hold it in two precisions"
+    elif a.spec.seed != b.spec.seed:
+        reason = "the seed draws them"
+    else:
+        reason = f"checksums {first[:_DIGITS]} in A, {second[:_DIGITS]} in B"
+    yield f"initial weights: {reason}"
 
 
 def _vacuous_notes(a: Manifest, b: Manifest) -> list[str]:

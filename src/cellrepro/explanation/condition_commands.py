@@ -27,6 +27,8 @@ from cellrepro.spec.segmentation_settings import CHANNELS, NAMES, Settings
 from cellrepro.store.stored_run import WEIGHTS
 from samebits.mode_names import Mode
 
+_INTO_FILES = ("--repeats", "1", "--masks-into", "masks_again")
+"""Once is enough for masks, which a folder of this name gets."""
 _LOADED_BY_CELLPOSE = (PRETRAINED, "vit-l")
 _HALF = "bfloat16"
 _PROFILES = {_HALF: "cpu-bfloat16"}  # by precision, where it is not that of the usual profile
@@ -153,7 +155,7 @@ def _lab_command(
         words += ["--cellpose", condition[VERSION]]
     for name, value in settings.items():
         words += ["--set", f"{name}={_in_yaml(value)}"]
-    return shell_line(words)
+    return shell_line([*words, *_INTO_FILES])
 
 
 def _in_yaml(value: object) -> str:

@@ -215,8 +215,8 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
         if known_to_cellpose(reference):
             return Description("name", loads_as="itself", note="one of this Cellpose's models")
         note = (
-            "neither a file nor a stored run nor a model of this Cellpose, which then takes its "
-            "default; only its log says so"
+            "given such a name as a model, Cellpose loads its default, and only its log says so; "
+            "is it of an older Cellpose, or a typing error?"
         )
         return Description("name", loads_as=generation_of().default_network, note=note)
     return _of_run(repeat, store.run(repeat.spec.key))

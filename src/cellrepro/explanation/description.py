@@ -10,7 +10,13 @@ from typing import Any, Literal
 from cellrepro.explanation.commands import Commands, command_lines
 from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, FILENAME, REMOVED, RecordedSettings
-from cellrepro.explanation.settings_of_both import is_usual_value, setting_text, value_text
+from cellrepro.explanation.settings_of_both import (
+    is_usual_value,
+    network_diameter,
+    setting_in_words,
+    setting_text,
+    value_text,
+)
 from cellrepro.images.image_axes import size_text
 from cellrepro.store.installed_versions import PACKAGES
 from samebits.libraries import has_library
@@ -40,6 +46,7 @@ _IN_FIRST_LINE = frozenset(
 """Details of an image, masks, outlines or a run that their first line says."""
 _OF_RUN = ("verdict", "repeats", "epochs", "learning_rate", "started", "computed_on")
 """Details of a run that come before those of its weights."""
+_NOT_LOADED = "not at all (see the note)"
 _MOST_USUAL = 4
 _FIRST_USUAL = ("cellprob_threshold", "flow_threshold", "min_size", "niter")
 _MOST_LIBRARIES = 3
@@ -145,14 +152,19 @@ class Description(Result):
             images = amount(details["n_images"], "image")
             return f"run {details['name']}: {details['label']}; {cells} in {images}"
         if self.kind == "name":
-            return "name of a network"
+            is_known = self.loads_as == "itself"
+            return (
+                "name of a network"
+                if is_known
+                else "no file, run or network of this Cellpose has this name"
+            )
         return f"{self.kind} {self.official_name} of Cellpose" if self.official_name else self.kind
 
     def _shown(self) -> dict[str, object]:
         """Facts by their names in a terminal; None stands for no line."""
         n_parameters = self.n_parameters
         of_network = n_parameters is not None or self.kind == "name"
-        loads_as = self.loads_as or ("not at all" if has_library("cellpose") else None)
+        loads_as = self.loads_as or (_NOT_LOADED if has_library("cellpose") else None)
         left_out = {"settings", "n_manual", "largest_label", *_DIGESTS}
         if self.kind in ("image", "outlines", "label image", "_seg.npy", "run"):
             left_out |= _IN_FIRST_LINE
@@ -165,7 +177,7 @@ class Description(Result):
         of_run = {name.replace("_", " "): details.pop(name) for name in _OF_RUN if name in details}
         return {
             **(of_run if self.kind == "run" else {}),
-            "Cellpose": self.generation or ("none" if n_parameters else None),
+            "built as in Cellpose": self.generation or ("none" if n_parameters else None),
             "type of its parameters": self.dtype if n_parameters is not None else None,
             "parameters": grouped(n_parameters) if n_parameters else n_parameters,
             "Cellpose loads it as": loads_as if of_network else None,
@@ -206,7 +218,9 @@ def _value_lines(record: RecordedSettings) -> Iterator[str]:
         text = f"{value_text(entry.value)}{source}"
         if name == "diameter":
             unit = "" if entry.value is None else " pixels"
-            yield f"  diameter: {value_text(entry.value)}{unit}{source}"
+            unset_as = network_diameter(name, [record.generation])
+            value = setting_in_words(name, entry.value, unset_as=unset_as)
+            yield f"  diameter: {value}{unit}{source}"
         elif is_usual_value(name, entry.value, record.generation):
             usual.append(f"{name} {text}")
         else:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeGuard
 
 from cellrepro.explanation.setting_meanings import field_in_words
-from cellrepro.explanation.settings_of_both import setting_text
+from cellrepro.explanation.settings_of_both import setting_in_words
 from cellrepro.words import cut
 from samebits.words import some
 
@@ -36,7 +36,7 @@ def field_lines(title: str, fields: Mapping[str, tuple[object, object]]) -> Iter
             continue
         for name, *values in _differing_parts(field, a, b):
             group, dot, last = name.rpartition(".")
-            texts = [cut(setting_text(value), _MOST_LETTERS) for value in values]
+            texts = [cut(setting_in_words(name, value), _MOST_LETTERS) for value in values]
             said_in = groups.setdefault((last, *texts), group)
             if said_in == group:
                 names_by_values.setdefault((f"{group}{dot}", *texts), []).append(last)

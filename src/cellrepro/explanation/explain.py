@@ -9,7 +9,7 @@ from cellrepro.comparison.mask_totals import image_weight
 from cellrepro.errors import no_such_file
 from cellrepro.explanation.causes import Replayed
 from cellrepro.explanation.commands import Commands
-from cellrepro.explanation.compare_repeats import compare_masks_of
+from cellrepro.explanation.compare_repeats import compare_masks_of, why_of_repeats
 from cellrepro.explanation.condition_commands import LabSetup, commands_for
 from cellrepro.explanation.conditions import IMAGE_CROP, MODEL, PRECISION, Condition
 from cellrepro.explanation.explanation import Explanation
@@ -18,8 +18,9 @@ from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.references import file_or_run
 from cellrepro.explanation.replay import ReplayedImage
 from cellrepro.explanation.replay_call import replay_window, replayed
-from cellrepro.explanation.side_pair import SidePair
+from cellrepro.explanation.side_pair import MasksInCommon, SidePair
 from cellrepro.explanation.sides import Side, networks, with_usual_networks
+from cellrepro.explanation.why import Why
 from cellrepro.images.image_file import read_image
 from cellrepro.images.image_names import image_name
 from cellrepro.model.weight_sources import ModelSource
@@ -182,9 +183,18 @@ def explain(
         window=window,
         notes=(*shown.notes, *([note] if note else []), *by_hand.notes),
         by_hand=by_hand,
-        from_record=sides.why_from_files(shown),
+        from_record=_why_recorded(sides, shown, opened_store),
         interrupted=interrupted or (made_again is not None and made_again.cut_short),
     )
+
+
+def _why_recorded(sides: SidePair, shown: MasksInCommon | None, store: Store) -> Why | None:
+    """Say what the records tell, of two runs just as `compare` says it."""
+    a, b = sides.a.run, sides.b.run
+    is_same = shown is not None and not shown.result.n_differing
+    if a is None or b is None or is_same:
+        return sides.why_from_files(shown)
+    return why_of_repeats(a, b, store=store)
 
 
 def _refuse_without_image(options: Mapping[str, object]) -> None:
@@ -275,7 +285,7 @@ def _from_files(
             *by_hand.notes,
         ),
         by_hand=by_hand,
-        from_record=sides.why_from_files(shown),
+        from_record=_why_recorded(sides, shown, store),
     )
 
 
@@ -307,5 +317,5 @@ def _of_stacks(sides: SidePair, store: Store, image: str | Path) -> Explanation:
         settings=sides.settings,
         commands=sides.recorded_commands(store, image=str(image)),
         not_replayed=_STACKS_NOT_REPLAYED,
-        from_record=sides.why_from_files(shown),
+        from_record=_why_recorded(sides, shown, store),
     )

@@ -11,12 +11,12 @@ from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.causes import Change, Replayed
 from cellrepro.explanation.commands import Commands
-from cellrepro.explanation.conditions import IMAGE_CROP
+from cellrepro.explanation.conditions import IMAGE_CROP, MODEL
 from cellrepro.explanation.crops import Part
 from cellrepro.explanation.explanation_lines import explanation_lines
 from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
 from cellrepro.explanation.hand_edits import EffectOfHand
-from cellrepro.explanation.settings_of_both import SettingOfBoth
+from cellrepro.explanation.settings_of_both import SettingOfBoth, network_diameter
 from cellrepro.explanation.sides import Side
 from cellrepro.explanation.why import Cause, Why
 from cellrepro.model.window import Window
@@ -111,7 +111,9 @@ class Explanation(Result):
         doubted = [letter for letter, fit in replayed.fits if fit.network_doubt]
         another = [letter for letter, fit in replayed.fits if fit.network_doubt == PROBABLY_ANOTHER]
         if replayed.causes and all(fit.came_to_something for _, fit in replayed.fits):
-            found = [Cause(each.name, each.a, each.b, confirmed=True) for each in replayed.causes]
+            if self._are_trained_apart(replayed) and self.from_record is not None:
+                return self._why_trained_apart(self.from_record)
+            found = [self._found(each) for each in replayed.causes]
             return Why(found[0], tuple(found[1:]), remains=self.remains)
         doubt = ""
         if doubted:
@@ -122,16 +124,34 @@ class Explanation(Result):
             return replace(self.from_record, remains=remains)
         return Why(None, nothing_tells=f"no cause was found{doubt}", remains=self.remains)
 
+    def _found(self, change: Change) -> Cause:
+        generations = (self.a.generation, self.b.generation)
+        usual = network_diameter(change.name, generations)
+        return Cause(change.name, change.a, change.b, confirmed=True, usual=usual)
+
+    def _are_trained_apart(self, replayed: Replayed) -> bool:
+        """Whether all that differs is the network, and each of two runs has trained its own."""
+        names = [cause.name for cause in replayed.causes]
+        return names == [MODEL] and self.a.run is not None and self.b.run is not None
+
+    def _why_trained_apart(self, of_trainings: Why) -> Why:
+        """Say of two networks why their trainings differ."""
+        remains = [of_trainings.remains, "their networks alone make the masks differ", self.remains]
+        return replace(of_trainings, remains="; ".join(filter(None, remains)))
+
     @property
     def remains(self) -> str:
-        """Say what share of the cells no cause explains."""
+        """Say that the causes make B of A, or what share of the cells they leave unexplained."""
         where = "" if self.window is None else f" in {self.window.in_words}"
-        n_pixels = 0 if self.replayed is None else self.replayed.left.n_differing
-        rest = f"{share_text(self.unexplained)} of the cells"
-        if not self.unexplained:
-            rest = f"nothing but {amount(n_pixels, 'pixel')} of B" if n_pixels else "nothing"
         cut_short = "; the search was cut short" if self.interrupted else ""
-        return f"unexplained: {rest}{where}{cut_short}"
+        if self.unexplained:
+            rest = f"{share_text(self.unexplained)} of the cells"
+            return f"unexplained: {rest}{where}{cut_short}"
+        n_pixels = 0 if self.replayed is None else self.replayed.left.n_differing
+        exactly = f"but for {amount(n_pixels, 'pixel')}" if n_pixels else "exactly"
+        n_causes = 0 if self.replayed is None else len(self.replayed.causes)
+        made = "with it B" if n_causes == 1 else "with these B" if n_causes else "B"
+        return f"{made} comes out {exactly}{where}{cut_short}"
 
     @derived
     def reproduced(self) -> dict[Literal["a", "b"], Fit]:

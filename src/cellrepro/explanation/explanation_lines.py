@@ -10,7 +10,7 @@ from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.label_notes import no_cell_note
 from cellrepro.explanation.recorded_lines import next_command_lines, recorded_lines
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
-from cellrepro.explanation.settings_of_both import value_text
+from cellrepro.explanation.settings_of_both import setting_in_words, value_text
 from cellrepro.words import share_text, that_differ
 from samebits.words import amount, some, verb_of
 
@@ -113,7 +113,8 @@ def _recorded_lines(explanation: Explanation) -> Iterator[str]:
             yield f"{letter}: {remark}"
     for setting in explanation.settings:
         if setting.a != setting.b and setting.is_recorded_by_both:
-            yield f"recorded: {setting.name} {value_text(setting.a)} and {value_text(setting.b)}"
+            a, b = (setting_in_words(setting.name, value) for value in (setting.a, setting.b))
+            yield f"recorded: {setting.name} {a} and {b}"
     unknown_of = {
         "A": [each.name for each in explanation.settings if each.a == NOT_RECORDED],
         "B": [each.name for each in explanation.settings if each.b == NOT_RECORDED],
@@ -164,7 +165,8 @@ def cause_lines(explanation: Explanation) -> Iterator[str]:
                 yield _not_made_line(letter, fit, cut_short=explanation.interrupted)
     for cause in replayed.causes:
         yield _cause_line(explanation, cause)
-    if not explanation.vacuous:
+    is_said = explanation.why is not None and explanation.why.is_found
+    if not explanation.vacuous and not (is_said and not explanation.unexplained):
         yield _remainder_line(explanation, replayed)
 
 
@@ -217,18 +219,19 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
 
 
 def _cause_line(explanation: Explanation, cause: Change) -> str:
+    """Say what a change does by itself, and its values where the first line does not."""
+    is_said = explanation.why is not None and explanation.why.is_found
+    values = "" if is_said else f" ({value_text(cause.a)} in A, {value_text(cause.b)} in B)"
     return (
-        f"cause: {cause.name}, {value_text(cause.a)} in A and {value_text(cause.b)} in B"
-        f"{_found_by_trying(explanation, cause.name)}; made alone in A's settings, this leaves "
-        f"{cause.cells} of {amount(cause.of_cells, 'cell')} without a match (those of A, and of A "
-        "with it)"
+        f"{cause.name}{values} alone changes {cause.cells} of {amount(cause.of_cells, 'cell')}, "
+        f"counted before and after{_found_by_trying(explanation, cause.name)}"
     )
 
 
 def _found_by_trying(explanation: Explanation, name: str) -> str:
     """Say of which sides a value was searched, as no file records it."""
     missing = [letter for letter, side in explanation.sides if name not in side.known]
-    return f" (of {' and '.join(missing)} found by trying)" if missing else ""
+    return f"; its value in {' and '.join(missing)} was found by trying" if missing else ""
 
 
 def _remainder_line(explanation: Explanation, replayed: Replayed) -> str:

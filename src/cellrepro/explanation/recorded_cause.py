@@ -31,13 +31,15 @@ from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.explanation.settings_of_both import (
     SettingOfBoth,
     is_usual_value,
-    setting_text,
+    network_diameter,
+    setting_in_words,
     usual_text,
 )
 from cellrepro.explanation.size_limit import SideName, SizeLimit, size_limit, smallest_cells
 from cellrepro.explanation.stitching import cut_cells, stitching_text
 from cellrepro.explanation.store_evidence import StoreEvidence
 from cellrepro.explanation.why import Cause, Share, Why
+from samebits.mode_names import Mode
 from samebits.words import joined
 
 if TYPE_CHECKING:
@@ -227,8 +229,7 @@ def _recorded_by_both(evidence: FileEvidence) -> Iterator[Cause]:
             name in _NETWORK and _is_one_network(name, by_name)
         )
         if not is_said:
-            is_of_4 = not {a, b} & {"2", "3"}
-            usual = usual_text(name) if name == "diameter" and is_of_4 else ""
+            usual = network_diameter(name, (a, b))
             yield Cause(name, setting.a, setting.b, usual=usual)
 
 
@@ -306,6 +307,10 @@ def _recorded_by_one(evidence: FileEvidence) -> Iterator[Cause]:
 
 # -- of two runs -----------------------------------------------------------------------------
 
+CHANCE = "chance"
+_SAME = "both were asked for the same, in the same environment"
+_HELD: tuple[Mode, ...] = ("strict", "portable")
+"""Modes in which repeats of one spec should be equal."""
 _OF_SETTINGS = "settings."
 _OF_SPEC = ("task", "program", "data_digest", "model", "model_digest", "epochs", _OF_SETTINGS)
 """Fields of a spec that change most; then come all others, and `_LAST_OF_SPEC`."""
@@ -336,18 +341,20 @@ def why_of_runs(
     environment: Mapping[str, tuple[object, object]],
     *,
     store: StoreEvidence,
+    mode: Mode,
     find_out: str,
 ) -> Why:
     """Say what probably makes two runs differ: a field of the spec, else of the environment.
 
-    Of several fields the masks of other runs in the store decide, where they do.
+    Of several fields the masks of other runs in the store decide, where they do. ``mode`` is that
+    of A, which decides whether repeats may differ by chance.
     """
     fields = own_fields(spec)
     ranked = sorted(fields, key=_rank_in_spec)
     open_ones = [name for name in ranked if name not in store.ruled_out]
     open_ones.sort(key=lambda name: name not in store.shown)
     remains = "; ".join(_store_sentences(store, open_ones))
-    causes = [Cause(name.removeprefix(_OF_SETTINGS), *fields[name]) for name in open_ones]
+    causes = [_cause_in_spec(name, *fields[name]) for name in open_ones]
     if ranked and not causes:
         nothing = "each setting that differs changes no pixel by itself"
         return Why(None, nothing_tells=nothing, remains=remains, find_out=find_out)
@@ -366,9 +373,16 @@ def why_of_runs(
         of_machine.sort(key=lambda name: _rank_among(name, _ENVIRONMENT))
         causes = [Cause(name, *environment[name]) for name in of_machine]
     if not causes:
-        same = "both were asked for the same, in the same environment"
-        return Why(None, nothing_tells=same, remains=remains, find_out=find_out)
+        if mode not in _HELD:
+            words = f"{_SAME}, and mode {mode} lets repeats differ; --mode strict keeps them equal"
+            return Why(Cause(CHANCE, words=words), find_out=find_out)
+        return Why(None, nothing_tells=_SAME, remains=remains, find_out=find_out)
     return Why(causes[0], tuple(causes[1:]), remains=remains, find_out=find_out)
+
+
+def _cause_in_spec(field: str, a: object, b: object) -> Cause:
+    name = field.removeprefix(_OF_SETTINGS)
+    return Cause(name, a, b, usual=network_diameter(name))
 
 
 def own_fields(
@@ -392,7 +406,9 @@ def _store_sentences(store: StoreEvidence, open_ones: Sequence[str]) -> Iterator
 
 
 def _both(cause: Cause) -> str:
-    a, b = (setting_text(value) for value in (cause.a, cause.b))
+    a, b = (
+        setting_in_words(cause.name, value, unset_as=cause.usual) for value in (cause.a, cause.b)
+    )
     return f"{field_in_words(cause.name)} ({a} in A, {b} in B)"
 
 

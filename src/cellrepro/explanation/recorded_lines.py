@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cellrepro.explanation.cellpose_call import quoted
-from cellrepro.explanation.commands import command_lines
+from cellrepro.explanation.commands import command_lines, where_in_words
 from cellrepro.explanation.conditions import IMAGE_CROP
 from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, REMOVED, tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
-from cellrepro.explanation.settings_of_both import is_missing, value_text
+from cellrepro.explanation.settings_of_both import is_missing, setting_in_words
 from cellrepro.words import short_digest
 from samebits.words import joined, some
 
@@ -42,7 +42,9 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
     yield from _generation_lines(explanation)
     for letter in ("A", "B"):
         values = [
-            f"{each.name} {_shown(each.only_value)}" for each in usual if each.only_side == letter
+            f"{each.name} {_shown(each.name, each.only_value)}"
+            for each in usual
+            if each.only_side == letter
         ]
         if values:
             yield f"only {letter}, with Cellpose's usual value: {some(values, _MOST_USUAL)}"
@@ -51,7 +53,8 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
         yield f"differ, and change no cell: {joined(labels)}"
     told = [each for each in alike if each.may_change_cells]
     if told:
-        values = [f"{each.name} {_shown(each.a)}" for each in sorted(told, key=_interest)]
+        told.sort(key=_interest)
+        values = [f"{each.name} {_shown(each.name, each.a)}" for each in told]
         yield f"the same in both: {some(values, _MOST_ALIKE)}"
     known = {each.name for each in recorded}
     unknown = [name for name in _DECIDING if name not in known]
@@ -66,8 +69,9 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
             if remark not in of_both:
                 yield f"note on {letter}: {remark}"
         if side.record.tells_settings:
-            yield f"{letter} as recorded, on the command line and in Python:"
-            yield from command_lines(side.record, explanation.commands[letter.lower()])
+            commands = explanation.commands[letter.lower()]
+            yield f"{letter} as recorded{where_in_words(commands)}:"
+            yield from command_lines(side.record, commands)
     is_found = explanation.why is not None and explanation.why.is_found
     if explanation.differs and not is_found:
         yield from _ways_on(explanation)
@@ -111,6 +115,9 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
     is_plane = explanation.result is not None and explanation.a.masks.ndim == 2
     if not explanation.differs or is_found or not is_plane:
         return
+    if explanation.why is not None and explanation.why.find_out:
+        yield f"  to find out: {explanation.why.find_out}"
+        return
     a, b = quoted(explanation.a.name), quoted(explanation.b.name)
     records = (explanation.a.record, explanation.b.record)
     is_known = all("model" in record.values for record in records)
@@ -135,7 +142,8 @@ def _ways_on(explanation: Explanation) -> Iterator[str]:
 def _table(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
     rows = [("", "", "A", "B")]
     rows += [
-        (_how(setting), setting.name, _shown(setting.a), _shown(setting.b)) for setting in settings
+        (_how(each), each.name, _shown(each.name, each.a), _shown(each.name, each.b))
+        for each in settings
     ]
     if len(rows) == 1:
         return
@@ -149,9 +157,9 @@ def _how(setting: SettingOfBoth) -> str:
     return "differs" if setting.differs else f"only {setting.only_side}"
 
 
-def _shown(value: object) -> str:
+def _shown(name: str, value: object) -> str:
     """A value in a table, of bounded width."""
     if is_missing(value):
         return _NOT_RECORDED_TEXT
-    text = short_digest(value_text(value))
+    text = setting_in_words(name, None) if value is None else short_digest(str(value))
     return text if len(text) <= _WIDEST else f"...{text[3 - _WIDEST :]}"

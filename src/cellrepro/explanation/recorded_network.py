@@ -78,21 +78,21 @@ def usual_network(version: str | None, *, is_provided: bool) -> FoundNetwork:
     installed = known_version()
     version = version or installed
     at_hand = _networks_at_hand()
-    listed = some(at_hand, _MOST_AT_HAND) or "none"
+    listed = f"networks in {cellpose_folder()}: {some(at_hand, _MOST_AT_HAND) or 'none yet'}"
     generation = generation_of(version)
     is_loaded = is_provided or generation.networks == generation_of().networks
     if not is_loaded:
         raise BadInput(
             f"neither side says which network made it. Cellpose {version} did, and the Cellpose "
             f"{installed} that is here does not load its networks: give --model with one for "
-            f"Cellpose {installed} (in {cellpose_folder()}: {listed})"
+            f"Cellpose {installed} ({listed})"
         )
     name = generation.default_network
     download = "" if name in at_hand else ", and is downloaded first"
     return FoundNetwork(
         ModelSource(name, PRETRAINED),
         f"neither side says which network made it, and no --model was given: {name} is taken, as "
-        f"Cellpose {version} does by itself{download} (in {cellpose_folder()}: {listed})",
+        f"Cellpose {version} does by itself{download} ({listed})",
     )
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cellrepro.explanation.settings_of_both import setting_text
-
 _MEANINGS: Mapping[str, str] = {
     "diameter": "the image is scaled by 30 / diameter before the network sees it, so that two "
-    "diameters show it at two sizes",
+    "diameters show it at two sizes; Cellpose 4 without one does not scale it, as with 30",
     "model": "two different networks",
     "flow_threshold": "a cell is dropped where its shape does not fit its flows: the lower, the "
     "more cells are dropped; none or 0 drops none",
@@ -99,14 +97,3 @@ def setting_meaning(name: str) -> str:
 def digests_in_words(name: str) -> str:
     """Say what two different digests of this name mean; empty for what is no digest."""
     return _DIGESTS.get(name, "")
-
-
-def difference_text(name: str, a: object, b: object) -> str:
-    """Say in a few words that a setting differs between A and B.
-
-    >>> difference_text("diameter", 30.0, None)
-    'diameter 30 in A, none in B'
-    >>> difference_text("image.digest", 64 * "0", 64 * "1")
-    'different pixels'
-    """
-    return digests_in_words(name) or f"{name} {setting_text(a)} in A, {setting_text(b)} in B"

@@ -108,6 +108,16 @@ def _sorted_table(
     return tuple(sorted(table, key=_urgency))
 
 
+def network_diameter(name: str, generations: Iterable[GenerationNumber | None] = ()) -> str:
+    """Give the diameter that Cellpose 4 takes where none is set; empty for other names, versions.
+
+    >>> network_diameter("diameter"), network_diameter("diameter", ["3", "4"])
+    ('30', '')
+    """
+    is_of_4 = not {"2", "3"} & set(generations)
+    return usual_text(name) if name == "diameter" and is_of_4 else ""
+
+
 def is_missing(value: object) -> bool:
     """Whether a value of a side stands for one that no file records."""
     return isinstance(value, str) and value == NOT_RECORDED
@@ -161,6 +171,19 @@ def usual_text(name: str) -> str:
 def value_text(value: object) -> str:
     """Write a value without quotes, and Python's None as "none"."""
     return "none" if value is None else str(value)
+
+
+def setting_in_words(name: str, value: object, *, unset_as: str = "") -> str:
+    """Give a value of a setting of this name; a diameter of none is one that is not set.
+
+    ``unset_as`` is what Cellpose then takes, as `network_diameter` gives it.
+
+    >>> setting_in_words("diameter", None, unset_as="30"), setting_in_words("niter", None)
+    ('not set (as if 30)', 'none')
+    """
+    if value is None and name.rpartition(".")[2] == "diameter":
+        return f"not set (as if {unset_as})" if unset_as else "not set"
+    return setting_text(value)
 
 
 def setting_text(value: object) -> str:

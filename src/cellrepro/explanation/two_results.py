@@ -16,11 +16,13 @@ from cellrepro.comparison.systematic_change import (
     over_images,
 )
 from cellrepro.comparison.verdicts import Verdict
+from cellrepro.explanation.cellpose_call import shell_line
 from cellrepro.explanation.differing_fields import field_lines
 from cellrepro.explanation.label_notes import counts_by_plane, label_notes, no_cell_note
 from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.explanation.stitching import cut_cells, stitching_text
+from cellrepro.images.image_axes import size_text
 from cellrepro.images.size_factor import factor_text
 from cellrepro.words import short_digest
 from samebits.errors import BadInput
@@ -232,7 +234,7 @@ class Comparison(Result):
             if name not in self.systematic or not self.systematic[name].explains_all
         }
         listed = listed_cells(unexplained)
-        rows = cell_rows(listed, a="A", b="B", most=MOST_LINES)
+        rows = cell_rows(listed, a="A", b="B", n_images=len(self.masks), most=MOST_LINES)
         yield from table_lines(rows, indent=4, n_rows=len(listed))
         if self.ap50 is not None and None not in self.ap50:
             yield "  ground truth: AP@0.5 {:.3f} and {:.3f}".format(*self.ap50)
@@ -303,12 +305,14 @@ class ComparedMasks:
 
 
 def compare_by_image(
-    a: MaskReaders, b: MaskReaders, *, who: str, shape: Shape | None = None
+    a: MaskReaders, b: MaskReaders, *, names: tuple[str, str], shape: Shape | None = None
 ) -> ComparedMasks:
     """Compare the masks of equal names, one image at a time.
 
-    ``shape`` is that of an image in which outlines are drawn where both sides are such.
+    ``names`` are those of the two sides, ``shape`` is that of an image in which outlines are drawn
+    where both sides are such.
     """
+    who = " and ".join(names)
     in_both = [name for name in a if name in b]
     empty = [side for side, masks in (("A", a), ("B", b)) if not masks]
     if empty:
@@ -317,9 +321,9 @@ def compare_by_image(
             "files such as NAME_masks.tif, NAME_seg.npy or ROIs"
         )
     if not in_both:
-        names = f"{some(list(a)) or 'none'} and {some(list(b)) or 'none'}"
+        images = f"{some(list(a)) or 'none'} and {some(list(b)) or 'none'}"
         raise BadInput(
-            f"{who}: {len(a)} and {len(b)} masks, and no image of the same name ({names}); "
+            f"{who}: {len(a)} and {len(b)} masks, and no image of the same name ({images}); "
             "expected masks of the same images: NAME_masks, NAME_cp_masks, NAME_seg.npy and NAME "
             "are those of the image NAME. Of two folders `--pairs order`, or the names of files as "
             '`--pairs "{image}_label.tif"`, says what belongs together'
@@ -335,10 +339,11 @@ def compare_by_image(
     for name in in_both:
         try:
             labels_a, labels_b, drawn = read_both(a[name], b[name], shape=shape)
-            _refuse_other_size(labels_a.shape, labels_b.shape)
+            _refuse_other_size(labels_a.shape, labels_b.shape, names)
             result = compare_masks(labels_a, labels_b)
         except BadInput as error:
-            raise BadInput(f"image {name}: {error}") from error
+            of_image = f"image {name}: " if len(a) + len(b) > 2 else ""
+            raise BadInput(f"{of_image}{error}") from error
         by_image[name] = result
         of_labels = label_notes(labels_a, labels_b, result)
         by_plane = counts_by_plane(labels_a, labels_b)
@@ -364,26 +369,29 @@ def _systematic_sentences(systematic: Mapping[str, SystematicChange]) -> Iterato
         yield f"{some(names, _MOST_NAMES)}: {text}"
 
 
-def _refuse_other_size(a: Sequence[int], b: Sequence[int]) -> None:
-    """Refuse masks of two sizes, as nothing pairs their pixels."""
+def _refuse_other_size(a: Sequence[int], b: Sequence[int], names: tuple[str, str]) -> None:
+    """Refuse masks of two sizes, as nothing pairs their pixels, with what may be the reason."""
     if tuple(a) == tuple(b):
         return
+    sizes = f"A has masks of {size_text(a)}, B of {size_text(b)}"
     if len(a) != len(b):
-        what_to_do = (
-            "; a plane (Y, X) is not compared with a stack (Z, Y, X): save one plane of the stack "
-            "as a file of its own"
+        raise BadInput(
+            f"{sizes}; a plane (Y, X) is not compared with a stack (Z, Y, X): save one plane of "
+            "the stack as a file of its own"
         )
-    else:
-        what_to_do = factor_text("A", a, "B", b) or (
-            "; check that both belong to the same image, then transpose or crop one of them"
+    reasons = ["two different images: give the two masks of one image"]
+    if len(a) == 2 and (a[0] <= b[0]) == (a[1] <= b[1]):
+        command = "cellrepro explain A B"
+        if all(Path(name).is_file() for name in names):
+            command = shell_line(["cellrepro", "explain", *names])
+        reasons.append(
+            f"an image and a crop of it: `{command}` finds where the crop lies, and compares what "
+            "both show"
         )
-        if len(a) == 2 and (a[0] <= b[0]) == (a[1] <= b[1]):
-            what_to_do += (
-                ". If one is a crop of the other, `cellrepro explain A B` looks for the place at "
-                "which their cells agree, and compares what both show there"
-            )
-        what_to_do += ". Else they are perhaps masks of two different images"
-    raise BadInput(f"A has masks of shape {tuple(a)}, B of {tuple(b)}{what_to_do}")
+    by_a_factor = factor_text("A", a, "B", b).removeprefix("; ")
+    if by_a_factor:
+        reasons.append(f"binned or resampled masks: {by_a_factor}")
+    raise BadInput("\n  - ".join([f"{sizes}; expected one size. Reasons may be", *reasons]))
 
 
 def _empty_notes(by_image: Mapping[str, MaskComparison]) -> Iterator[str]:

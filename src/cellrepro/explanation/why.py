@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cellrepro.explanation.setting_meanings import digests_in_words, field_in_words
-from cellrepro.explanation.settings_of_both import is_missing, setting_text
+from cellrepro.explanation.settings_of_both import is_missing, setting_in_words
 from cellrepro.words import cut
 from samebits.words import amount, joined
 
@@ -39,7 +39,7 @@ class Cause:
 
     name: str
     """The setting or field under its own name, or what else it is: ``numbers``, ``outlines``,
-    ``position``, ``edits by hand``, ``stitching``, ``image``, ``image.crop``."""
+    ``position``, ``edits by hand``, ``stitching``, ``image``, ``image.crop``, ``chance``."""
     a: object = None
     """Its value in A; ``?`` where no file records it, null for what has no value."""
     b: object = None
@@ -55,7 +55,8 @@ class Cause:
     words: str = field(default="", repr=False)
     """What is said of it in place of two values."""
     usual: str = field(default="", repr=False)
-    """What Cellpose takes where a side records nothing, or none; empty where that is not known."""
+    """What Cellpose takes where a side records nothing, or no diameter; empty where that is not
+    known."""
 
     @property
     def values_text(self) -> str:
@@ -63,8 +64,8 @@ class Cause:
 
         >>> Cause("diameter", 42.4, "?", usual="30").values_text
         'A records 42.4, B nothing: probably the usual 30'
-        >>> Cause("diameter", 42.4, None, confirmed=True).values_text
-        '42.4 in A, none in B'
+        >>> Cause("diameter", 42.4, None, confirmed=True, usual="30").values_text
+        '42.4 in A, not set (as if 30) in B'
         >>> Cause("diameter", 42.4, 30.0, images=Share(2, 3)).values_text
         'fits in 2 of the 3 images that differ; A records 42.4, B 30'
         >>> Cause("stitching", words="planes were cut", cells=Share(1, 3)).values_text
@@ -87,7 +88,8 @@ class Cause:
         if digests_in_words(self.name):
             return f"A and B record {digests_in_words(self.name)}"
         a, b = (self._value(value) for value in (self.a, self.b))
-        if self.confirmed:
+        is_recorded = not (is_missing(self.a) or is_missing(self.b))
+        if self.confirmed or (is_recorded and None in (self.a, self.b)):
             return f"{a} in A, {b} in B"
         probably = f": probably the usual {self.usual}" if self.usual else ""
         if is_missing(self.a):
@@ -97,8 +99,7 @@ class Cause:
         return f"A records {a}, B {b}"
 
     def _value(self, value: object) -> str:
-        text = cut(setting_text(value), _MOST_LETTERS)
-        return f"{text} (as {self.usual})" if value is None and self.usual else text
+        return cut(setting_in_words(self.name, value, unset_as=self.usual), _MOST_LETTERS)
 
     def __str__(self) -> str:
         return f"{field_in_words(self.name)}; {self.values_text}"

@@ -37,6 +37,9 @@ the filtered masks are not here, since ``eval`` returns them. Names of Cellpose 
 whose function an older version lacks is not seen.
 """
 
+_PADDING = CellposeFunction("cellpose.transforms", "get_pad_yx")
+"""Is given the size of a resized image, and says how wide an edge tiles need."""
+
 MADE_BY = {
     "channels": CellposeFunction("cellpose.transforms", "convert_image"),
     "normalised": CellposeFunction("cellpose.transforms", "normalize_img"),
@@ -72,6 +75,8 @@ class Stages:
 
     def __init__(self, *, keep: bool = False) -> None:
         self.arrays: dict[str, list[np.ndarray]] = {}
+        self.resized_to: list[tuple[int, int]] = []
+        """Y and X of each resized image, before the edge is added that tiles need."""
         self._keep = keep
         self._digests: dict[str, list[str]] = {}
 
@@ -94,6 +99,7 @@ class Stages:
         notes: dict[CellposeFunction, Callable[[_FinishedCall], None]] = {
             PASSED["channels"]: self._note_channels,
             PASSED["normalised"]: self._note_normalised,
+            _PADDING: self._note_size,
             PASSED["tiles"]: self._note_tiles,
             PASSED["network"]: self._note_network,
             PASSED["dynamics"]: self._note_dynamics,
@@ -116,6 +122,10 @@ class Stages:
     def _note_normalised(self, call: _FinishedCall) -> None:
         _model, pixels, *_ = call.arguments
         self.saw("normalised", pixels)
+
+    def _note_size(self, call: _FinishedCall) -> None:
+        n_y, n_x, *_ = call.arguments
+        self.resized_to.append((int(n_y), int(n_x)))
 
     def _note_tiles(self, call: _FinishedCall) -> None:
         self.saw("resized", call.arguments[0])

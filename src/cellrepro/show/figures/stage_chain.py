@@ -129,7 +129,8 @@ def chain(divergence: Divergence) -> Picture:
     style.legend(figure, handles)
     text = headline(divergence.first, divergence.compared, stages)
     if stages != STAGES and divergence.computed not in (None, divergence.first):
-        text += f"; visible from the {OF_STAGE[divergence.computed.stage].name} on"
+        stage = OF_STAGE[divergence.computed.stage].name
+        text += f"; the first stage that comes out different: {stage}"
     boxes = ", ".join(
         f"{OF_STAGE[stage].name} {_BOXES[state].meaning}" for stage, state in states.items()
     )

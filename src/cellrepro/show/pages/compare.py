@@ -134,7 +134,11 @@ def compare(
     if html is None:
         refuse_idle(("overwrite",), "without --html")
     if groups is None:
-        refuse_idle(("readout", "control", "margin"), "without --groups")
+        refuse_idle(
+            ("readout", "control", "margin"),
+            "without --groups, as nothing says which images are compared",
+            instead="add --groups groups.csv, a table with the columns image and group",
+        )
     if model is None:
         refuse_idle(("minutes",), "without --model, as nothing is segmented")
     elif image is None or is_folder_of_images(image):
