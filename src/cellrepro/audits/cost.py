@@ -18,7 +18,7 @@ from cellrepro.spec import defaults
 from cellrepro.words import span
 from samebits.errors import BadInput, whole
 from samebits.results import Result, Row
-from samebits.words import amount, joined, verb_of
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.images.folder import LabelledImage
@@ -56,9 +56,11 @@ class CostRow:
     """The most bytes held at a time, median over all rounds; 0 where unknown."""
 
     @property
-    def shows_price(self) -> bool:
-        """Whether it took longer than plain Cellpose in every round."""
-        return self.lowest > 1
+    def in_rounds(self) -> str:
+        """In which rounds a step took longer than in plain Cellpose."""
+        if self.lowest > 1:
+            return "slower in every round"
+        return "slower in no round" if self.highest <= 1 else "slower in some rounds only"
 
     @property
     def ratio_text(self) -> str:
@@ -88,15 +90,13 @@ class Cost(Result):
     def sentence(self) -> str:
         """Say how long a step takes in each way, beside Cellpose as it is."""
         plain, *other_rows = self.table
-        ratios = [f"{row.name} {row.ratio_text} times" for row in other_rows]
-        comparison = f"; beside it {', '.join(ratios)}" if ratios else ""
-        free = [row.name for row in other_rows if not row.shows_price]
-        if free:
-            were = verb_of(len(free), "was", "were")
-            comparison += f"; {joined(free)} {were} not consistently slower"
+        ratios = [
+            f"; {row.name} takes {row.ratio_text} times as long, {row.in_rounds}"
+            for row in other_rows
+        ]
         return (
             f"a step of {self.encoder} on {self.device} takes plain Cellpose {plain.seconds:.2g} "
-            f"s{comparison}; {self.how_measured}"
+            f"s{''.join(ratios)}; {self.how_measured}"
         )
 
     @property

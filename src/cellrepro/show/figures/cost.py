@@ -55,6 +55,5 @@ def cost_bars(cost: Cost) -> Picture:
     if "strict" in texts:
         of_strict = next(row for row in cost.table if row.name == "strict")
         text = f"A step in mode strict takes {of_strict.ratio_text} times as long as in Cellpose"
-        if not of_strict.shows_price:
-            text += ": not consistently slower"
+        text += f", {of_strict.in_rounds}"
     return figure.described(text, caption, f"Bar chart of ratios and seconds a step: {listed}.")
