@@ -262,7 +262,7 @@ def _sign_changes(axes: Axes, changed: Sequence[ObjectChange], scale: float) -> 
     bottom = max(axes.get_ylim())
     for change in changed:
         y, x = change.position[-2:]
-        is_right = scale * x > 0.9 * right
+        is_right = scale * x > 0.85 * right
         is_top = scale * y < 0.1 * bottom
         axes.annotate(
             change.kind.sign,
