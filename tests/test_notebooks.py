@@ -51,7 +51,6 @@ SHORT = {
         **FEW,
         **ONE_THREAD,
         "sizes": [256],
-        "batch_sizes": [8],
         "size_repeats": 1,
     },
     "07_explorer": FEW,

@@ -25,14 +25,16 @@ def test_rows_compare_the_rounds_medians():
     assert (plain.peak_memory, strict.peak_memory) == (1, 8)
 
 
-def test_a_ratio_within_the_noise_is_called_no_price():
+def test_a_ratio_says_in_which_rounds_it_was_slower():
     peaks = {"strict": [1], "plain": [1]}
     slower = [{"strict": [1.5], "plain": [1.0]}, {"strict": [1.4], "plain": [1.0]}]
+    faster = [{"strict": [0.9], "plain": [1.0]}]
     sentences = [
         Cost("tiny", "cpu", 2, 1, len(rounds), summarise(rounds, peaks)).sentence()
-        for rounds in (ROUNDS, slower)
+        for rounds in (ROUNDS, slower, faster)
     ]
-    assert ["no price of strict" in sentence for sentence in sentences] == [True, False]
+    assert ["slower in every round" in sentence for sentence in sentences] == [False, True, False]
+    assert ["slower in no round" in sentence for sentence in sentences] == [False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,14 @@ from cellrepro.spec import defaults
 from cellrepro.words import span
 from samebits.errors import BadInput, whole
 from samebits.results import Result, Row
-from samebits.words import amount, joined
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.images.folder import LabelledImage
 
+FEWEST_ROUNDS = 5
+"""From which on the lowest and the highest round enclose the true median with 94 % confidence or
+more: each round is as likely below it as above, so n lie on one side with 2 / 2**n."""
 _MOST_IMAGES = 4
 """Flows take longer than the steps that are timed."""
 
@@ -53,9 +56,11 @@ class CostRow:
     """The most bytes held at a time, median over all rounds; 0 where unknown."""
 
     @property
-    def shows_price(self) -> bool:
-        """Whether it took longer than plain Cellpose in every round."""
-        return self.lowest > 1
+    def in_rounds(self) -> str:
+        """In which rounds a step took longer than in plain Cellpose."""
+        if self.lowest > 1:
+            return "slower in every round"
+        return "slower in no round" if self.highest <= 1 else "slower in some rounds only"
 
     @property
     def ratio_text(self) -> str:
@@ -85,16 +90,27 @@ class Cost(Result):
     def sentence(self) -> str:
         """Say how long a step takes in each way, beside Cellpose as it is."""
         plain, *other_rows = self.table
-        ratios = [f"{row.name} {row.ratio_text} times" for row in other_rows]
-        comparison = f"; beside it {', '.join(ratios)}" if ratios else ""
-        free = [row.name for row in other_rows if not row.shows_price]
-        if free:
-            comparison += f" (no price of {joined(free)} is seen within the noise)"
+        ratios = [
+            f"; {row.name} takes {row.ratio_text} times as long, {row.in_rounds}"
+            for row in other_rows
+        ]
         return (
             f"a step of {self.encoder} on {self.device} takes plain Cellpose {plain.seconds:.2g} "
-            f"s{comparison}, over {amount(self.rounds, 'round')} of {amount(self.steps, 'step')} "
-            f"at {amount(self.threads, 'thread')}"
+            f"s{''.join(ratios)}; {self.how_measured}"
         )
+
+    @property
+    def how_measured(self) -> str:
+        """On how much the ratios rest, and whether that is enough to tell a small price."""
+        measured = (
+            f"medians over {amount(self.rounds, 'round')} of {amount(self.steps, 'step')} at "
+            f"{amount(self.threads, 'thread')}, in brackets the lowest and the highest round"
+        )
+        if self.rounds < FEWEST_ROUNDS:
+            measured += (
+                f"; with fewer than {FEWEST_ROUNDS} rounds a small price cannot be told from noise"
+            )
+        return measured
 
     def rows(self) -> Sequence[Row]:
         """Give one row for each way of training."""

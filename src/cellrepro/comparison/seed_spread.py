@@ -249,11 +249,12 @@ class Spread(Result):
         ``pair`` that differs in the seed alone this cannot be asked.
         """
         if pair is not None and _differ_in_seed_alone(*pair):
-            baseline = self.of_seeds()
+            of_seeds = self.of_seeds()
             if self.seeds is not None and self.seeds.evidence:
                 shares = self.seeds.distribution().values
-                baseline = span(share_text(min(shares)), share_text(max(shares)))
-            return f"A and B are two seeds: this is the baseline itself, {baseline}"
+                between = span(share_text(min(shares)), share_text(max(shares)))
+                of_seeds = f"between any two seeds of the store it is {between}"
+            return f"A and B differ in the seed alone, and so this is what a seed does; {of_seeds}"
         if self.seeds is None or self.n_seeds < FEWEST_SEEDS:
             return self.of_seeds()
         most = float(self.seeds.distribution().values.max())

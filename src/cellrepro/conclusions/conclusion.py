@@ -29,13 +29,14 @@ Word = Literal["stands", "changes", "undecidable"]
 Side = Literal["higher", "lower", "no effect"]
 """Where the interval of an effect lies; one that holds zero shows no effect."""
 
-_IN_WORDS: Mapping[Word, str] = {
+IN_WORDS: Mapping[Word, str] = {
     "changes": "changes",
     "stands": "stands",
     "undecidable": "cannot be decided",
 }
-"""What a sentence says of the conclusion; what matters most stands first."""
+"""What screens say of the conclusion; what matters most stands first."""
 _NOT_SHOWN = "no effect is shown"
+_NONE_UNDER_EITHER = f"{_NOT_SHOWN} under either"
 _TO_BE_SURE = 1.96 + 0.84
 """Standard errors between an effect and a limit, with which 95 % intervals exclude the limit in
 80 % of experiments."""
@@ -81,7 +82,7 @@ class Conclusion(Result):
     @in_json
     def sentence(self) -> str:
         """Say the word, both effects, and how far they lie apart."""
-        return f"for {self.readout} the conclusion {_IN_WORDS[self.word]}: {self.figures}"
+        return f"for {self.readout} the conclusion {IN_WORDS[self.word]}: {self.figures}"
 
     @property
     def figures(self) -> str:
@@ -105,7 +106,7 @@ class Conclusion(Result):
         under_b = self._side_text(self.b)
         sides = f"under both {under_a}" if under_a == under_b else f"under A {under_a}"
         if under_a == under_b == _NOT_SHOWN:
-            sides = f"{_NOT_SHOWN} under either"
+            sides = _NONE_UNDER_EITHER
         others = [] if under_a == under_b else [f"under B {under_b}"]
         return "; ".join([sides, *others, *self._remarks()])
 
@@ -116,6 +117,16 @@ class Conclusion(Result):
         A name that ends in it has none: ``mean_intensity`` is in that of the image.
         """
         return f"{self.readout} ({self.unit})" if self.unit not in self.readout else self.readout
+
+    def readout_of(self, conclusions: Sequence[Conclusion]) -> str:
+        """The readout, with its group where others are compared with the control as well."""
+        several = len({each.treated for each in conclusions}) > 1
+        return f"{self.readout} of {self.treated}" if several else self.readout
+
+    @property
+    def is_of_none(self) -> bool:
+        """Whether what stands is that no effect is shown."""
+        return self.word == "stands" and side_of(self.a) == "no effect"
 
     def _too_few(self) -> str:
         if self.is_dose:
@@ -147,7 +158,7 @@ class Conclusion(Result):
                 "they differ by less than the margin, and yet an effect is shown under one of them "
                 "alone"
             )
-        if self.word == "stands" and side_of(self.a) == "no effect":
+        if self.is_of_none:
             yield "that no effect is shown does not mean that there is none"
         if self.word != "undecidable":
             return
@@ -338,7 +349,7 @@ def conclusion_rows(conclusions: Sequence[Conclusion]) -> list[Row]:
         {
             "readout": each.readout_text,
             "group": each.treated if several else "",
-            "conclusion": _IN_WORDS[each.word],
+            "conclusion": IN_WORDS[each.word],
             "effect under A": estimate_text(each.a),
             "under B": estimate_text(each.b),
             "B minus A": estimate_text(each.difference),
@@ -351,14 +362,12 @@ def conclusion_rows(conclusions: Sequence[Conclusion]) -> list[Row]:
 def conclusion_lines(conclusions: Sequence[Conclusion]) -> Iterator[str]:
     """Give the lines of a terminal: a table, and what it means where it does not simply stand."""
     if conclusions:
-        several = len({each.treated for each in conclusions}) > 1
         yield summary(conclusions)
         yield f"  {compared_text(conclusions)}; effects with their 95 % intervals"
         yield from table_lines(conclusion_rows(conclusions))
         for each in conclusions:
             if each.word != "stands":
-                of_group = f" of {each.treated}" if several else ""
-                yield f"  {each.readout}{of_group}: {each.reading}"
+                yield f"  {each.readout_of(conclusions)}: {each.reading}"
 
 
 def summary(conclusions: Sequence[Conclusion]) -> str:
@@ -366,11 +375,10 @@ def summary(conclusions: Sequence[Conclusion]) -> str:
 
     Each readout stands there once for each group that is compared with the control.
     """
-    several = len({each.treated for each in conclusions}) > 1
     parts = []
-    for word, says in _IN_WORDS.items():
+    for word, says in IN_WORDS.items():
         names = [
-            f"{each.readout}{f' of {each.treated}' if several else ''}"
+            each.readout_of(conclusions) + (f" ({_NONE_UNDER_EITHER})" if each.is_of_none else "")
             for each in conclusions
             if each.word == word
         ]

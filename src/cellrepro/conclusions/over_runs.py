@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.conclusions.conclusion import (
+    IN_WORDS,
     Conclusion,
     Word,
     compared_text,
@@ -74,11 +75,10 @@ class ConclusionsOverRuns(Result):
     def sentence(self) -> str:
         """Say in how many runs the conclusion stands, changes, or cannot be decided."""
         words = [f"stands for {joined(self._counts('stands', least=0))}"]
-        verbs: dict[Word, str] = {"changes": "changes", "undecidable": "cannot be decided"}
-        for word, does in verbs.items():
+        for word in ("changes", "undecidable"):
             counts = self._counts(word, least=1)
             if counts:
-                words.append(f"{does} for {joined(counts)}")
+                words.append(f"{IN_WORDS[word]} for {joined(counts)}")
         n_results = amount(len(self.runs), "other result")
         return (
             f"{compared_text(self.runs[0].conclusions)}: of {n_results}, the conclusion of "
@@ -88,13 +88,13 @@ class ConclusionsOverRuns(Result):
     def _counts(self, word: Word, *, least: int) -> list[str]:
         """In how many runs each readout has a word, from so many on."""
         firsts = self.runs[0].conclusions
-        several = len({one.treated for one in firsts}) > 1
         counts = []
         for position, first in enumerate(firsts):
-            n_runs = [run.conclusions[position].word for run in self.runs].count(word)
-            if n_runs >= least:
-                group = f" of {first.treated}" if several else ""
-                counts.append(f"{first.readout}{group} in {n_runs}")
+            of_readout = [run.conclusions[position] for run in self.runs]
+            having = [one for one in of_readout if one.word == word]
+            if len(having) >= least:
+                of_none = " (no effect shown)" if any(one.is_of_none for one in having) else ""
+                counts.append(f"{first.readout_of(firsts)} in {len(having)}{of_none}")
         return counts
 
     def rows(self) -> list[Row]:
@@ -106,8 +106,8 @@ class ConclusionsOverRuns(Result):
             rows.append({**kind, "run": self.reference, "effect": reference, "conclusion": "–"})
             for run in self.runs:
                 one = run.conclusions[position]
-                effect = estimate_text(one.b)
-                rows.append({**kind, "run": run.run, "effect": effect, "conclusion": one.word})
+                of_run = {"effect": estimate_text(one.b), "conclusion": IN_WORDS[one.word]}
+                rows.append({**kind, "run": run.run, **of_run})
         return rows
 
     def lines(self) -> list[str]:

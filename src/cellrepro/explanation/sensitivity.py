@@ -36,7 +36,7 @@ from cellrepro.store.store import Store
 from cellrepro.words import share_text
 from samebits.errors import BadInput
 from samebits.results import Result, Row
-from samebits.words import amount, some, verb_of
+from samebits.words import amount, some
 
 VALUES: Mapping[str, tuple[Any, ...]] = {
     "flow_threshold": (0.0, 0.2, 0.8),
@@ -82,7 +82,7 @@ class Sensitivity(Result):
     """Pictures by setting."""
 
     def sentence(self) -> str:
-        """Say which setting changes most cells, and how many values change none."""
+        """Say which setting changes the largest share of cells, and how many values change none."""
         over = f"{amount(len(self.settings), 'value')} on {amount(self.images, 'image')}"
         if not any(variant.n_cells for variant in self.settings):
             return f"vacuous: no cell was found with any of {over}"
@@ -91,9 +91,8 @@ class Sensitivity(Result):
         if not strongest.n_changed:
             return f"none of {over} leaves a cell without a match"
         return (
-            f"of {over}, {strongest.name} {strongest.value} leaves most cells without a match: "
-            f"{share_text(strongest.changed)}; {n_without_effect} "
-            f"{verb_of(n_without_effect, 'leaves', 'leave')} none"
+            f"of {over}, {strongest.setting} changes most: {share_text(strongest.changed)} of the "
+            f"cells have no match; with {n_without_effect} every cell has its match"
         )
 
     def rows(self) -> list[Row]:

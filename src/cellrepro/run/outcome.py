@@ -111,8 +111,8 @@ class Outcome(Result):
         return self.judgement.sentence()
 
     def rows(self) -> Sequence[Row]:
-        """Give one row for each repeat."""
-        rows = []
+        """Give one row for each repeat, with the columns that any of them fills."""
+        rows: list[Row] = []
         for repeat in self.repeats:
             manifest = repeat.manifest
             row: dict[str, object] = {
@@ -126,7 +126,8 @@ class Outcome(Result):
                 "seconds": f"{sum(manifest.seconds.values()):.1f}",
             }
             rows.append(row)
-        return rows
+        filled = [title for title in rows[0] if any(row[title] != "" for row in rows)]
+        return [{title: row[title] for title in filled} for row in rows]
 
     def lines(self) -> list[str]:
         """Give a line for each repeat, and the verdict over them."""

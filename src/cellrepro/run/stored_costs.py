@@ -40,8 +40,8 @@ def segmenting_announced(plan: Plan, store: Store, *, n_each: int) -> str:
         return f"{planned}; after the first image the progress says how long they take here"
     of_one = seconds / len(similar.manifest.masks)
     return (
-        f"{planned}; about {minutes(of_one * n_in_all)}, as one took {of_one:.1f} s in "
-        f"{similar.name}, and the start of a process that knows Cellpose, 6 to 20 s"
+        f"{planned}; these take about {minutes(of_one * n_in_all)}, as one took "
+        f"{of_one:.1f} s in {similar.name}; before that, Cellpose starts and loads the network"
     )
 
 

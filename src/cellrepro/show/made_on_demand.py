@@ -47,11 +47,15 @@ _HANDFUL = (
 
 
 def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) -> list[Run]:
-    """Get the stored trainings over a folder; where there are fewer than two, add a handful."""
+    """Get the stored trainings over a folder; where there are fewer than two, add a handful.
+
+    Repeats are only trained where the store has none.
+    """
     stored = trained_on(store, data)
     if len(stored) > 1:
         return stored
     learning_rate = None
+    is_repeated = any(len(repeats) > 1 for run in stored for repeats in run.machines.values())
     with progress(1 + len(_HANDFUL), "short trainings, as the store has too few") as bar:
         if model in SMALL:
             if not stored:
@@ -69,7 +73,7 @@ def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) ->
                 learning_rate=learning_rate,
                 profile=variation.profile,
                 mode=variation.mode,
-                repeats=variation.repeats,
+                repeats=1 if is_repeated else variation.repeats,
                 store=store.root,
                 quiet=True,
             )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import EDGE, GREY, SERIES, Picture
-from samebits.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.audits.cost import Cost
@@ -48,15 +47,13 @@ def cost_bars(cost: Cost) -> Picture:
     style.texts_beside(axes, bars, list(texts.values()), [row.highest for row in cost.table])
     style.label_axes(axes, x="time of a training step; plain Cellpose is 1")
     caption = (
-        f"Medians over {amount(cost.rounds, 'round')} of {amount(cost.steps, 'step')}, "
-        f"{cost.encoder} on {cost.device}, {amount(cost.threads, 'thread')}; black lines go from "
-        f"the lowest to the highest round. A busy machine makes them long."
+        f"{cost.encoder} on {cost.device}: {cost.how_measured}. Black lines go from the lowest to "
+        "the highest round; a busy machine makes them long."
     )
     listed = "; ".join(f"{name} {text}" for name, text in texts.items())
     text = "Time of a training step, plain Cellpose is 1"
     if "strict" in texts:
         of_strict = next(row for row in cost.table if row.name == "strict")
         text = f"A step in mode strict takes {of_strict.ratio_text} times as long as in Cellpose"
-        if not of_strict.shows_price:
-            text += ": no price is seen within the noise"
+        text += f", {of_strict.in_rounds}"
     return figure.described(text, caption, f"Bar chart of ratios and seconds a step: {listed}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cellrepro.conclusions.conclusion import Conclusion, Word
+from cellrepro.conclusions.conclusion import IN_WORDS, Conclusion, Word
 from cellrepro.conclusions.effects import GroupEffect
 from cellrepro.conclusions.over_runs import ConclusionsOverRuns
 from cellrepro.show.figures import style
@@ -48,25 +48,26 @@ def effects_of_runs(result: ConclusionsOverRuns, *, width: float = WIDTH) -> Pic
     row_height = 0.46 if figure.is_narrow else 0.27
     figure.set_figheight(0.9 + len(shares) * (0.75 + row_height * n_rows))
     panels = figure.subplots(len(shares), 1, squeeze=False).ravel()
-    several = len({share.treated for share in shares}) > 1
+    firsts = runs[0].conclusions
+    several = len({first.treated for first in firsts}) > 1
     names = [f"{result.reference} (reference)", *(run.run for run in runs)]
     for position, (axes, share) in enumerate(zip(panels, shares, strict=True)):
         conclusions = [run.conclusions[position] for run in runs]
         _draw_readout(axes, conclusions, names)
-        group = f" of {share.treated}" if several else ""
-        n_runs = f"{share.n_runs} of {amount(len(result.runs), 'other result')}"
-        style.title(axes, f"{share.readout}{group}: the conclusion stands in {n_runs}")
+        n_runs = f"{share.n_runs} of {amount(len(result.runs), 'other')}"
+        none = " (no effect shown)" if any(one.is_of_none for one in conclusions) else ""
+        style.title(axes, f"{firsts[position].readout_of(firsts)}: stands in {n_runs}{none}")
     words = {None, *(one.word for run in runs for one in run.conclusions)}
     handles = [
-        style.line(word or "reference", color=colour, marker=marker)
+        style.line(IN_WORDS[word] if word else "reference", color=colour, marker=marker)
         for word, (colour, marker) in _LOOK.items()
         if word in words
     ]
     style.legend(figure, handles)
-    treated, control = runs[0].conclusions[0].group_names
+    treated, control = firsts[0].group_names
     heading = f"{treated} against {control}" if not several else f"Groups against {control}"
     return figure.described(
-        f"{heading}: the effect under the masks of each run",
+        f"{heading}: the effect under the masks of each run, and whether the conclusion stands",
         _caption(result, len(runs)),
         result.sentence(),
     )
@@ -105,7 +106,7 @@ def _draw_readout(axes: Axes, conclusions: Sequence[Conclusion], names: Sequence
     _draw_effect(axes, 0, first.a, None)
     for row, conclusion in enumerate(conclusions, start=1):
         _draw_effect(axes, row, conclusion.b, conclusion.word)
-        word = "" if conclusion.word == "stands" else conclusion.word
+        word = "" if conclusion.word == "stands" else IN_WORDS[conclusion.word]
         style.beside_row(axes, row, word)
     style.rows(axes, names)
     treated, control = first.group_names

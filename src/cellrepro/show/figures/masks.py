@@ -258,13 +258,19 @@ def _sign_changes(axes: Axes, changed: Sequence[ObjectChange], scale: float) -> 
     """Write the sign of what became of a cell beside each that changed, where they are few."""
     if len(changed) > _MOST_SIGNS:
         return
+    right = max(axes.get_xlim())
+    bottom = max(axes.get_ylim())
     for change in changed:
         y, x = change.position[-2:]
+        is_right = scale * x > 0.85 * right
+        is_top = scale * y < 0.1 * bottom
         axes.annotate(
             change.kind.sign,
             (scale * x, scale * y),
-            (6, 6),
+            (-6 if is_right else 6, -6 if is_top else 6),  # into the picture, not out of it
             textcoords="offset points",
+            ha="right" if is_right else "left",
+            va="top" if is_top else "bottom",
             fontsize=8,
             weight="bold",
             bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "black", "lw": 0.6},

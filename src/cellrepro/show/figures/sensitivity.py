@@ -40,7 +40,10 @@ def setting_bars(sensitivity: Sensitivity) -> Picture:
     """
     cells = f"{amount(sensitivity.objects, 'cell')} in {amount(sensitivity.images, 'image')}"
     caption = _caption(sensitivity, cells)
-    shown = [variant for variant in sensitivity.settings if variant.changed][:_MOST_BARS]
+    with_effect = [variant for variant in sensitivity.settings if variant.changed]
+    shown = with_effect[:_MOST_BARS]
+    if len(shown) < len(with_effect):
+        caption += f" Drawn are the first {len(shown)} of {len(with_effect)} values with an effect."
     if not shown:
         return style.note(f"no setting leaves one of {cells} without a match").described(
             "", caption
@@ -49,7 +52,8 @@ def setting_bars(sensitivity: Sensitivity) -> Picture:
     _draw_bars(figure.subplots(), shown, sensitivity.ap50)
     first = shown[0]
     heading = (
-        f"{first.setting} leaves most cells without a match: {first.n_changed} of {first.n_cells}"
+        f"{first.setting} changes most: {first.n_changed} of "
+        f"{amount(first.n_cells, 'cell')} have no match"
     )
     bars = "; ".join(f"{variant.setting}: {share_text(variant.changed)}" for variant in shown)
     return figure.described(heading, caption, f"Bar chart of cells: {bars}.")
