@@ -17,7 +17,7 @@ from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.repeat_facts import Sample
 from cellrepro.comparison.repeat_pairs import Pair, units_of
 from cellrepro.comparison.run_names import Names
-from cellrepro.comparison.spread_axes import AXES, OBSERVING, WHERE_AND_HOW
+from cellrepro.comparison.spread_axes import AXES, OBSERVING, HOW_COMPUTED
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (
     FEWEST_SEEDS,
@@ -170,7 +170,7 @@ class Spread(Result):
         """Decide on pairs that differ in draws only, beside the least favourable baseline.
 
         Beside the seeds of either side; where neither has enough, of all runs on the axis; where
-        these have none, of runs that were asked for the same and computed in other ways.
+        these have none, of runs on the same machine that differ in mode or profile alone.
         """
         if pairs and all(pair.a.spec.task == "segment" for pair in pairs):
             return Decision(False, NO_SEEDS, refusal=NO_SEEDS)
@@ -188,7 +188,7 @@ class Spread(Result):
         return worst
 
     def _seeds_elsewhere(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
-        """The pairs of seeds of runs that differ from either side in where and how alone."""
+        """The pairs of seeds of runs that differ from either side in mode or profile alone."""
         asked_for = {_asked_for(side) for pair in pairs for side in (pair.a, pair.b)}
         return [group for group in self._seed_groups if _asked_for(group[0].a) in asked_for]
 
@@ -277,12 +277,12 @@ class Spread(Result):
 
 
 def _asked_for(repeat: Repeat) -> tuple:
-    """What a repeat was asked for, but for its seed and for where and how it was computed."""
-    return Sample(repeat).facts_without("seed", *WHERE_AND_HOW)
+    """What a repeat was asked for, and where, but for its seed, mode and profile."""
+    return Sample(repeat).facts_without("seed", *HOW_COMPUTED)
 
 
 def _places_of(groups: Sequence[Sequence[Pair]]) -> str:
-    """Name where and how pairs of seeds were computed."""
+    """Name how pairs of seeds were computed."""
     specs = [group[0].a.spec for group in groups]
     return " and ".join(
         dict.fromkeys(f"profile {spec.profile}, mode {spec.mode_in_words}" for spec in specs)
@@ -361,7 +361,7 @@ def decide_between(
     seeds = _seeds_beside(a, b, runs, masks)
     if a.spec.seed == b.spec.seed:
         if Spread([seeds]).n_seeds < FEWEST_SEEDS:
-            seeds = _seeds_beside(a, b, runs, masks, besides=WHERE_AND_HOW)
+            seeds = _seeds_beside(a, b, runs, masks, besides=HOW_COMPUTED)
         return Spread([seeds]).beside_seeds([pair], [pair])
     decision = decide([pair], seeds.evidence)
     if not seeds.evidence or pair.vacuous:

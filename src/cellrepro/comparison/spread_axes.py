@@ -11,8 +11,8 @@ from typing import NamedTuple
 OF_PROFILE = ("device", "threads", "precision")
 """What a profile sets; ``threads`` is threads and instruction set."""
 
-WHERE_AND_HOW = ("mode", *OF_PROFILE, "profile", "machine", "version", "class")
-"""The facts that say where and how the same was computed."""
+HOW_COMPUTED = ("mode", *OF_PROFILE, "profile", "class")
+"""The facts that say how the same was computed, on one machine with one set of libraries."""
 
 OBSERVING = "ledger"
 """The field of a spec that is no axis: observing a run changes none of its bits."""
