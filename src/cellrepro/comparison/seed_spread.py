@@ -17,7 +17,7 @@ from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.repeat_facts import Sample
 from cellrepro.comparison.repeat_pairs import Pair, units_of
 from cellrepro.comparison.run_names import Names
-from cellrepro.comparison.spread_axes import AXES, OBSERVING, HOW_COMPUTED
+from cellrepro.comparison.spread_axes import AXES, HOW_COMPUTED, OBSERVING
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (
     FEWEST_SEEDS,
