@@ -341,7 +341,7 @@ def test_a_network_that_others_start_from_is_no_result(tmp_path):
     assert "3 specs with 6 repeats, besides 1 repeat of the starting network" in parsed.text
     assert "3 specs: repeats identical" in parsed.text
     assert "7 repeats, 1 of them of a starting network" in parsed.text
-    told = f"Not among these results: the starting network, repeat {base.repeats[0].name}"
+    told = f"Not among these results: the starting network, repeat {base.key[:8]}/0"
     assert told in parsed.text
     names = [row["network"] for row in parsed.file("l2-distance-cells")]
     assert names == ["1: seed 0", "2: seed 1", "3: seed 2"]
@@ -384,7 +384,7 @@ def test_five_steps_with_their_answers(tmp_path):
     assert spread.decide("mode").reason.startswith("every pair has the same outlines")
     assert "times that between seeds" in spread.decide("device").reason
     assert [step.answer.partition(" of the cells")[0] for step in steps] == [
-        "No: 1 pair, not bit-identical; 0 %",
+        "No: 1 pair, not bit-identical; every cell has a match.",
         "Yes: 3 pairs, bit-identical.",
         "No: changing the mode changed no cell and no pixel (1 pair).",
         "No: changing the device left 0 %",
@@ -397,8 +397,10 @@ def test_five_steps_with_their_answers(tmp_path):
         "without a match (16 % to 22 %, 95 % interval over images and seeds). "
         "No pixel changes between modes. Less changes between " in steps[4].answer
     )
-    again = "In mode strict, 3 of 3 runs repeat their own results bit for bit."
-    assert steps[4].answer.endswith(f" {again}")
+    assert steps[4].answer.endswith(
+        " Of the 3 specs in mode strict that differ in the seed, 3 repeat their own results bit "
+        "for bit."
+    )
     assert all(step.answered for step in steps)
 
 

@@ -110,6 +110,14 @@ def test_a_reader_sorts_filters_and_ticks_two(tmp_path, output, browser):
         assert not table.locator(".listed").is_visible()
         table.get_by_role("button", name="← all repeats").click()
         assert table.locator(".listed").is_visible()
+        table.get_by_label("mode").select_option("")
+        # Of equal results the explorer names the one that was ticked.
+        for name in ("cpu, fast, seed 0, repeat 1", "cpu, strict, seed 0, repeat 1"):
+            table.get_by_label(re.compile(f"compare {name}")).check()
+        for side in "ab":
+            ticked = table.locator(f".sides .{side} b").inner_text().partition(": ")[2]
+            chosen = page.locator(f".cre-select-{side} option:checked").inner_text()
+            assert chosen.startswith(f"{ticked} (cells ")
     with browsing(browser, viewport={"width": 390, "height": 800}) as page:
         page.goto(url)
         table = page.locator(".run-table")

@@ -18,6 +18,7 @@ from cellrepro.comparison.within_spread import FEWEST_SEEDS
 from cellrepro.words import as_sentence, pixels_text, share_text, span
 from samebits.words import amount, joined, verb_of
 
+_ALL_MATCHED = "every cell has a match"
 _AND_WEIGHTS = "; the weights differ"
 GRID = "grids/protocol.yaml"
 """The grid file that carries out the steps, as far as one device can answer them."""
@@ -146,16 +147,16 @@ def _repeats_step(spread: Spread, *, number: int, text: str, mode: str) -> Step:
     axis = Axis("repeats", [pair for pair in repeats.pairs if pair.a.spec.mode_in_words == mode])
     n_pairs = len(axis.evidence)
     n_identical = sum(_is_identical(pair) for pair in axis.evidence)
-    changed = share_text(axis.distribution().mean)
+    changed = axis.distribution().mean
+    share = f"{share_text(changed)} of the cells without a match" if changed else _ALL_MATCHED
     if n_identical == n_pairs:
         answer = f"Yes: {amount(n_pairs, 'pair')}, bit-identical."
     elif n_pairs == 1:
-        answer = f"No: 1 pair, not bit-identical; {changed} of the cells without a match."
+        answer = f"No: 1 pair, not bit-identical; {share}."
     else:
-        answer = (
-            f"No: {n_identical or 'none'} of {amount(n_pairs, 'pair')} bit-identical; "
-            f"{changed} of the cells without a match on average."
-        )
+        on_average = " on average" if changed else ""
+        pairs = amount(n_pairs, "pair")
+        answer = f"No: {n_identical or 'none'} of {pairs} bit-identical; {share}{on_average}."
     return question.step([axis], answer)
 
 
@@ -236,13 +237,18 @@ def _other_axes(spread: Spread) -> Iterator[str]:
     equal = [axis.title for axis in compared if axis.equal]
     if equal:
         yield f"no pixel changes between {' or between '.join(equal)}"
-    axes = [axis for axis in compared if not axis.equal]
-    within = [axis.title for axis in axes if spread.decide(axis.name).within]
+    differing = [axis for axis in compared if not axis.equal]
+    within = [axis.title for axis in differing if spread.decide(axis.name).within]
+    others = [axis for axis in differing if axis.title not in within]
+    matched = [axis.title for axis in others if not axis.distribution().mean]
+    axes = [axis for axis in others if axis.title not in matched]
     judged = [axis for axis in axes if spread.decide(axis.name).is_judged]
-    not_within = [axis.title for axis in judged if not spread.decide(axis.name).within]
+    not_within = [axis.title for axis in judged]
     not_judged = [axis for axis in axes if axis not in judged]
     if within:
         yield f"less changes between {joined(within)}"
+    if matched:
+        yield f"pixels change between {joined(matched)}, and {_ALL_MATCHED}"
     if not_within:
         yield f"it is not shown that less changes between {joined(not_within)}"
     for axis in not_judged:
@@ -266,6 +272,6 @@ def _repeatability_of_seeds(spread: Spread, seeds: Axis) -> Iterator[str]:
         n_identical = sum(identical.values())
         repeats_itself = verb_of(n_identical, "repeats its own result", "repeat their own results")
         yield (
-            f"in mode {mode}, {n_identical} of {amount(len(identical), 'run')} {repeats_itself} "
-            "bit for bit"
+            f"of the {amount(len(identical), 'spec')} in mode {mode} that differ in the seed, "
+            f"{n_identical} {repeats_itself} bit for bit"
         )

@@ -17,14 +17,15 @@ from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.repeat_facts import Sample
 from cellrepro.comparison.repeat_pairs import Pair, units_of
 from cellrepro.comparison.run_names import Names
-from cellrepro.comparison.spread_axes import AXES, OBSERVING
+from cellrepro.comparison.spread_axes import AXES, HOW_COMPUTED, OBSERVING
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (
     FEWEST_SEEDS,
+    NO_SEEDS,
     Decision,
     decide,
 )
-from cellrepro.spec.spec import PARAMETERS
+from cellrepro.spec.spec import PARAMETERS, Spec
 from cellrepro.words import share_text, span
 from samebits.errors import BadInput
 from samebits.results import Result, Row
@@ -168,14 +169,28 @@ class Spread(Result):
     def beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> Decision:
         """Decide on pairs that differ in draws only, beside the least favourable baseline.
 
-        Beside the seeds of either side; where neither has enough, of all runs on the axis.
+        Beside the seeds of either side; where neither has enough, of all runs on the axis; where
+        these have none, of runs on the same machine that differ in mode or profile alone.
         """
-        of_sides = self._seeds_of(pairs)
+        if pairs and all(pair.a.spec.task == "segment" for pair in pairs):
+            return Decision(False, NO_SEEDS, refusal=NO_SEEDS)
         of_axis = self._seeds_of(axis)
-        groups = _with_enough_seeds(of_sides) or _with_enough_seeds(of_axis) or of_axis[:1]
+        groups = _with_enough_seeds(self._seeds_of(pairs)) or _with_enough_seeds(of_axis)
+        elsewhere = [] if groups else _with_enough_seeds(self._seeds_elsewhere(pairs))
+        groups = groups or elsewhere or of_axis[:1]
         baselines = _grouped(itertools.chain.from_iterable(groups), lambda pair: pair.settings)
         decisions = [decide(pairs, seeds) for seeds in baselines or [[]]]
-        return max(decisions, key=_objection)
+        worst = max(decisions, key=_objection)
+        if elsewhere and worst.is_judged:
+            return replace(
+                worst, reason=f"{worst.reason}; the seeds are of {_places_of(elsewhere)}"
+            )
+        return worst
+
+    def _seeds_elsewhere(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
+        """The pairs of seeds of runs that differ from either side in mode or profile alone."""
+        asked_for = {_asked_for(side) for pair in pairs for side in (pair.a, pair.b)}
+        return [group for group in self._seed_groups if _asked_for(group[0].a) in asked_for]
 
     def _seeds_of(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
         """The pairs of seeds in the surroundings of which some pairs have a side."""
@@ -262,6 +277,19 @@ class Spread(Result):
         return f"{self.of_seeds()}, at most {share_text(most)}: A and B differ {more}"
 
 
+def _asked_for(repeat: Repeat) -> tuple:
+    """What a repeat was asked for, and where, but for its seed, mode and profile."""
+    return Sample(repeat).facts_without("seed", *HOW_COMPUTED)
+
+
+def _places_of(groups: Sequence[Sequence[Pair]]) -> str:
+    """Name how pairs of seeds were computed."""
+    specs = [group[0].a.spec for group in groups]
+    return " and ".join(
+        dict.fromkeys(f"profile {spec.profile}, mode {spec.mode_in_words}" for spec in specs)
+    )
+
+
 def _differ_in_seed_alone(a: Repeat, b: Repeat) -> bool:
     alike = Sample(a).facts_without("seed") == Sample(b).facts_without("seed")
     return alike and a.spec.seed != b.spec.seed
@@ -330,19 +358,11 @@ def decide_between(
         units=("", ""),
         images=masks.differences(a, b, results),
     )
-    alike = {Sample(side).facts_without("seed") for side in (a, b)}
-    specs = [side.spec.model_copy(update={"seed": None}) for side in (a, b)]
-    family = [
-        sample
-        for run in runs
-        if run.spec.model_copy(update={"seed": None}) in specs  # before any manifest is read
-        for sample in map(Sample, run.repeats)
-        if sample.facts_without("seed") in alike
-    ]
-    names = Names(sample.repeat for sample in family)
-    chosen, _ = choose(family, "seed", MOST_PAIRS, names)
-    seeds = Axis("seed", compared(masks, chosen))
+    runs = list(runs)
+    seeds = _seeds_beside(a, b, runs, masks)
     if a.spec.seed == b.spec.seed:
+        if Spread([seeds]).n_seeds < FEWEST_SEEDS:
+            seeds = _seeds_beside(a, b, runs, masks, besides=HOW_COMPUTED)
         return Spread([seeds]).beside_seeds([pair], [pair])
     decision = decide([pair], seeds.evidence)
     if not seeds.evidence or pair.vacuous:
@@ -354,3 +374,23 @@ def decide_between(
         f"{amount(len(shares), 'pair')} of all {seeds.n_values} seeds of the store"
     )
     return Decision(False, text, changed=decision.changed)
+
+
+def _seeds_beside(
+    a: Repeat, b: Repeat, runs: Sequence[Run], masks: MaskPairs, *, besides: Sequence[str] = ()
+) -> Axis:
+    """The pairs of seeds among runs that are like a or b but for the seed and some other facts."""
+    may_differ = ("seed", *besides)
+    fields = {*may_differ, "profile_settings"} if besides else {"seed"}
+    nothing = dict.fromkeys(fields & Spec.model_fields.keys())
+    specs = [side.spec.model_copy(update=nothing) for side in (a, b)]
+    alike = {Sample(side).facts_without(*may_differ) for side in (a, b)}
+    family = [
+        sample
+        for run in runs
+        if run.spec.model_copy(update=nothing) in specs  # before any manifest is read
+        for sample in map(Sample, run.repeats)
+        if sample.facts_without(*may_differ) in alike
+    ]
+    chosen, _ = choose(family, "seed", MOST_PAIRS, Names(sample.repeat for sample in family))
+    return Axis("seed", compared(masks, chosen))

@@ -11,6 +11,9 @@ from typing import NamedTuple
 OF_PROFILE = ("device", "threads", "precision")
 """What a profile sets; ``threads`` is threads and instruction set."""
 
+HOW_COMPUTED = ("mode", *OF_PROFILE, "profile", "class")
+"""The facts that say how the same was computed, on one machine with one set of libraries."""
+
 OBSERVING = "ledger"
 """The field of a spec that is no axis: observing a run changes none of its bits."""
 

@@ -29,6 +29,7 @@ FEWEST_SEEDS = 3
 FEWEST_IMAGES = 3
 CONFIDENCE = 0.95
 SAME_OUTLINES = "every pair has the same outlines: there is no difference to judge by that of seeds"
+NO_SEEDS = "segmenting uses no random seed"
 _N_RESAMPLES = 2000
 _RANDOM_SEED = 20261101
 _FURTHEST = 700.0  # exp of more overflows
@@ -71,7 +72,7 @@ class Decision(Result):
     def remedy(self) -> str:
         """What makes the runs that are missing, to follow a sentence; empty where none are."""
         n_missing = FEWEST_SEEDS - max(1, self.n_seeds)
-        if not self.refusal or n_missing <= 0:
+        if self.refusal in ("", NO_SEEDS) or n_missing <= 0:
             return ""
         values = "another value" if n_missing == 1 else f"{n_missing} other values"
         return f" (the same command with {values} of --seed adds the runs)"

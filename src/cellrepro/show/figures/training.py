@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cellrepro.store.stored_run import Repeat
     from cellrepro.store.training_record import TrainingRecord
 
-_MOST_CURVES = 12
+MOST_CURVES = 12
 """How many the legend names."""
 
 
@@ -84,7 +84,7 @@ def training_curves(
     lowest.locator_params(axis="x", integer=True)
     handles: list[Artist] = [
         style.line(_course_label(course.labels), **style.line_style(i, len(courses)))
-        for i, course in enumerate(courses[:_MOST_CURVES])
+        for i, course in enumerate(courses[:MOST_CURVES])
     ]
     if any(map(_is_tested_repeatedly, courses)):
         handles.append(style.line("line: training images", color=GREY, linewidth=2))

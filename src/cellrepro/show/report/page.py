@@ -28,8 +28,13 @@ from cellrepro.show.report import (
     short_answers,
 )
 from cellrepro.show.report.run_pairs import run_pairs
-from cellrepro.show.report.run_table import MOST_LISTED, TEMPLATES, RunTable, run_table
-from cellrepro.show.report.summary import PLACES, Chapter, Summary
+from cellrepro.show.report.run_table import (
+    MOST_LISTED,
+    TEMPLATES,
+    RunTable,
+    run_table,
+)
+from cellrepro.show.report.summary import PLACES, Chapter, Summary, short_name
 from cellrepro.show.shown_verdicts import SHOWN
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
@@ -112,6 +117,7 @@ def report_page(
         whether_it_matters=short_answers.whether_it_matters,
         verdicts=SHOWN,
         places=PLACES,
+        short_name=short_name,
         grid=GRID,
         most=MOST_ROWS,
     )

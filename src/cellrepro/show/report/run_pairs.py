@@ -39,12 +39,17 @@ class _Result:
     letter: str
     repeats: Sequence[Repeat]
 
-    def name(self, *, with_data: bool) -> str:
-        """The letter of its cells, the first of its runs, and how many have the same cells."""
+    @property
+    def ending(self) -> str:
+        """What follows the name of one of its runs: its letter, how many are equal."""
         n_more = len(self.repeats) - 1
+        more = f", the same in {amount(n_more, 'more repeat')}" if n_more else ""
+        return f" (cells {self.letter}{more})"
+
+    def name(self, *, with_data: bool) -> str:
+        """The first of its runs, and its ending."""
         data = f"{self.chapter.data}, " if with_data else ""
-        more = f" (and {n_more} with the same cells)" if n_more else ""
-        return f"cells {self.letter}: {data}{self.chapter.names.of_repeat(self.repeats[0])}{more}"
+        return f"{data}{self.chapter.names.of_repeat(self.repeats[0])}{self.ending}"
 
     def digest(self, image: str) -> str | None:
         """A digest of its outlines in an image."""
@@ -85,6 +90,8 @@ class RunPairs:
     """The chapter of each result."""
     pairs: list[PairOnImage]
     """Every two of the explorer's results on each of its images, both ways."""
+    endings: list[str]
+    """What the explorer says of a result after the name of one of its runs."""
     sides: dict[int, int]
     """The explorer's side of a result, by the result's number."""
     explorer: ExplorerPart | None
@@ -133,6 +140,7 @@ def run_pairs(
         image_names=image_names,
         chapters=of_chapter,
         pairs=[_pair(scene) for scene in packed.scenes.values() if not scene["truth_is"]],
+        endings=[result.ending for result in results],
         sides=sides if packed.scenes else {},
         explorer=_opened(packed, [sides.get(numbers.get(name, -1), -1) for name in first]),
         note=_left_out(len(results), len(chosen), len(images), n_packed) if images else "",

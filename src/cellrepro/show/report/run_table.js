@@ -11,6 +11,8 @@
     return element;
   };
   const textOf = (cell) => cell.textContent.trim().replace(/\s+/g, " ");
+  // A verdict and what of it differs stand in two lines of one cell.
+  const lineOf = (cell) => [...cell.children].map(textOf).filter(Boolean).join(": ") || textOf(cell);
   const plural = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
 
   class RunTable {
@@ -27,7 +29,7 @@
         number, // in the order of the page, as in the facts
         name: element.dataset.name,
         label: textOf(element.cells[0].firstElementChild),
-        texts: [...element.cells].map(textOf),
+        texts: [...element.cells].map(lineOf),
         numbers: [...element.cells].map((cell) => RunTable.number(cell)),
         words: textOf(element).toLowerCase(),
       }));
@@ -228,9 +230,9 @@
         make("div", { className: "sides" }, side("A", a), side("B", b)),
         ...this.results(a, b),
         ...this.differing("Asked for", "spec", a, b),
-        ...this.environment(a, b),
+        ...this.differing("Environment", "environment", a, b),
         ...this.images(a, b),
-        make("p", {}, "The same in a terminal: ", make("code", {}, `cellrepro compare ${a.name} ${b.name}`)),
+        make("p", {}, "The same in a terminal: ", make("code", {}, this.command(a, b))),
       );
       back.focus({ preventScroll: true });
       (this.root.closest("section") ?? this.two).scrollIntoView({ block: "start" }); // with its title
@@ -245,6 +247,11 @@
       });
       const differing = rows.filter(([, x, y]) => x !== y);
       return [make("h4", {}, "Came out"), make("p", {}, this.sentence(a, b)), ...(differing.length ? [tableOf(differing)] : [])];
+    }
+
+    command(a, b) {
+      const names = this.facts.command_name;
+      return `cellrepro compare ${names[a.number]} ${names[b.number]}`;
     }
 
     sentence(a, b) {
@@ -262,23 +269,13 @@
       return `${text[0].toUpperCase()}${text.slice(1)}.`;
     }
 
-    // Switches of PyTorch are set by the mode; all else is where it ran.
-    environment(a, b) {
-      const { names } = this.facts.environment;
-      const isSwitch = (name) => name.startsWith("switches.") || names.includes(`switches.${name.split(".").pop()}`);
-      const isOther = (name) => !isSwitch(name);
-      const switches = this.differing("Switches of PyTorch", "environment", a, b, isSwitch);
-      const hasSwitches = switches[1].matches("table");
-      return [...(hasSwitches ? switches : []), ...this.differing("Where it ran", "environment", a, b, isOther)];
-    }
-
     // The fields of spec or environment in which the two differ, as `compare` says them.
-    differing(title, section, a, b, isShown = () => true) {
+    differing(title, section, a, b) {
       const { names, values, of_row: ofRow } = this.facts[section];
       const [inA, inB] = [values[ofRow[a.number]], values[ofRow[b.number]]];
       const rows = names
         .map((name, i) => [name, inA[i], inB[i]])
-        .filter(([name, x, y]) => isShown(name) && x !== null && y !== null && x !== y);
+        .filter(([, x, y]) => x !== null && y !== null && x !== y);
       const head = make("h4", {}, rows.length ? `${title}: ${plural(rows.length, "field")} differ${rows.length === 1 ? "s" : ""}` : title);
       if (rows.length) return [head, tableOf(rows)];
       return [head, make("p", {}, "The same in every field.")];
@@ -293,11 +290,11 @@
       const head = make("h4", {}, "Cells");
       if (resultA === null || resultB === null) {
         return [head, make("p", {}, "One of the two is a network that others were trained from, which is none of the results in the explorer. A page with both: ",
-          make("code", {}, `cellrepro compare ${a.name} ${b.name} --html two.html`))];
+          make("code", {}, `${this.command(a, b)} --html two.html`))];
       }
       if (chapter[resultA] !== chapter[resultB]) {
         return [head, make("p", {}, "The two are of different tasks or images, whose cells this page does not compare. A page with both, where the images are the same: ",
-          make("code", {}, `cellrepro compare ${a.name} ${b.name} --html two.html`))];
+          make("code", {}, `${this.command(a, b)} --html two.html`))];
       }
       const said = [head];
       if (outlines.length) {
@@ -313,7 +310,7 @@
         .sort((x, y) => share(y) - share(x) || y.ppm - x.ppm || x.view - y.view);
       if (!shown.length || !shown[0].ppm) {
         said.push(make("p", {}, "This page holds no picture of them. A page with the explorer: ",
-          make("code", {}, `cellrepro compare ${a.name} ${b.name} --html two.html`)));
+          make("code", {}, `${this.command(a, b)} --html two.html`)));
         return said;
       }
       const isCounted = this.facts.kinds.map((_, i) => shown.some((pair) => pair.kinds[i]));
@@ -321,7 +318,7 @@
       const rows = shown.map((pair) => {
         const button = make("button", { type: "button", textContent: pair.image, title: "Show in the explorer" });
         button.addEventListener("click", () => {
-          this.show(pair);
+          this.show(pair, a, b);
           this.explorer.scrollIntoView({ block: "nearest" });
         });
         return [button, ...counted(pair.kinds), pair.pixels];
@@ -329,12 +326,18 @@
       const titles = ["image", ...counted(this.facts.kinds), "pixels that differ"];
       said.push(make("div", { className: "by-image" }, plainTable(titles, rows)));
       this.explorer.hidden = false;
-      this.show(shown[0]);
+      this.show(shown[0], a, b);
       return said;
     }
 
-    show({ view, a, b }) {
-      this.explorer.querySelector("#explorer").dispatchEvent(new CustomEvent("choose", { detail: { view, a, b } }));
+    // Equal cells of several repeats are one choice of the explorer, which is called by the row.
+    show({ view, a, b }, ...rows) {
+      const [nameA, nameB] = rows.map(({ label, number }) => `${label}${this.facts.endings[this.facts.result[number]]}`);
+      for (const [side, name] of [[a, nameA], [b, nameB]]) {
+        for (const option of this.explorer.querySelectorAll(`.cre-pair option[value="${side}"]`)) option.textContent = name;
+      }
+      const detail = { view, a, b, names: { a: nameA, b: nameB } };
+      this.explorer.querySelector("#explorer").dispatchEvent(new CustomEvent("choose", { detail }));
     }
   }
 

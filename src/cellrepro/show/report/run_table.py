@@ -14,13 +14,13 @@ from pathlib import Path
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST
 from cellrepro.comparison.place_fields import BARE
 from cellrepro.explanation.compare_repeats import environment_by_name, not_applicable, spec_by_name
-from cellrepro.explanation.settings_of_both import value_text
+from cellrepro.explanation.settings_of_both import setting_text
 from cellrepro.nested_values import flattened
 from cellrepro.show.explorer.page_part import ExplorerPart, json_in_a_script
 from cellrepro.show.pages.page_file import rendered
 from cellrepro.show.report.run_pairs import RunPairs, run_pairs
 from cellrepro.show.report.section_equality import Equality, equalities_of
-from cellrepro.show.report.summary import Chapter, JudgedSpec, chapters_of
+from cellrepro.show.report.summary import Chapter, JudgedSpec, chapters_of, short_name
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
 from samebits.errors import BadInput
@@ -80,8 +80,7 @@ class RunRow:
     @property
     def short_name(self) -> str:
         """The beginning of the key, and the repeat."""
-        key, _, index = self.name.split("/")
-        return f"{key[:8]}/{index}"
+        return short_name(self.name)
 
     @property
     def anchor(self) -> str:
@@ -134,7 +133,7 @@ def run_table(
     listed = _listed(every, first, most)
     rows = [_row(each, asked, links) for each in listed]
     return RunTable(
-        asked=[name.replace("_", " ") for name in asked],
+        asked=[name.removeprefix("settings.").replace("_", " ") for name in asked],
         rows=rows,
         n_runs=len(every),
         n_starting=sum(chapter.n_starting for chapter in chapters),
@@ -148,6 +147,8 @@ def run_table(
                     [environment_by_name(each.repeat.manifest) for each in listed]
                 ),
                 "bits": [_bits(each.repeat) for each in listed],
+                "command_name": [_command_name(each) for each in listed],
+                "endings": pairs.endings,
                 "result": [pairs.results.get(each.repeat.name) for each in listed],
                 "outlines": pairs.outlines,
                 "chapter": pairs.chapters,
@@ -279,8 +280,14 @@ def _asked_cell(name: str, value: object) -> RunCell:
     if value == "":
         return RunCell("–")
     if name in BARE or isinstance(value, bool) or not isinstance(value, int | float):
-        return RunCell(value_text(value))
-    return RunCell(f"{value:g}" if isinstance(value, float) else str(value), float(value))
+        return RunCell(setting_text(value))
+    return RunCell(setting_text(value), float(value))
+
+
+def _command_name(each: _Listed) -> str:
+    """The shortest name under which a command finds a repeat."""
+    machines = [one for one in each.chapter.judged if one.spec.key == each.judged.spec.key]
+    return short_name(each.repeat.name) if len(machines) == 1 else each.repeat.name
 
 
 def _bits(repeat: Repeat) -> tuple[str, str]:
@@ -314,7 +321,7 @@ def _texts(values: Sequence[object]) -> list[str | None]:
     """The texts of one field's values: different ones of different values, None of no value."""
     contents = [json.dumps(value, sort_keys=True, default=str) for value in values]
     by_content = {
-        content: value_text(value) for content, value in zip(contents, values, strict=True)
+        content: setting_text(value) for content, value in zip(contents, values, strict=True)
     }
     is_told_apart = len({*by_content.values()}) == len(by_content)
     return [

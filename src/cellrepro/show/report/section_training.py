@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.show.figures import training
+from cellrepro.show.figures.training import MOST_CURVES
 from cellrepro.show.pages.parts import Figure, drawn_twice, figure, table_file
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.stored_run import Repeat
-
-_MOST_CURVES = 6
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class TrainingSection:
 
 
 def training_section(chapter: Chapter) -> TrainingSection:
-    """Draw the runs of at most `_MOST_CURVES` different courses."""
+    """Draw the runs of at most `MOST_CURVES` different courses."""
     drawn_runs, names = drawn_courses(chapter)
     rows = [row for repeat in drawn_runs for row in _rows_of_training(repeat)]
     drawn = drawn_twice(training.training_curves, drawn_runs, labels=names)
@@ -43,7 +42,7 @@ def drawn_courses(chapter: Chapter) -> tuple[list[Repeat], list[str]]:
         if repeat.manifest.training is not None:
             courses[repeat.manifest.training.model_dump_json()].append(repeat)
     in_turn = sorted(courses.values(), key=lambda course: course[0].index)
-    chosen = in_turn[:_MOST_CURVES]
+    chosen = in_turn[:MOST_CURVES]
     drawn_runs = [repeat for course in courses.values() if course in chosen for repeat in course]
     n_courses = Counter(place for course in courses.values() for place in {*map(place_of, course)})
     names = [

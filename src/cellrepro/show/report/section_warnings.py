@@ -47,6 +47,8 @@ class WarningsSection:
     n_runs: int
     n_strict: int
     """Runs that allowed deterministic operations only."""
+    strict_modes: Sequence[str]
+    """The modes of these."""
     n_warned: int
     """Runs that asked PyTorch to warn."""
     alerts: Sequence[Alert]
@@ -66,6 +68,7 @@ def warnings_section(chapters: Sequence[Chapter]) -> WarningsSection:
     n_runs = 0
     n_watched = 0
     n_warned = 0
+    strict_modes: dict[str, None] = {}
     sightings: dict[str, list[_Sighting]] = defaultdict(list)
     for chapter in chapters:
         for result in chapter.results:
@@ -74,7 +77,10 @@ def warnings_section(chapters: Sequence[Chapter]) -> WarningsSection:
                 switches = repeat.manifest.switches
                 if switches.get("deterministic_algorithms"):
                     n_watched += 1
-                    n_warned += bool(switches.get("deterministic_warn_only"))
+                    warns = bool(switches.get("deterministic_warn_only"))
+                    n_warned += warns
+                    if not warns:
+                        strict_modes[result.spec.mode] = None
                 name = chapter.names.of_repeat(repeat)
                 for warning in about_determinism(repeat.manifest.warnings):
                     sightings[warning.op].append(_Sighting(name, warning))
@@ -83,6 +89,7 @@ def warnings_section(chapters: Sequence[Chapter]) -> WarningsSection:
     return WarningsSection(
         n_runs=n_runs,
         n_strict=n_watched - n_warned,
+        strict_modes=list(strict_modes),
         n_warned=n_warned,
         alerts=[_alert(name, seen, n_runs) for name, seen in sightings.items()],
         outcomes=_outcomes(chapters),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cellrepro.comparison.measured_axis import Axis
+from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.comparison.within_spread import FEWEST_SEEDS
-from cellrepro.show.report.summary import Chapter, JudgedSpec, Summary
-from cellrepro.words import as_sentence, share_text
+from cellrepro.comparison.within_spread import FEWEST_SEEDS, NO_SEEDS
+from cellrepro.show.pages.parts import which
+from cellrepro.show.report.summary import Chapter, JudgedSpec, Summary, short_name
+from cellrepro.words import as_sentence, pixels_text, share_text
 from samebits.modes import SUBSTITUTING
 from samebits.words import amount, joined
 
@@ -24,8 +26,8 @@ class ShortAnswer:
     """A question of the first screen, and its answer."""
 
     question: str
-    text: str
-    """Sentences; what stands in backquotes is a command."""
+    lines: Sequence[str]
+    """Each of one thing; what stands in backquotes is a command."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,12 @@ def headline(summary: Summary) -> str:
     n_proved = n - n_apart - counts[Verdict.VACUOUS]
     if not n:
         return "Not known: no spec was run twice, so no two repeats can be compared."
-    of_all = f"all {n} specs" if n > 1 else "the one spec"
+    repeated = "" if n == len(_told(summary)) else "repeated "
+    of_all = f"all {n} {repeated}specs" if n > 1 else f"the one {repeated}spec"
     if n_apart == n:
         return f"No: the repeats of {of_all} differ."
     if n_apart:
-        return f"Not everywhere: the repeats of {n_apart} of {n} specs differ."
+        return f"Not everywhere: the repeats of {n_apart} of {n} {repeated}specs differ."
     if not n_proved:
         return f"Not known: the repeats of {of_all} found or trained nothing."
     if n_proved < n:
@@ -82,18 +85,18 @@ def short_answers(summary: Summary) -> list[ShortAnswer]:
     told = _told(summary)
     answers = [
         ShortAnswer("Where not?", _where_not([one for one in told if one.overall in _NOT_EQUAL])),
-        ShortAnswer("Does it matter?", whether_it_matters(summary.main.spread)),
-        ShortAnswer("What to do?", _what_to_do(told)),
+        ShortAnswer("Does it matter?", whether_it_matters(summary.chapters)),
+        ShortAnswer("What to do?", [_what_to_do(told)]),
     ]
-    return [answer for answer in answers if answer.text]
+    return [answer for answer in answers if answer.lines]
 
 
-def _where_not(apart: Sequence[_Told]) -> str:
+def _where_not(apart: Sequence[_Told]) -> list[str]:
     """Name the specs whose repeats differ, and in what."""
     named = [f"{one.name}: {_in_what(one)}" for one in apart[:_MOST_NAMED]]
     if len(apart) > _MOST_NAMED:
         named.append(f"and {amount(len(apart) - _MOST_NAMED, 'more spec')}")
-    return f"{'; '.join(named)}." if named else ""
+    return [f"{one}." for one in named]
 
 
 def _in_what(one: _Told) -> str:
@@ -114,68 +117,86 @@ def _in_what(one: _Told) -> str:
     )
 
 
-def whether_it_matters(spread: Spread) -> str:
-    """Say how many cells each thing changes, beside what a different seed changes."""
-    compared = [axis for axis in spread.axes if axis.name != "seed" and axis.evidence]
-    repeats = [axis for axis in compared if axis.name == "repeats"]
-    others = [axis for axis in compared if axis.name != "repeats"]
-    unchanged = [axis for axis in others if not axis.distribution().mean]
-    less = [axis for axis in others if axis not in unchanged and spread.decide(axis.name).within]
-    rest = [axis for axis in others if axis not in unchanged and axis not in less]
-    clauses = [_of_repeats(spread, axis) for axis in repeats]
-    seeds = spread.seeds if spread.seeds and spread.seeds.evidence else None
-    if seeds:
-        clauses.append(_of_seeds(spread, seeds))
+def whether_it_matters(chapters: Sequence[Chapter]) -> list[str]:
+    """Say of each thing that was changed how many cells it changes, repeats first."""
+    is_named = len(chapters) > 1
+    answers = [answer for chapter in chapters for answer in _matters(chapter, is_named)]
+    repeats = [axis for chapter in chapters if (axis := chapter.spread.axis("repeats"))]
+    if any(axis.evidence for axis in repeats) and not any(axis.differing for axis in repeats):
+        answers.append(_Matters("Repeats of one spec: no, every cell has a match.", (0, 0)))
+    return [answer.text for answer in sorted(answers, key=lambda answer: answer.order)]
+
+
+@dataclass(frozen=True)
+class _Matters:
+    """Whether one thing matters, in a sentence."""
+
+    text: str
+    order: tuple[int, float]
+    """Repeats first, as the verdict is about them; then what changes most; seeds last."""
+
+
+def _matters(chapter: Chapter, is_named: bool) -> Iterator[_Matters]:
+    """Whether each axis of a chapter matters; nothing of equal repeats."""
+    spread = chapter.spread
+    of_chapter = f" ({chapter.title})" if is_named else ""
+    unchanged = []
+    for axis in spread.axes:
+        changed = axis.distribution().mean
+        if not axis.evidence:
+            continue
+        if axis.name == "seed":
+            few = ", too few to judge by" if spread.n_seeds < FEWEST_SEEDS else ""
+            share = f"{share_text(changed)} of the cells have no match"
+            seeds = f"{amount(spread.n_seeds, 'seed')}{few}"
+            yield _Matters(f"For comparison, another seed{of_chapter}: {share} ({seeds}).", (3, 0))
+        elif axis.name == "repeats":
+            if axis.differing:
+                differing = dict.fromkeys(place_of(pair.a) for pair in axis.differing)
+                specs = which([*map(chapter.names.of_spec, differing)], chapter.n_specs, "spec")
+                answer = _of_axis(spread, axis)
+                yield _Matters(f"Repeats of {specs}{of_chapter}: {answer}", (0, -changed))
+        elif changed:
+            things = as_sentence(_between(axis)).removesuffix(".")
+            yield _Matters(f"{things}{of_chapter}: {_of_axis(spread, axis)}", (1, -changed))
+        else:
+            unchanged.append(axis.title)
     if unchanged:
-        between = " or between ".join(axis.title for axis in unchanged)
-        clauses.append(f"no cell is without a match between {between}")
-    if less:
-        clauses.append(f"{_unmatched(less)}, fewer than with seeds")
-    judged = [axis for axis in rest if spread.decide(axis.name).is_judged]
-    if judged:
-        clauses.append(f"{_unmatched(judged)}, which is not shown to be fewer than with seeds")
-    for axis in rest:
-        decision = spread.decide(axis.name)
-        if not decision.is_judged:
-            # Few seeds are said with what they do.
-            is_said = 0 < spread.n_seeds < FEWEST_SEEDS
-            why = ""
-            if seeds and not is_said:
-                remedy = decision.remedy.replace("--seed", "`--seed`")
-                why = f"; not judged beside seeds: {decision.refusal}{remedy}"
-            clauses.append(f"{_unmatched([axis])}{why}")
-    if compared and not seeds:
-        clauses.append("what a different seed does was not measured")
-    return " ".join(map(as_sentence, clauses))
+        things = as_sentence(joined(unchanged)).removesuffix(".")
+        yield _Matters(f"{things}{of_chapter}: no, every cell has a match.", (2, 0))
 
 
-def _of_repeats(spread: Spread, axis: Axis) -> str:
-    """Say what the repeats of one spec change, which is what the verdict is about."""
-    if axis.equal:
-        return "not for the masks: the repeats of one spec have the same outlines"
-    changed = axis.distribution().mean
+def _between(axis: Axis) -> str:
+    """Name the two things that differ, or their kind where there are more."""
+    names = {tuple(sorted((pair.name_a, pair.name_b))) for pair in axis.evidence}
+    if len(names) > 1:
+        return axis.title
+    ((a, b),) = names
+    word, _, value = b.partition(" ")
+    if value and a.startswith(f"{word} "):
+        return f"{a} or {value}"
+    return f"{axis.title}, {a} or {b}"
+
+
+def _of_axis(spread: Spread, axis: Axis) -> str:
+    """Whether a thing that changes pixels matters, in a sentence that begins with the answer."""
+    changed = max(pair.changed for pair in axis.differing)
     if not changed:
-        return "hardly: the repeats of one spec differ in pixels, and every cell has its match"
-    share = share_text(changed)
-    does = f"the repeats of one spec leave {share} of the cells without a match on average"
-    if spread.decide(axis.name).within:
-        return f"less than the seed: {does}"
-    return f"that is not ruled out: {does}"
-
-
-def _unmatched(axes: Sequence[Axis]) -> str:
-    shares = [(share_text(axis.distribution().mean), axis.title) for axis in axes]
-    return joined(
-        [f"{share} of the cells have no match between {title}" for share, title in shares]
-    )
-
-
-def _of_seeds(spread: Spread, seeds: Axis) -> str:
-    share = share_text(seeds.distribution().mean)
-    few = ""
-    if spread.n_seeds < FEWEST_SEEDS:
-        few = f" ({amount(spread.n_seeds, 'seed')}: too few to judge by)"
-    return f"a different seed leaves {share} of the cells without a match{few}"
+        return f"hardly, {pixels_text(axis.largest_ppm)} differ and every cell has a match."
+    up_to = "up to " if len(axis.differing) > 1 else ""
+    share = f"{up_to}{share_text(changed)} of the cells have no match"
+    decision = spread.decide(axis.name)
+    if decision.within:
+        return f"hardly, {share}, fewer than with another seed."
+    if decision.is_judged:
+        most = float(spread.seeds.distribution().values.max()) if spread.seeds else 0.0
+        if changed > most:
+            return f"yes, {share}, more than between any two seeds (at most {share_text(most)})."
+        return f"perhaps, {share}, which is not shown to be fewer than with another seed."
+    if decision.refusal == NO_SEEDS:
+        return f"yes, {share}."
+    remedy = decision.remedy.replace("--seed", "`--seed`")
+    return f"perhaps, {share}; not judged beside other seeds: {decision.refusal}{remedy}."
 
 
 def _what_to_do(told: Sequence[_Told]) -> str:
@@ -187,11 +208,14 @@ def _what_to_do(told: Sequence[_Told]) -> str:
         mode = one.result.spec.mode
         return f"Report it: mode {mode} should keep repeats equal. {_where_they_part(one)}"
     if apart:
-        n_held = sum(one.is_held and one.overall == Verdict.IDENTICAL for one in told)
-        proof = (
-            f"; the repeats of {amount(n_held, 'spec')} in it are bit-identical" if n_held else ""
-        )
-        return f"For equal repeats use `--mode strict`{proof}. {_where_they_part(apart[0])}"
+        first = min(apart, key=lambda one: one.result.judgement.masks not in _NOT_EQUAL)
+        held = [one for one in told if one.is_held and one.chapter is first.chapter]
+        n_held = sum(one.overall == Verdict.IDENTICAL for one in held)
+        specs = amount(n_held, "spec")
+        if any(one.chapter is not first.chapter for one in told):
+            specs += f" ({first.chapter.title})"
+        proof = f"; the repeats of {specs} in it are bit-identical" if n_held else ""
+        return f"For equal repeats use `--mode strict`{proof}. {_where_they_part(first)}"
     verdicts = {one.overall for one in told}
     if verdicts == {None}:
         return "Run each spec twice, with `--repeats 2`."
@@ -217,6 +241,6 @@ def _where_they_part(one: _Told) -> str:
     )
     first, second = sorted(min(members) for members in groups)[:2]
     machines = [result for result in one.chapter.results if result.spec.key == one.result.spec.key]
-    run = one.result.spec.key if len(machines) == 1 else one.result.place
+    run = short_name(one.result.spec.key) if len(machines) == 1 else one.result.place
     command = f"cellrepro diverge {run}/{first} {run}/{second}"
-    return f"The first step at which the two part: `{command}`."
+    return f"The first step at which repeats {first} and {second} of {one.name} part: `{command}`."

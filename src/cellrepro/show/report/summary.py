@@ -30,6 +30,7 @@ from cellrepro.words import share_text, span
 from samebits.errors import BadInput
 from samebits.words import amount, some
 
+_N_DIGITS = 8
 PLACES = ("device", "threads", "precision", "profile", "machine", "version")
 """The axes of the spread that are about where and how runs were computed."""
 OF_MACHINE = ("machine", "version", "place")
@@ -39,6 +40,16 @@ _OUTCOMES: dict[Verdict | None, str] = {
     **{verdict: shown.of_repeats for verdict, shown in SHOWN.items()},
     None: "have nothing to be compared with",
 }
+
+
+def short_name(name: str) -> str:
+    """The beginning of the key in a run's or repeat's name, without the machine.
+
+    >>> short_name("5b6a96162fad0d15/amd-epyc-fd4e872e/1"), short_name("5b6a96162fad0d15")
+    ('5b6a9616/1', '5b6a9616')
+    """
+    key, *place = name.split("/")
+    return "/".join([key[:_N_DIGITS], *place[1:]])
 
 
 @dataclass(frozen=True)
@@ -169,7 +180,7 @@ class Outcome:
         if self.verdict == "failed":
             return f"{amount(self.n, 'repeat')} failed"
         if self.verdict == "no verdict":
-            return f"{amount(self.n, 'spec')}: no verdict"
+            return f"{amount(self.n, 'spec')}: one repeat, nothing to compare"
         return f"{amount(self.n, 'spec')}: repeats {self.verdict}"
 
 
@@ -184,11 +195,6 @@ class Summary:
     """Why damaged repeats or runs are left out, by ``KEY/MACHINE/REPEAT`` or ``KEY``."""
 
     @property
-    def main(self) -> Chapter:
-        """The chapter with most runs."""
-        return max(self.chapters, key=lambda chapter: len(chapter.repeats))
-
-    @property
     def n_runs(self) -> int:
         """Runs that are compared."""
         return sum(len(chapter.repeats) for chapter in self.chapters)
@@ -197,6 +203,11 @@ class Summary:
     def n_specs(self) -> int:
         """Specs that these are of, each counted once on each machine."""
         return sum(len(chapter.results) for chapter in self.chapters)
+
+    @property
+    def n_single(self) -> int:
+        """Specs with one repeat, of which there is no verdict."""
+        return sum(len(each.repeats) == 1 for chapter in self.chapters for each in chapter.results)
 
     @property
     def is_counted_by_machine(self) -> bool:
@@ -388,7 +399,7 @@ def _between(axis: Axis) -> str:
         return f"between {axis.title} the masks agree in {comparisons}"
     largest = f"{share_text(axis.largest_ppm / 1e6)} of the pixels"
     if len(axis.not_vacuous) == 1:
-        return f"between {axis.title} the masks differ in the only comparison, by {largest}"
+        return f"between {axis.title} the masks differ in 1 comparison, by {largest}"
     by = f"by {largest}"
     if n_differing > 1:
         by = f"at most by {largest} over all images"

@@ -35,8 +35,9 @@ class PageModel extends Values {
   }
 
   // Show two sides of an image, as something else on the page asks for.
-  show(choice) {
-    this.values.scene = this.sceneOf(choice);
+  show({ names, ...choice }) {
+    const scene = this.sceneOf(choice);
+    this.values.scene = { ...scene, names: { ...scene.names, ...names } };
     this.fire("change:scene");
   }
 
