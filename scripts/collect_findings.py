@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from cyclopts import App
-from evidence_tables import cells, devices, pairs, settings
+from evidence_tables import cells, devices, forecasts, pairs, settings
 
 from cellrepro import BadInput
 
@@ -24,6 +24,9 @@ for measure in (
     devices.portable_training,
     settings.settings,
     settings.cost,
+    forecasts.forecast_passes,
+    forecasts.forecast,
+    forecasts.forecast_cost,
 ):
     app.command(measure, name=measure.__name__)
 

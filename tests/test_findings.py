@@ -1,12 +1,14 @@
 """Findings computed again from the evidence, in another way; studies and pages say the same."""
 
 import ast
+import importlib
 import itertools
 import json
 import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import findings
@@ -15,7 +17,7 @@ import numpy as np
 import papermill
 import pytest
 import tifffile
-from evidence_tables import table
+from evidence_tables import forecasts, table
 from evidence_tables.pairs import WEIGHTS
 
 from cellrepro import BadInput
@@ -125,8 +127,9 @@ NOTEBOOKS = [findings.OVERVIEW, *findings.STUDIES, findings.ANSWERS]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_study_is_one_notebook(path):
+def test_a_study_is_one_notebook(path, monkeypatch):
     """Its question first, parameters of plain literals, executed, nothing of a machine's own."""
+    monkeypatch.syspath_prepend(str(PROJECT / "studies"))
     cells = nbformat.read(path, 4).cells
     assert cells[0].source.startswith("# ")
     assert "?" in cells[0].source or path == findings.ANSWERS
@@ -136,10 +139,19 @@ def test_a_study_is_one_notebook(path):
     (parameters,) = (cell for cell in code if "parameters" in cell.metadata.get("tags", []))
     assert {type(one) for one in ast.parse(parameters.source).body} == {ast.AnnAssign}
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    imports = [one for cell in code for one in ast.parse(cell.source).body]
+    for one in [one for one in imports if isinstance(one, ast.ImportFrom)]:
+        module = importlib.import_module(one.module)
+        assert not [name.name for name in one.names if not has_name(module, name.name)], one.module
     kinds = {output.output_type for cell in code for output in cell.outputs}
     assert kinds == {"execute_result"}  # no error, no warning
     figures = [o for cell in code for o in cell.outputs if "image/png" in o.data]
     assert all(figure.metadata["image/png"]["alt"] for figure in figures)
+
+
+def has_name(module, name):
+    """Whether a module gives a name, which may be that of a module in it."""
+    return hasattr(module, name) or find_spec(f"{module.__name__}.{name}") is not None
 
 
 def test_the_pages_are_those_of_the_notebooks():
@@ -215,4 +227,45 @@ def test_a_measured_row_takes_the_place_of_the_one_known_by_the_same(tmp_path, m
         "nuclei,k/m/0,k/m/1,",
         "nuclei,k/m/0,k/m/2,1.5",
         "nuclei,k/m/0,k/m/10,1.5",
+    ]
+
+
+def kept_pass(folder, profile, name, *, logit, error, has_second_cell):
+    """A file of one image, with one pixel near the threshold, one candidate, and two cells."""
+    place = folder / "toy" / "net" / "float32" / f"{profile}@2.15.0"
+    place.mkdir(parents=True, exist_ok=True)
+    masks = np.zeros((6, 12), np.int32)
+    masks[1:5, 1:5] = 1
+    masks[1:5, 7:11] = 2 * has_second_cell
+    probability = np.full((6, 12), 9.0)
+    probability[0, 0] = logit
+    kept = {
+        "probability": probability,
+        "flows": np.zeros((2, 6, 12)),
+        "masks": masks,
+        "candidates": np.ones((6, 12), int),
+        "errors": np.array([error]),
+    }
+    arrays = {f"one:{kind}": values for kind, values in kept.items()}
+    np.savez(place / f"{name}.npz", seconds=1.0, **arrays)
+
+
+def test_of_what_differs_on_a_machine_that_counts_which_lies_in_the_band(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "EVIDENCE", tmp_path)
+    monkeypatch.setattr(forecasts, "N_DRAWS", (1, 2, 3))
+    kept_pass(tmp_path, "cpu", "usual", logit=0, error=0.4, has_second_cell=True)
+    kept_pass(tmp_path, "cpu-avx2", "usual", logit=0, error=0.4, has_second_cell=True)
+    kept_pass(tmp_path, "cpu-1thread", "usual", logit=4, error=0.2, has_second_cell=False)
+    kept_pass(tmp_path, "cpu", "0", logit=-1, error=0.3, has_second_cell=True)
+    kept_pass(tmp_path, "cpu", "1", logit=1, error=0.35, has_second_cell=False)
+    kept_pass(tmp_path, "cpu", "2", logit=5, error=0.1, has_second_cell=True)
+    forecasts.forecast(tmp_path)
+    rows = (tmp_path / "forecast_coverage.csv").read_text().splitlines()
+    assert [row.removeprefix("toy,net,float32,") for row in rows[1:]] == [
+        # pixels and cells that hang on a threshold, then those of the masks, and of these foretold
+        "another draw,2.15.0,1,0,0.333333,0,0,0,0",
+        "another draw,2.15.0,2,0.2,0.333333,0,0,0,0",
+        "cpu-1thread,2.15.0,1,0,0.5,16,0,1,0",
+        "cpu-1thread,2.15.0,2,0.25,0.5,16,16,1,1",
+        "cpu-1thread,2.15.0,3,1,1,16,16,1,1",
     ]
