@@ -62,13 +62,13 @@ def trained(plan, n_draws, folder):
 
 
 def test_draws_are_as_far_apart_as_another_number_of_threads(
-    planned, recorded, tmp_path, monkeypatch, one_thread
+    planned, recorded, tmp_path, monkeypatch, one_thread, generators_free
 ):
     monkeypatch.setattr("cellrepro.profiles.profiles.require_at_startup", Mock())
     monkeypatch.setattr(
         growth_forecast, "in_child", lambda task, setup, **_: in_this_process(task, setup, label="")
     )
-    plan = planned("cpu")
+    plan = planned("cpu-1thread")
     found = growth_forecast_of(plan, recorded, draws=2, quiet=True)
     start, end = found.moments
     assert (start.epoch, start.distance_by_draw, end.epoch, found.first_epoch) == (1, (0, 0), 2, 2)
@@ -78,7 +78,7 @@ def test_draws_are_as_far_apart_as_another_number_of_threads(
 
     scratch, again = trained(plan, 1, tmp_path / "again")
     assert again.distances == ((0, end.distance_by_draw[0]),)
-    elsewhere, _ = trained(planned("cpu-1thread"), 0, tmp_path / "elsewhere")
+    elsewhere, _ = trained(planned("cpu"), 0, tmp_path / "elsewhere")
     real = compare_weights(scratch.weights(USUAL, 2), elsewhere.weights(USUAL, 2)).relative_l2
     assert end.distance.low / 5 < real < 5 * end.distance.high
 

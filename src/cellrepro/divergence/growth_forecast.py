@@ -25,6 +25,7 @@ from cellrepro.divergence.trained_again import (
     draw_name,
     trained_in_draws,
 )
+from cellrepro.errors import CellreproError
 from cellrepro.explanation.forecast import NOT_CLAIMED, ImageForecast, checked_draws, followed
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.process.calling import in_child
@@ -149,17 +150,21 @@ class GrowthForecast(Result):
         if self.first_epoch is None:
             return f"on other computers the weights will be equal, bit for bit, by {draws}"
         parts = f"on other computers the weights part in epoch {self.first_epoch}"
-        over = amount(len(self.images), "image")
         after = f"after {amount(self.end.epoch, 'epoch')}"
         if self.vacuous:
             apart = _distance_text(self.end.distance)
+            over = amount(len(self.images), "image")
             return (
                 f"{parts}; {after} they are {apart} of their norm apart, by {draws}; no cell was "
                 f"found in {over}"
             )
+        return f"{parts}; {after} {self.cells_that_differ()}, by {draws}"
+
+    def cells_that_differ(self) -> str:
+        """Say how many differ at the end: "1 to 3 of your 88 cells in 3 images will differ"."""
         how_many = _count_text(self.end.cells) if self.end.cells.high else "none"
-        cells = f"of your {amount(self.n_cells, 'cell')} in {over} will differ"
-        return f"{parts}; {after} {how_many} {cells}, by {draws}"
+        over = amount(len(self.images), "image")
+        return f"{how_many} of your {amount(self.n_cells, 'cell')} in {over} will differ"
 
     def rows(self) -> list[Row]:
         """Give the bands, a row for each epoch."""
@@ -192,7 +197,7 @@ class GrowthForecast(Result):
             _, distance = real.distances[-1]
             yield (
                 f"in the store, {real.name} (profile {real.profile}): distance {distance:.2g}, "
-                f"{amount(real.pixels, 'pixel')} and {amount(real.cells, 'cell')} differ"
+                f"pixels {grouped(real.pixels)}, cells {grouped(real.cells)}"
             )
         yield NOT_CLAIMED
 
@@ -334,20 +339,21 @@ def _real_trainings(
     """Hold the usual training to the same one elsewhere; those with the same bits tell nothing."""
     usual_masks = _masks(scratch, USUAL, epochs[-1])
     for repeat in _same_trainings(plan):
-        weights = repeat.weights
-        if weights is None:
-            continue  # they were left out when it was handed on
-        at_end = _distance(scratch, epochs[-1], open_weights(weights))
-        if not at_end:
+        try:
+            distances = [*_distances(repeat, epochs, scratch)]
+            pairs = zip(images, usual_masks, map(repeat.masks, images), strict=True)
+            held = [followed(name, usual, [masks]) for name, usual, masks in pairs]
+        except CellreproError as error:  # what took so long to compute is still said
+            print_note(f"passed over: {error}")
             continue
-        pairs = zip(images, usual_masks, map(repeat.masks, images), strict=True)
-        followed_images = [followed(name, usual, [masks]) for name, usual, masks in pairs]
+        if not distances or distances[-1] == (epochs[-1], 0):
+            continue
         yield RealTraining(
             name=repeat.name,
             profile=repeat.spec.profile,
-            distances=(*_on_the_way(repeat, epochs[:-1], scratch), (epochs[-1], at_end)),
-            pixels=sum(image.pixels_by_draw[0] for image in followed_images),
-            cells=sum(image.cells_by_draw[0] for image in followed_images),
+            distances=tuple(distances),
+            pixels=sum(image.pixels_by_draw[0] for image in held),
+            cells=sum(image.cells_by_draw[0] for image in held),
         )
 
 
@@ -366,14 +372,15 @@ def _what_is_trained(spec: Spec) -> dict[str, object]:
     return spec.model_dump(mode="json", exclude=_WHERE_AND_HOW | named_by_digest)
 
 
-def _on_the_way(
+def _distances(
     repeat: Repeat, epochs: Sequence[int], scratch: ScratchFolder
 ) -> Iterator[tuple[int, float]]:
-    """By epoch, how far the weights of kept checkpoints are from the usual ones."""
-    if not has_checkpoints(repeat):
-        return
-    for checkpoint in stored_checkpoints(repeat):
-        if checkpoint.epoch in epochs:
+    """By epoch, how far kept checkpoints, and the trained weights, are from the usual ones."""
+    weights = repeat.weights
+    if weights is None:
+        return  # they were left out when it was handed on
+    for checkpoint in stored_checkpoints(repeat) if has_checkpoints(repeat) else ():
+        if checkpoint.epoch in epochs[:-1]:
             checkpoints.refuse_changed(checkpoint)
             held = open_weights(checkpoint.folder / checkpoints.STATE)
             network = {
@@ -382,6 +389,7 @@ def _on_the_way(
                 if name.startswith(checkpoints.NETWORK)
             }
             yield checkpoint.epoch, _distance(scratch, checkpoint.epoch, network)
+    yield epochs[-1], _distance(scratch, epochs[-1], open_weights(weights))
 
 
 def _distance(scratch: ScratchFolder, epoch: int, other: Network) -> float:

@@ -153,9 +153,9 @@ def perturbed(seed: int) -> Iterator[None]:
     and numbers of threads change. It says nothing of other algorithms (another version of a
     library, a convolution by transforms) or of other types (bfloat16, TF32), which change more. An
     operation that computes many steps (a recurrent layer, fused attention) is moved once, at its
-    end. Where a product is added to a number, as an optimizer's update to a weight, a machine rounds
-    the product otherwise, and the sum only as often: so many sums are moved as the product is large
-    beside them. The largest finite number of a type may become infinite.
+    end. Where a product is added to a number, as an optimizer's update to a weight, machines round
+    the product otherwise, and seldom the sum: so many sums are moved as the product is large beside
+    them. The largest finite number of a type may become infinite.
 
     Examples
     --------

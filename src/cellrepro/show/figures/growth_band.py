@@ -69,7 +69,7 @@ def growth_band(forecast: GrowthForecast, *, width: float = WIDTH) -> Picture:
     cells.locator_params(axis="both", integer=True)
     _explain(picture, forecast.draws, forecast.real)
     return picture.described(
-        forecast.sentence(),
+        f"On other computers {forecast.cells_that_differ()}",
         "The masks are those that each training would have given had it ended there. The axes of "
         "weights and pixels are logarithmic, with 0 at the foot.",
         f"Bands over {amount(len(moments), 'epoch')}. {forecast.sentence()}.",
