@@ -284,13 +284,6 @@ def _can_move(tensor: torch.Tensor) -> bool:
     return dtype in _ROUNDED_TYPES and is_plain and tensor.numel() > 0
 
 
-def _can_move(tensor: torch.Tensor) -> bool:
-    """Whether a tensor holds numbers that are rounded."""
-    is_plain = tensor.layout is torch.strided and tensor.device.type != "meta"
-    dtype = tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype
-    return dtype in _ROUNDED_TYPES and is_plain and tensor.numel() > 0
-
-
 def _is_exact(call: Call) -> bool:
     """Whether an operation's numbers are the same everywhere, or were drawn."""
     if form_of(call) == "exact":
