@@ -80,7 +80,7 @@ def test_draws_are_as_far_apart_as_another_number_of_threads(
     assert again.distances == ((0, end.distance_by_draw[0]),)
     elsewhere, _ = trained(planned("cpu"), 0, tmp_path / "elsewhere")
     real = compare_weights(scratch.weights(USUAL, 2), elsewhere.weights(USUAL, 2)).relative_l2
-    assert end.distance.low / 5 < real < 5 * end.distance.high
+    assert real < 5 * end.distance.high < 500 * max(real, 1e-7)
 
 
 def test_the_same_training_of_the_store_is_held_to_the_one_here(small_store, tmp_path):

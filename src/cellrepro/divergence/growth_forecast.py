@@ -41,8 +41,8 @@ from samebits.errors import BadInput, NotPossibleHere
 from samebits.results import Result, Row, derived, table_lines
 from samebits.words import amount, grouped
 
-_COST_OF_A_DRAW = 1.5
-"""Of a training with other rounding, beside the usual one; measured with `tiny` on a processor."""
+_COST_OF_A_DRAW = 2.5
+"""Of a training with other rounding, beside the usual one: `tiny` on a processor, 1.6 to 3.2."""
 _WHERE_AND_HOW = {"data", "profile", "profile_settings", "mode", "loose", "ledger", "key_from"}
 """Fields of a spec that do not say what is trained, or have a digest beside them that does."""
 
