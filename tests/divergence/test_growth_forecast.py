@@ -56,7 +56,7 @@ def trained(plan, n_draws, folder):
     folder.mkdir()
     scratch = ScratchFolder(folder)
     task = partial(
-        trained_in_draws, request=plan.request, n_draws=n_draws, epochs=(1, 2), scratch=scratch
+        trained_in_draws, request=plan.request, n_draws=n_draws, epochs=(2,), scratch=scratch
     )
     return scratch, in_this_process(task, plan.request.setup, label="draws")
 
@@ -77,7 +77,7 @@ def test_draws_are_as_far_apart_as_another_number_of_threads(
     assert (found.vacuous, found.real) == (True, ())  # one step finds no cell
 
     scratch, again = trained(plan, 1, tmp_path / "again")
-    assert again.distances == ((0, end.distance_by_draw[0]),)
+    assert again.distances == ((end.distance_by_draw[0],),)
     elsewhere, _ = trained(planned("cpu"), 0, tmp_path / "elsewhere")
     real = compare_weights(scratch.weights(USUAL, 2), elsewhere.weights(USUAL, 2)).relative_l2
     assert real < 5 * end.distance.high < 500 * max(real, 1e-7)

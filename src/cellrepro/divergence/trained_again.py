@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -108,8 +108,7 @@ class _Trainings:
 
     def train(self, name: str, draw: int | None) -> list[str]:
         """Train from the beginning; the digest of the weights after every epoch."""
-        from cellrepro.model.weights_file import weights_digest
-        from samebits import perturbed
+        from cellrepro.model.weights_file import save_weights, weights_digest
 
         spec = self._request.spec
         network = self._new_network()
@@ -120,14 +119,18 @@ class _Trainings:
             n_done = epoch.index + 1
             digests.append(weights_digest(network, architecture=architecture))
             if n_done in self._epochs:
-                self._leave(name, n_done, network)
+                path = self._scratch.weights(name, n_done)
+                save_weights(network, path, architecture=architecture)
             how_far = f"{name}, epoch {n_done}/{spec.epochs}"
             self._child.tell("done", how_far, loss=epoch.train_loss)
 
         self._child.setup.seed_all()
         loop = training_loop(spec, network, self._folder, on_epoch=on_epoch)
-        with nullcontext() if draw is None else perturbed(draw):
+        with _rounding_of(draw):
             loop.run()
+        for epoch in self._epochs:  # not on the way, where masks would change what is drawn
+            with _rounding_of(draw):
+                self._segment(name, epoch)
         return digests
 
     def distance(self, name: str, epoch: int) -> float:
@@ -141,19 +144,26 @@ class _Trainings:
         network, _ = self._request.build(self._device, self._scratch.path)
         return network
 
-    def _leave(self, name: str, epoch: int, network: CellposeNetwork) -> None:
-        """Write the weights, and the masks had training ended here."""
+    def _segment(self, name: str, epoch: int) -> None:
+        """Write the masks had training ended after an epoch."""
         import torch
 
         from cellrepro.model.inference import segment
-        from cellrepro.model.weights_file import save_weights
+        from cellrepro.model.weights_file import load_weights
 
+        network = self._segmenting
+        network.dtype = torch.float32  # in which it was trained
         architecture = self._request.model.architecture
-        scratch = self._scratch
-        save_weights(network, scratch.weights(name, epoch), architecture=architecture)
-        self._segmenting.dtype = torch.float32  # in which it was trained
-        self._segmenting.load_state_dict(network.state_dict())
-        self._segmenting.dtype = getattr(torch, self._child.setup.profile.dtype)
+        load_weights(network, self._scratch.weights(name, epoch), encoder=architecture)
+        network.dtype = getattr(torch, self._child.setup.profile.dtype)
         settings = self._request.spec.settings.arguments()
-        results = segment(self._segmenting, self._folder.to_segment, **settings)
-        np.savez_compressed(scratch.masks(name, epoch), *(result.masks for result in results))
+        results = segment(network, self._folder.to_segment, **settings)
+        masks = [result.masks for result in results]
+        np.savez_compressed(self._scratch.masks(name, epoch), *masks)
+
+
+def _rounding_of(draw: int | None) -> AbstractContextManager[None]:
+    """The rounding of a draw for one block; the usual one of none."""
+    from samebits import perturbed
+
+    return nullcontext() if draw is None else perturbed(draw)
