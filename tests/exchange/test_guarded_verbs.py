@@ -26,7 +26,6 @@ OWN_DOING = {
     "segment": "the same",
     "audit": "the same",
     "sensitivity": "the same",
-    "forecast": "the same",
     "tiles": "the same",
     "wrap": "runs the reader's own program",
     "wrap-python": "the same",
@@ -95,6 +94,7 @@ def values_of(argument, verb, sent, key, number):
         return [sent.root / f"out-{number}.baseline"]
     return {
         "a": [f"{key}/0"],
+        "data": [f"{key}/0"],
         "b": [f"{key}/1", sent.mask],
         "file": files,
         "target": [*files, *stores, key],

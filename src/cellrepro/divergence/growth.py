@@ -66,7 +66,7 @@ class Moment:
         return self.ap50_a, self.ap50_b
 
 
-_EXPLAINED = (
+EXPLAINED = (
     "distance: of the weights, relative to their length; pixels and cells: of the masks had "
     "training ended there"
 )
@@ -127,7 +127,7 @@ class Growth(Result, Sequence[Moment]):
     def lines(self) -> list[str]:
         """Give the sentence over a line for each checkpoint."""
         table = table_lines(self.rows(), indent=0, most=len(self))
-        return [f"A: {self.a}", f"B: {self.b}", self.sentence(), *table, _EXPLAINED]
+        return [f"A: {self.a}", f"B: {self.b}", self.sentence(), *table, EXPLAINED]
 
 
 def _scores_text(moment: Moment) -> str:
@@ -196,7 +196,7 @@ def growth(
     moments = [
         _moment(epoch, (checkpoints_a[epoch], checkpoints_b[epoch]), repeats) for epoch in epochs
     ]
-    chosen = _spread_over(epochs, n_masks)
+    chosen = spread_over(epochs, n_masks)
     if chosen:
         truths, masks_by_epoch = segmented_by_epoch(
             opened_store, repeats, (checkpoints_a, checkpoints_b), chosen, quiet=quiet
@@ -215,10 +215,10 @@ def _checkpoints_by_epoch(repeat: Repeat) -> dict[int, Checkpoint]:
     return {checkpoint.epoch: checkpoint for checkpoint in stored_checkpoints(repeat)}
 
 
-def _spread_over(epochs: Sequence[int], n: int) -> list[int]:
+def spread_over(epochs: Sequence[int], n: int) -> list[int]:
     """Choose ``n`` epochs evenly, the first and the last among them; of one, the last.
 
-    >>> _spread_over([2, 4, 6, 8, 10], 3), _spread_over([2, 4, 6, 8, 10], 1)
+    >>> spread_over([2, 4, 6, 8, 10], 3), spread_over([2, 4, 6, 8, 10], 1)
     ([2, 6, 10], [10])
     """
     if n == 1:

@@ -34,6 +34,9 @@ from samebits.errors import BadInput, whole_number
 from samebits.results import Result, Row, derived
 from samebits.words import amount, joined
 
+NOT_CLAIMED = (
+    "this is what rounding does; other versions of Cellpose or PyTorch, and bfloat16, change more"
+)
 _MOST_DRAWS = 1000
 
 
@@ -146,17 +149,7 @@ class Forecast(Result):
 
     def rows(self) -> list[Row]:
         """Give every cell that may differ."""
-        return [
-            {
-                "image": image.name,
-                "cell": "–" if cell.label is None else cell.label,
-                "centre": place_text(cell.position),
-                "becomes": joined([ObjectKind(kind).in_words for kind in cell.kinds]),
-                "in draws": f"{cell.n_draws} of {self.draws}",
-            }
-            for image in self.images
-            for cell in image.cells
-        ]
+        return cell_rows(self.images, self.draws)
 
     def lines(self) -> list[str]:
         """Say how many cells differ and which, and what the draws can tell."""
@@ -168,20 +161,38 @@ class Forecast(Result):
             f"a cell that differs on every second computer is missed by "
             f"{amount(self.draws, 'draw')} with a chance of {share_text(0.5**self.draws)}"
         )
-        lines.append(
-            "this is what rounding does; other versions of Cellpose or PyTorch, and bfloat16, "
-            "change more"
-        )
+        lines.append(NOT_CLAIMED)
         if self.html is not None:
             lines.append(f"page: {self.html}")
         return lines
 
 
-def forecast_of(options: SegmentationOptions, *, draws: int, quiet: bool = False) -> Forecast:
-    """Segment images as usual and in a few draws, and follow their cells."""
+def cell_rows(images: Iterable[ImageForecast], n_draws: int) -> list[Row]:
+    """Give a row for every cell that may differ."""
+    return [
+        {
+            "image": image.name,
+            "cell": "–" if cell.label is None else cell.label,
+            "centre": place_text(cell.position),
+            "becomes": joined([ObjectKind(kind).in_words for kind in cell.kinds]),
+            "in draws": f"{cell.n_draws} of {n_draws}",
+        }
+        for image in images
+        for cell in image.cells
+    ]
+
+
+def checked_draws(draws: int) -> int:
+    """Check how many draws are asked for."""
     n_draws = whole_number(draws)
     if n_draws is None or not 1 <= n_draws <= _MOST_DRAWS:
         raise BadInput(f"draws is {draws!r}; expected a whole number from 1 to {_MOST_DRAWS}")
+    return n_draws
+
+
+def forecast_of(options: SegmentationOptions, *, draws: int, quiet: bool = False) -> Forecast:
+    """Segment images as usual and in a few draws, and follow their cells."""
+    n_draws = checked_draws(draws)
     if options.mode == "portable":
         raise BadInput(
             "mode is portable, in which every computer gives the same bits: there is nothing to "

@@ -6,6 +6,7 @@ from .figures.cost import cost_bars
 from .figures.effects import effects_of_runs
 from .figures.experiment import groups_at_a_glance
 from .figures.growth import growth_curve
+from .figures.growth_band import growth_band
 from .figures.loose_effects import masks_changed, results, weights_changed
 from .figures.masks import data_at_a_glance, masks_beside_truth
 from .figures.nondeterminism import flips_by_place
@@ -43,6 +44,7 @@ __all__ = [
     "explorer_page",
     "flips_by_place",
     "groups_at_a_glance",
+    "growth_band",
     "growth_curve",
     "host_table",
     "kind_table",

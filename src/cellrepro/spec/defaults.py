@@ -23,6 +23,7 @@ LEDGER: Final = "steps"
 TRAININGS = 2  # repeats of a training; fewer give no verdict
 SEGMENTATIONS = 3
 DRAWS = 5  # of rounding, by which `forecast` segments each image again
+DRAWN_TRAININGS = 3  # the same of a training, each of which takes as long as the training
 MASKS_ON_THE_WAY = 6  # epochs of which `growth` makes masks
 STORE = "outputs"
 SEARCH_MINUTES = 10.0  # that `explain` searches for what nobody recorded

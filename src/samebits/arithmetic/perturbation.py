@@ -94,6 +94,22 @@ _ADDING_INTO = frozenset(
     ]
 )
 """They add to some numbers of a tensor, and leave the others."""
+_UPDATING = frozenset(
+    [
+        "add",
+        "addcdiv",
+        "addcmul",
+        "lerp",
+        "rsub",
+        "sub",
+        "_fused_adagrad",
+        "_fused_adam",
+        "_fused_adamw",
+        "_fused_sgd",
+    ]
+)
+"""They add a product, such as an optimizer's update, to numbers. Machines differ in the last place
+of the product, which for most sums is far behind their own."""
 _NOT_COMPUTED = frozenset(("grads", "state_steps"))
 """Arguments of fused optimizers that count as written, with the exact numbers that they had."""
 _ON_LISTS = "_foreach_"
@@ -137,7 +153,9 @@ def perturbed(seed: int) -> Iterator[None]:
     and numbers of threads change. It says nothing of other algorithms (another version of a
     library, a convolution by transforms) or of other types (bfloat16, TF32), which change more. An
     operation that computes many steps (a recurrent layer, fused attention) is moved once, at its
-    end. The largest finite number of a type may become infinite.
+    end. Where a product is added to a number, as an optimizer's update to a weight, machines round
+    the product otherwise, and seldom the sum: so many sums are moved as the product is large beside
+    them. The largest finite number of a type may become infinite.
 
     Examples
     --------
@@ -170,6 +188,8 @@ class _Perturbation(Observer):
                 return call.func.decompose(*call.args, **call.kwargs)
         if name_of(call.func) in _ADDING_INTO:
             return self._added_into(call)
+        if name_of(call.func).removeprefix(_ON_LISTS) in _UPDATING:
+            return self._updated(call)
         result = call.run()
         with hidden_from_modes():
             for tensor in _written(call, result):
@@ -199,13 +219,33 @@ class _Perturbation(Observer):
                     tensor.copy_(torch.where(after == before, after, tensor))
         return result
 
+    def _updated(self, call: Call) -> Any:
+        """Move of the sums as large a share as what was added is of them, at random."""
+        into = () if "out" in call.kwargs else _written(call, ())
+        with hidden_from_modes():
+            before = [tensor.clone() for tensor in [*into] or _tensors_of(call.args[0])]
+        result = call.run()
+        with hidden_from_modes():
+            for tensor, base in zip(_written(call, result), before, strict=True):
+                if not _can_move(tensor):
+                    continue
+                after = tensor.clone()
+                self._move(tensor)
+                stays = self._drawn_shares(after) * after.abs() >= (after - base).abs()
+                tensor.copy_(torch.where(stays, after, tensor))
+        return result
+
+    def _drawn_shares(self, like: torch.Tensor) -> torch.Tensor:
+        """Draw for each number one from 0 to 1."""
+        shares = np.random.Generator(self._random_bits).random(like.numel(), np.float32)
+        return torch.from_numpy(shares).to(like.device).view(like.shape)
+
     def _move(self, tensor: torch.Tensor) -> None:
         """Move all numbers of a tensor, in place."""
+        if not _can_move(tensor):
+            return
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor.conj() if tensor.is_conj() else tensor)
-        is_plain = tensor.layout is torch.strided and tensor.device.type != "meta"
-        if tensor.dtype not in _ROUNDED_TYPES or not is_plain or not tensor.numel():
-            return
         order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
         in_memory = tensor.permute(order)
         if in_memory.is_contiguous():
@@ -235,6 +275,13 @@ class _Perturbation(Observer):
             )
             factors = table[torch.from_numpy(random_bytes).to(like.device).int()]
         return factors.view(-1)[:n].to(like.dtype)
+
+
+def _can_move(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds numbers that are rounded."""
+    is_plain = tensor.layout is torch.strided and tensor.device.type != "meta"
+    dtype = tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype
+    return dtype in _ROUNDED_TYPES and is_plain and tensor.numel() > 0
 
 
 def _is_exact(call: Call) -> bool:
@@ -286,6 +333,10 @@ def _written(call: Call, result: Any) -> Iterator[torch.Tensor]:
             value = call.kwargs.get(argument.name) if is_by_name else call.args[index]
             written.update(_by_address(value))
     yield from written.values()
+
+
+def _tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    return (tensor for _, tensor in _by_address(value))
 
 
 def _by_address(value: Any) -> Iterator[tuple[int, torch.Tensor]]:
