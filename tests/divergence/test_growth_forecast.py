@@ -131,8 +131,8 @@ FORECAST = GrowthForecast(
 
 def test_it_is_said_in_words_in_a_figure_and_on_a_page(tmp_path):
     assert FORECAST.sentence() == (
-        "on other computers the weights part in epoch 2; after 3 epochs 1 to 3 of your 88 cells in "
-        "1 image will differ, by 2 draws"
+        "other rounding, as other computers have, parts the weights in epoch 2; after 3 epochs "
+        "1 to 3 of your 88 cells in 1 image differed, in 2 draws"
     )
     assert "67 % of other computers lie outside by chance" in FORECAST.as_text()
     weights, pixels, cells = growth_band(FORECAST).axes

@@ -39,7 +39,7 @@ def test_what_hangs_on_the_last_place_is_foretold_and_nothing_else():
     assert (cell.label, cell.kinds) == (usual[22, 7], ("split",))
     assert cell.n_draws == sum(foreseen.cells_by_draw) < DRAWS
     found = Forecast(DRAWS, (foreseen,))
-    assert "0 to 1 of your 2 cells in 1 image will differ" in found.sentence()
+    assert "changed 0 to 1 of your 2 cells in 1 image" in found.sentence()
     assert [row["cell"] for row in found.rows()] == [cell.label]
 
 

@@ -26,7 +26,13 @@ from cellrepro.divergence.trained_again import (
     trained_in_draws,
 )
 from cellrepro.errors import CellreproError
-from cellrepro.explanation.forecast import NOT_CLAIMED, ImageForecast, checked_draws, followed
+from cellrepro.explanation.forecast import (
+    NOT_CLAIMED,
+    OTHER_ROUNDING,
+    ImageForecast,
+    checked_draws,
+    followed,
+)
 from cellrepro.model.epoch_schedule import trains_nothing
 from cellrepro.process.calling import in_child
 from cellrepro.progress import print_note
@@ -148,23 +154,23 @@ class GrowthForecast(Result):
         """Say when the weights part, and how many cells differ at the end."""
         draws = amount(self.draws, "draw")
         if self.first_epoch is None:
-            return f"on other computers the weights will be equal, bit for bit, by {draws}"
-        parts = f"on other computers the weights part in epoch {self.first_epoch}"
+            return f"{OTHER_ROUNDING} left all weights equal, bit for bit, in {draws}"
+        parts = f"{OTHER_ROUNDING} parts the weights in epoch {self.first_epoch}"
         after = f"after {amount(self.end.epoch, 'epoch')}"
         if self.vacuous:
             apart = _distance_text(self.end.distance)
             over = amount(len(self.images), "image")
             return (
-                f"{parts}; {after} they are {apart} of their norm apart, by {draws}; no cell was "
+                f"{parts}; {after} they were {apart} of their norm apart in {draws}; no cell was "
                 f"found in {over}"
             )
-        return f"{parts}; {after} {self.cells_that_differ()}, by {draws}"
+        return f"{parts}; {after} {self.cells_that_differ()}, in {draws}"
 
     def cells_that_differ(self) -> str:
-        """Say how many differ at the end: "1 to 3 of your 88 cells in 3 images will differ"."""
+        """Say how many differ at the end: "1 to 3 of your 88 cells in 3 images differed"."""
         how_many = _count_text(self.end.cells) if self.end.cells.high else "none"
         over = amount(len(self.images), "image")
-        return f"{how_many} of your {amount(self.n_cells, 'cell')} in {over} will differ"
+        return f"{how_many} of your {amount(self.n_cells, 'cell')} in {over} differed"
 
     def rows(self) -> list[Row]:
         """Give the bands, a row for each epoch."""

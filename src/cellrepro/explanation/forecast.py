@@ -37,6 +37,8 @@ from samebits.words import amount, joined
 NOT_CLAIMED = (
     "this is what rounding does; other versions of Cellpose or PyTorch, and bfloat16, change more"
 )
+OTHER_ROUNDING = "other rounding, as other computers have,"
+"""What draws try, as the subject of a sentence: they promise nothing of a computer."""
 _MOST_DRAWS = 1000
 
 
@@ -143,9 +145,9 @@ class Forecast(Result):
         over = amount(len(self.images), "image")
         if self.vacuous:
             return f"vacuous: no cell was found in {over}"
-        cells = f"of your {amount(self.n_cells, 'cell')} in {over} will differ"
+        cells = f"of your {amount(self.n_cells, 'cell')} in {over}"
         how_many = self.changed if self.changed.high else "none"
-        return f"on other computers {how_many} {cells}, by {amount(self.draws, 'draw')}"
+        return f"{OTHER_ROUNDING} changed {how_many} {cells}, in {amount(self.draws, 'draw')}"
 
     def rows(self) -> list[Row]:
         """Give every cell that may differ."""
