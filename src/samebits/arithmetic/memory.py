@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 _BLOCK = 2**17
 """Numbers in a block on a processor: 0.5 MB of float32, and more than PyTorch gives one thread."""
@@ -15,6 +17,21 @@ _BLOCK_OF_GPU = 2**26
 IN_DOUBLE = 4
 """``item_size`` of functions that compute in float64, so that their many intermediate results fit
 the cache and are taken from memory that was used before."""
+
+
+_MOST_FOR_NUMPY = 2**16
+"""Numbers up to which calls cost more than arithmetic: a call of NumPy costs a third of one of
+PyTorch, which shares longer tensors among threads."""
+_OF_NUMPY = (torch.float32, torch.float64)
+
+
+def as_array(tensor: torch.Tensor) -> NDArray[Any] | None:
+    """The memory of a tensor as an array, where NumPy computes with it faster than PyTorch."""
+    is_small = tensor.numel() <= _MOST_FOR_NUMPY
+    if not is_small or tensor.device.type != "cpu" or tensor.dtype not in _OF_NUMPY:
+        return None
+    array: NDArray[Any] = tensor.detach().resolve_neg().numpy()
+    return array
 
 
 def slices(n_items: int, *, item_size: int, device: torch.device) -> Iterator[slice]:

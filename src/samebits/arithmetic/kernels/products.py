@@ -31,7 +31,7 @@ FORMS = PortableForms()
 
 _BLOCK = 2**20
 """Numbers of a result that are computed at a time: 8 MB of float64."""
-_MOST_SMALL = 2**18
+_MOST_SMALL = 2**20
 """Single products from which on the arithmetic costs more than to call it."""
 
 
