@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -25,9 +26,9 @@ PyTorch, which shares longer tensors among threads."""
 _OF_NUMPY = (torch.float32, torch.float64)
 
 
-def as_array(tensor: torch.Tensor) -> NDArray[Any] | None:
+def as_array(tensor: torch.Tensor, *, of_any_size: bool = False) -> NDArray[Any] | None:
     """The memory of a tensor as an array, where NumPy computes with it faster than PyTorch."""
-    is_small = tensor.numel() <= _MOST_FOR_NUMPY
+    is_small = of_any_size or tensor.numel() <= _MOST_FOR_NUMPY
     if not is_small or tensor.device.type != "cpu" or tensor.dtype not in _OF_NUMPY:
         return None
     array: NDArray[Any] = tensor.detach().resolve_neg().numpy()
@@ -54,6 +55,9 @@ def mapped(
     result lies in memory as the first tensor does, or contiguous where there are gaps.
     """
     first = tensors[0]
+    is_one_block = 0 < first.numel() * item_size <= _BLOCK and first.dim() > 0
+    if is_one_block and dtype is None and all(each.is_contiguous() for each in tensors):
+        return function(*tensors)
     result = torch.empty_like(first, dtype=dtype)
     if not _is_dense_alike(result, tensors):
         tensors = tuple(tensor.contiguous() for tensor in tensors)
@@ -87,6 +91,7 @@ class Workspace(threading.local):
 
     def __init__(self) -> None:
         self._buffers: dict[tuple[str, torch.dtype], torch.Tensor] = {}
+        self._arrays: dict[tuple[str, type], NDArray[Any]] = {}
 
     def take(
         self, shape: Sequence[int], role: str, *, dtype: torch.dtype, device: torch.device
@@ -101,6 +106,20 @@ class Workspace(threading.local):
             buffer = torch.empty(n_numbers, dtype=dtype)
             self._buffers[key] = buffer
         return buffer[:n_numbers].view(tuple(shape))
+
+    def array(self, shape: Sequence[int], role: str, dtype: type) -> NDArray[Any]:
+        """The same for NumPy: buffers of their own, whose numbers are what was left in them."""
+        n_numbers = math.prod(shape)
+        buffer = self._arrays.get((role, dtype))
+        if buffer is None or buffer.size < n_numbers:
+            buffer = self._arrays[role, dtype] = np.empty(n_numbers, dtype)
+        return buffer[:n_numbers].reshape(shape)
+
+    def array_like(self, array: NDArray[Any], role: str, dtype: type) -> NDArray[Any]:
+        """An array of the shape of another, and contiguous where that one is dense."""
+        if array.strides[-1] > array.strides[-2]:
+            return self.array(array.swapaxes(-1, -2).shape, role, dtype).swapaxes(-1, -2)
+        return self.array(array.shape, role, dtype)
 
     def like(self, tensor: torch.Tensor, role: str, *, dtype: torch.dtype) -> torch.Tensor:
         """A tensor of the shape of another, and contiguous where that one is dense."""

@@ -31,7 +31,7 @@ FORMS = PortableForms()
 
 _BLOCK = 2**20
 """Numbers of a result that are computed at a time: 8 MB of float64."""
-_MOST_SMALL = 2**20
+_MOST_SMALL = 2**22
 """Single products from which on the arithmetic costs more than to call it."""
 
 
@@ -94,6 +94,8 @@ def multiplier(right: torch.Tensor) -> Callable[..., torch.Tensor]:
     bits = bits_of_factors(len(right))
     is_small = right.device.type == "cpu" and 0 < right.numel() <= _MOST_SMALL
     columns = SmallColumns.of(right[None], bits) if is_small else None
+    if columns is not None:
+        columns = columns.kept()
 
     def multiply(left: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
         if columns is not None and 0 < len(left) * right.numel() <= _MOST_SMALL:
