@@ -167,10 +167,34 @@ def _update_by_adam(
         is_decoupled=is_decoupled,
         is_maximised=settings["maximize"],
     )
+    small: dict[int, list[Moments]] = {}
     for i, parameter in enumerate(parameters):
         highest_square = highest_squares[i] if settings["amsgrad"] else None
         moments = Moments(parameter, gradients[i], means[i], squares[i], highest_square)
-        _update(moments, of_all, int(steps[i].item()))
+        step = int(steps[i].item())
+        if parameter.numel() <= _MOST_TOGETHER:
+            small.setdefault(step, []).append(moments)
+        else:
+            _update(moments, of_all, step)
+    for step, each in small.items():
+        _update_together(each, of_all, step)
+
+
+_MOST_TOGETHER = 2**13
+"""Numbers of a parameter up to which calls cost more than to copy it and back."""
+
+
+def _update_together(each: Sequence[Moments], settings: AdamSettings, step: int) -> None:
+    """Update small parameters as one, which has the same bits as number by number."""
+    by_role = [[tensor for tensor in role if tensor is not None] for role in zip(*each, strict=True)]
+    rows = [torch.cat([tensor.reshape(-1) for tensor in role]) if role else None for role in by_role]
+    together = Moments(*rows)  # type: ignore[arg-type]
+    _update(together, settings, step)
+    sizes = [moments.parameter.numel() for moments in each]
+    for role, row in zip(by_role, together, strict=True):
+        if row is not None and row is not together.gradient:
+            parts = zip(role, row.split(sizes), strict=True)
+            torch._foreach_copy_(role, [part.view(tensor.shape) for tensor, part in parts])
 
 
 def _refuse_scaler(settings: dict[str, Any]) -> None:
