@@ -82,6 +82,8 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 _MOST_KEPT = 2**23
 """Numbers of one buffer that is kept; a larger one is given back."""
 
+_FEWEST_KEPT = 2**13
+
 
 class Workspace(threading.local):
     """Buffers of a thread by their role; what a role held is gone when it is taken again.
@@ -108,8 +110,10 @@ class Workspace(threading.local):
         return buffer[:n_numbers].view(tuple(shape))
 
     def array(self, shape: Sequence[int], role: str, dtype: type) -> NDArray[Any]:
-        """The same for NumPy: buffers of their own, whose numbers are what was left in them."""
+        """The same for NumPy, whose small arrays cost nothing."""
         n_numbers = math.prod(shape)
+        if n_numbers <= _FEWEST_KEPT:
+            return np.empty(shape, dtype)
         buffer = self._arrays.get((role, dtype))
         if buffer is None or buffer.size < n_numbers:
             buffer = self._arrays[role, dtype] = np.empty(n_numbers, dtype)
@@ -117,6 +121,8 @@ class Workspace(threading.local):
 
     def array_like(self, array: NDArray[Any], role: str, dtype: type) -> NDArray[Any]:
         """An array of the shape of another, and contiguous where that one is dense."""
+        if array.size <= _FEWEST_KEPT:
+            return np.empty_like(array, dtype)
         if array.strides[-1] > array.strides[-2]:
             return self.array(array.swapaxes(-1, -2).shape, role, dtype).swapaxes(-1, -2)
         return self.array(array.shape, role, dtype)

@@ -214,9 +214,9 @@ def form_for(operation: Operation, call: Call, kinds: int) -> Form:
         return "exact"
     if operation.is_single and _is_single(operation.name, call):
         return "exact"
-    if operation.on_one is not None and _is_one_by_one(call):
-        if form_for(operation.on_one, call, kinds) == "exact":
-            return "exact"
+    on_one = operation.on_one
+    if on_one is not None and _is_one_by_one(call) and form_for(on_one, call, kinds) == "exact":
+        return "exact"
     return "missing" if operation.kernel is None else "replaced"
 
 

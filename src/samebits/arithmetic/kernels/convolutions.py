@@ -73,7 +73,9 @@ class Convolution:
                     left = x * self.dilation[1]
                     bottom = top + (n_down - 1) * self.stride[0] + 1
                     right = left + (n_across - 1) * self.stride[1] + 1
-                    window = total[:, :, top : bottom : self.stride[0], left : right : self.stride[1]]
+                    window = total[
+                        :, :, top : bottom : self.stride[0], left : right : self.stride[1]
+                    ]
                     window += by_offset[:, :, y, x]
         inside_y = slice(self.padding[0], self.padding[0] + size[0])
         inside_x = slice(self.padding[1], self.padding[1] + size[1])

@@ -186,15 +186,27 @@ _MOST_TOGETHER = 2**13
 
 def _update_together(each: Sequence[Moments], settings: AdamSettings, step: int) -> None:
     """Update small parameters as one, which has the same bits as number by number."""
-    by_role = [[tensor for tensor in role if tensor is not None] for role in zip(*each, strict=True)]
-    rows = [torch.cat([tensor.reshape(-1) for tensor in role]) if role else None for role in by_role]
-    together = Moments(*rows)  # type: ignore[arg-type]
+
+    def in_a_row(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+    parameters, gradients, means, squares, highest = zip(*each, strict=True)
+    highest_squares = tuple(square for square in highest if square is not None)
+    together = Moments(
+        in_a_row(parameters),
+        in_a_row(gradients),
+        in_a_row(means),
+        in_a_row(squares),
+        in_a_row(highest_squares) if highest_squares else None,
+    )
     _update(together, settings, step)
-    sizes = [moments.parameter.numel() for moments in each]
-    for role, row in zip(by_role, together, strict=True):
-        if row is not None and row is not together.gradient:
-            parts = zip(role, row.split(sizes), strict=True)
-            torch._foreach_copy_(role, [part.view(tensor.shape) for tensor, part in parts])
+    sizes = [parameter.numel() for parameter in parameters]
+    written = [(parameters, together.parameter), (means, together.mean), (squares, together.square)]
+    if together.highest_square is not None:
+        written.append((highest_squares, together.highest_square))
+    for tensors, row in written:
+        parts = zip(tensors, row.split(sizes), strict=True)
+        torch._foreach_copy_(tensors, [part.view(tensor.shape) for tensor, part in parts])
 
 
 def _refuse_scaler(settings: dict[str, Any]) -> None:

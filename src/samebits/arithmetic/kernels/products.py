@@ -12,6 +12,7 @@ Source: K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, Numerical Algorithms 59, 95-11
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ _MOST_SMALL = 2**22
 """Single products from which on the arithmetic costs more than to call it."""
 
 
+@functools.lru_cache(maxsize=4096)
 def bits_of_factors(length: int) -> Bits:
     """How many bits the numbers of two matrices may have, so that their product is exact.
 
@@ -111,14 +113,16 @@ def _stacked(left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None
     """Products of stacks, shapes (B, M, K) and (B, K, N), block by block."""
     n_stacked, n_rows, length = left.shape
     n_columns = right.shape[2]
-    result = torch.empty((n_stacked, n_rows, n_columns), dtype=torch.float32, device=left.device)
-    if result.numel() == 0 or length == 0:
-        return result.zero_() if added is None else result.copy_(added)
+    n_products = n_stacked * n_rows * length * n_columns
+    if n_products == 0:
+        result = left.new_zeros((n_stacked, n_rows, n_columns))
+        return result if added is None else result.copy_(added)
     bits = bits_of_factors(length)
-    if left.device.type == "cpu" and n_stacked * n_rows * length * n_columns <= _MOST_SMALL:
+    if left.device.type == "cpu" and n_products <= _MOST_SMALL:
         small = small_product(left, right, added, bits, in_one_slice=_one_slice)
         if small is not None:
             return small
+    result = torch.empty((n_stacked, n_rows, n_columns), dtype=torch.float32, device=left.device)
     n_together = max(1, _BLOCK // (n_rows * n_columns))
     n_rows_together = n_rows if n_together > 1 else max(1, min(n_rows, _BLOCK // n_columns))
     for first in range(0, n_stacked, n_together):

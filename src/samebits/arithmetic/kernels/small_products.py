@@ -20,8 +20,8 @@ from samebits.arithmetic.kernels.sliced_products import Bits
 from samebits.arithmetic.kernels.sums import sum_in_halves
 from samebits.arithmetic.memory import workspace
 
-_MOST_OF_ONE_THREAD = 2**17
-"""Single products of two matrices from which on NumPy's library may start threads of its own."""
+_MOST_OF_ONE_THREAD = 2**18
+"""Single products of two matrices above which NumPy's library starts threads of its own."""
 _Matrices: TypeAlias = NDArray[Any]
 """A stack of them, in float32 or float64."""
 
@@ -48,18 +48,23 @@ class SmallColumns(NamedTuple):
     """The right factor of small products, rounded once for all of them."""
 
     columns: _Slice
+    magnitudes: _Matrices
+    total: _Matrices
     bits: Bits
 
     @classmethod
     def of(cls, right: torch.Tensor, bits: Bits) -> SmallColumns | None:
         """None where a number is not finite. It lies in memory that the next one takes."""
         columns = _Slice.of(_array(right), bits.right, axis=1)
-        return None if columns is None else cls(columns, bits)
+        if columns is None:
+            return None
+        magnitudes = _magnitudes(columns.numbers, "magnitudes of columns")
+        return cls(columns, magnitudes, columns.total(magnitudes), bits)
 
     def kept(self) -> SmallColumns:
         """The same in memory of its own."""
         columns = self.columns._replace(numbers=self.columns.numbers.copy())
-        return SmallColumns(columns, self.bits)
+        return self._replace(columns=columns, magnitudes=self.magnitudes.copy())
 
     def product(
         self, left: torch.Tensor, added: torch.Tensor | None, *, in_one_slice: bool
@@ -70,7 +75,7 @@ class SmallColumns(NamedTuple):
             return None
         exact = _product(rows.numbers, self.columns.numbers, "product")
         if not in_one_slice:
-            _refine(exact, rows, self.columns, self.bits)
+            _refine(exact, rows, self)
         result = torch.from_numpy(exact)
         if len(exact) < len(left):
             result = result.expand(len(left), -1, -1)
@@ -98,7 +103,7 @@ class _Slice(NamedTuple):
     def of(cls, given: _Matrices, n_bits: int, *, axis: int, role: str = "first") -> _Slice | None:
         """Round to numbers that are at most so long; none where one is not finite."""
         largest = _largest(given, axis)
-        if not math.isfinite(largest.max()):
+        if not math.isfinite(np.maximum.reduce(largest, axis=None)):
             return None
         unit = (largest.astype(np.float64).view(np.int64) & _EXPONENT).view(np.float64)
         shift = unit * (3 * 2.0 ** (BITS_OF_DOUBLE - 1 - n_bits))
@@ -109,7 +114,7 @@ class _Slice(NamedTuple):
 
     def total(self, magnitudes: _Matrices) -> _Matrices:
         """A bound of the sum of magnitudes, from those of the slice, whose sum is exact."""
-        total: _Matrices = magnitudes.sum(axis=self.axis, keepdims=True)
+        total: _Matrices = np.add.reduce(magnitudes, axis=self.axis, keepdims=True)
         total += self.left_out * magnitudes.shape[self.axis]
         return total
 
@@ -127,12 +132,11 @@ class _Slice(NamedTuple):
         return _largest(np.subtract(self.given, self.numbers, out=rest), self.axis)
 
 
-def _refine(exact: _Matrices, rows: _Slice, columns: _Slice, bits: Bits) -> None:
+def _refine(exact: _Matrices, rows: _Slice, right: SmallColumns) -> None:
     """Put better numbers into the product of slices where one slice is not enough."""
+    columns, of_columns, total_of_columns, bits = right
     of_rows = _magnitudes(rows.numbers, "magnitudes of rows")
-    of_columns = _magnitudes(columns.numbers, "magnitudes of columns")
     total_of_rows = rows.total(of_rows)
-    total_of_columns = columns.total(of_columns)
     tolerated = _product(of_rows, of_columns, "tolerated")
     tolerated *= bits.tolerance
     error = workspace.array(exact.shape, "error", np.float64)
@@ -192,7 +196,7 @@ def _product(left: _Matrices, right: _Matrices, role: str) -> _Matrices:
     out: _Matrices = workspace.array(shape, role, left.dtype.type)
     if left.shape[2] == 1:
         np.multiply(left, right, out=out)
-    elif math.prod(shape[1:]) * left.shape[2] < _MOST_OF_ONE_THREAD:
+    elif math.prod(shape[1:]) * left.shape[2] <= _MOST_OF_ONE_THREAD:
         np.matmul(left, right, out=out)
     else:
         stacks = (torch.from_numpy(stack).expand(len(out), -1, -1) for stack in (left, right))
@@ -215,5 +219,6 @@ def _is_there(matrices: _Slice) -> _Matrices:
 
 def _largest(matrices: _Matrices, axis: int) -> _Matrices:
     magnitudes = workspace.array_like(matrices, "magnitudes", matrices.dtype.type)
-    largest: _Matrices = np.abs(matrices, out=magnitudes).max(axis=axis, keepdims=True)
+    np.abs(matrices, out=magnitudes)
+    largest: _Matrices = np.maximum.reduce(magnitudes, axis=axis, keepdims=True)
     return largest
