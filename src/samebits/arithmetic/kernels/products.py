@@ -34,6 +34,8 @@ _BLOCK = 2**20
 """Numbers of a result that are computed at a time: 8 MB of float64."""
 _MOST_SMALL = 2**22
 """Single products from which on the arithmetic costs more than to call it."""
+_MOST_NUMBERS = 2**18
+"""The same of numbers of a factor or of the result."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -118,7 +120,9 @@ def _stacked(left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None
         result = left.new_zeros((n_stacked, n_rows, n_columns))
         return result if added is None else result.copy_(added)
     bits = bits_of_factors(length)
-    if left.device.type == "cpu" and n_products <= _MOST_SMALL:
+    largest = max(left.numel(), right.numel(), n_stacked * n_rows * n_columns)
+    is_small = n_products <= _MOST_SMALL and largest <= _MOST_NUMBERS
+    if left.device.type == "cpu" and is_small:
         small = small_product(left, right, added, bits, in_one_slice=_one_slice)
         if small is not None:
             return small
