@@ -196,6 +196,7 @@ def _product(left: _Matrices, right: _Matrices, role: str) -> _Matrices:
     out: _Matrices = workspace.array(shape, role, left.dtype.type)
     if left.shape[2] == 1:
         np.multiply(left, right, out=out)
+        out += 0.0  # a sum of one number begins with 0, so that no zero is negative
     elif math.prod(shape[1:]) * left.shape[2] <= _MOST_OF_ONE_THREAD:
         np.matmul(left, right, out=out)
     else:
