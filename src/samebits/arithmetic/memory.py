@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 _BLOCK = 2**17
 """Numbers in a block on a processor: 0.5 MB of float32, and more than PyTorch gives one thread."""
@@ -15,6 +18,21 @@ _BLOCK_OF_GPU = 2**26
 IN_DOUBLE = 4
 """``item_size`` of functions that compute in float64, so that their many intermediate results fit
 the cache and are taken from memory that was used before."""
+
+
+_MOST_FOR_NUMPY = 2**16
+"""Numbers up to which calls cost more than arithmetic: a call of NumPy costs a third of one of
+PyTorch, which shares longer tensors among threads."""
+_OF_NUMPY = (torch.float32, torch.float64)
+
+
+def as_array(tensor: torch.Tensor, *, of_any_size: bool = False) -> NDArray[Any] | None:
+    """The memory of a tensor as an array, where NumPy computes with it faster than PyTorch."""
+    is_small = of_any_size or tensor.numel() <= _MOST_FOR_NUMPY
+    if not is_small or tensor.device.type != "cpu" or tensor.dtype not in _OF_NUMPY:
+        return None
+    array: NDArray[Any] = tensor.detach().resolve_neg().numpy()
+    return array
 
 
 def slices(n_items: int, *, item_size: int, device: torch.device) -> Iterator[slice]:
@@ -37,6 +55,9 @@ def mapped(
     result lies in memory as the first tensor does, or contiguous where there are gaps.
     """
     first = tensors[0]
+    is_one_block = 0 < first.numel() * item_size <= _BLOCK and first.dim() > 0
+    if is_one_block and dtype is None and all(each.is_contiguous() for each in tensors):
+        return function(*tensors)
     result = torch.empty_like(first, dtype=dtype)
     if not _is_dense_alike(result, tensors):
         tensors = tuple(tensor.contiguous() for tensor in tensors)
@@ -61,6 +82,8 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 _MOST_KEPT = 2**23
 """Numbers of one buffer that is kept; a larger one is given back."""
 
+_FEWEST_KEPT = 2**13
+
 
 class Workspace(threading.local):
     """Buffers of a thread by their role; what a role held is gone when it is taken again.
@@ -70,6 +93,7 @@ class Workspace(threading.local):
 
     def __init__(self) -> None:
         self._buffers: dict[tuple[str, torch.dtype], torch.Tensor] = {}
+        self._arrays: dict[tuple[str, type], NDArray[Any]] = {}
 
     def take(
         self, shape: Sequence[int], role: str, *, dtype: torch.dtype, device: torch.device
@@ -84,6 +108,24 @@ class Workspace(threading.local):
             buffer = torch.empty(n_numbers, dtype=dtype)
             self._buffers[key] = buffer
         return buffer[:n_numbers].view(tuple(shape))
+
+    def array(self, shape: Sequence[int], role: str, dtype: type) -> NDArray[Any]:
+        """The same for NumPy, whose small arrays cost nothing."""
+        n_numbers = math.prod(shape)
+        if n_numbers <= _FEWEST_KEPT:
+            return np.empty(shape, dtype)
+        buffer = self._arrays.get((role, dtype))
+        if buffer is None or buffer.size < n_numbers:
+            buffer = self._arrays[role, dtype] = np.empty(n_numbers, dtype)
+        return buffer[:n_numbers].reshape(shape)
+
+    def array_like(self, array: NDArray[Any], role: str, dtype: type) -> NDArray[Any]:
+        """An array of the shape of another, and contiguous where that one is dense."""
+        if array.size <= _FEWEST_KEPT:
+            return np.empty_like(array, dtype)
+        if array.strides[-1] > array.strides[-2]:
+            return self.array(array.swapaxes(-1, -2).shape, role, dtype).swapaxes(-1, -2)
+        return self.array(array.shape, role, dtype)
 
     def like(self, tensor: torch.Tensor, role: str, *, dtype: torch.dtype) -> torch.Tensor:
         """A tensor of the shape of another, and contiguous where that one is dense."""

@@ -78,6 +78,8 @@ class Operation:
     is_along_axes: bool
     several_targets: tuple[str, ...]
     """Names of what it writes into with ``out=``, if that is more than one tensor."""
+    on_one: Operation | None
+    """The operation on one tensor that one on lists does for each of them."""
 
 
 _OPERATIONS: dict[int, Operation] = {}
@@ -120,7 +122,21 @@ def _operation_of(func: Any) -> Operation:
         makes_fractions=base in _OF_FRACTIONS or base.endswith("_backward"),
         is_along_axes=base in _ALONG_AXES,
         several_targets=targets if len(targets) > 1 else (),
+        on_one=_on_one(base),
     )
+
+
+FOREACH = "_foreach_"
+"""With it begin the names of operations on lists of tensors, which PyTorch's optimizers use on GPUs
+(torch 2.6 to 2.15)."""
+
+
+def _on_one(name: str) -> Operation | None:
+    """Where it has the same name."""
+    packet = getattr(torch.ops.aten, name.removeprefix(FOREACH), None)
+    if packet is None or not name.startswith(FOREACH):
+        return None
+    return operation_of(getattr(packet, packet.overloads()[0]))
 
 
 @functools.cache
@@ -198,6 +214,9 @@ def form_for(operation: Operation, call: Call, kinds: int) -> Form:
         return "exact"
     if operation.is_single and _is_single(operation.name, call):
         return "exact"
+    on_one = operation.on_one
+    if on_one is not None and _is_one_by_one(call) and form_for(on_one, call, kinds) == "exact":
+        return "exact"
     return "missing" if operation.kernel is None else "replaced"
 
 
@@ -263,6 +282,16 @@ def refuse_several_targets(operation: Operation, call: Call) -> None:
             f"has no portable form that writes into out=({', '.join(operation.several_targets)}); "
             "take what it returns without out="
         )
+
+
+def _is_one_by_one(call: Call) -> bool:
+    """Whether PyTorch takes the tensors of lists one by one, as it does on processors."""
+    lists = [argument for argument in call.args if isinstance(argument, list | tuple)]
+    return all(
+        not isinstance(item, torch.Tensor) or item.device.type == "cpu"
+        for items in lists
+        for item in items
+    )
 
 
 def _is_single(name: str, call: Call) -> bool:

@@ -15,6 +15,7 @@ from samebits.arithmetic.kernels import optimizers
 from samebits.arithmetic.kernels.registry import NoPortableForm
 from samebits.arithmetic.library_choices import choices_of_libraries_made
 from samebits.arithmetic.operation_forms import (
+    FOREACH,
     Operation,
     form_for,
     kinds_of_call,
@@ -192,7 +193,7 @@ class PortableArithmetic(Observer):
             except Exception as error:
                 _raise_as_pytorch_does(call)
                 return self.without_form(call, _failed(error), cause=error)
-        if operation.name.startswith(_FOREACH) and _is_on_lists(operation):
+        if operation.name.startswith(FOREACH) and _is_on_lists(operation):
             with dispatch_mode_pushed(self):
                 return _each_by_itself(call.func, call.args, call.kwargs)
         if _decomposes(call.func):
@@ -285,9 +286,6 @@ def _failed(error: Exception) -> str:
 
 # -- operations on lists of tensors, which PyTorch's optimizers use on GPUs --------------------
 
-_FOREACH = "_foreach_"
-"""The names of these operations begin with it (torch 2.6 to 2.15)."""
-
 _OTHER_NAMES = {"norm": "linalg_vector_norm", "max": "amax"}
 """Operations on one tensor that have another name."""
 _LIMITS = {"maximum": "clamp_min", "minimum": "clamp_max"}
@@ -297,7 +295,7 @@ _WITH_VALUE = ("addcdiv", "addcmul")
 
 def _is_on_lists(operation: Operation) -> bool:
     """Whether there is an operation on one tensor for one on lists."""
-    return hasattr(torch.ops.aten, _name_on_one(operation.name.removeprefix(_FOREACH), ()))
+    return hasattr(torch.ops.aten, _name_on_one(operation.name.removeprefix(FOREACH), ()))
 
 
 def _name_on_one(base: str, arguments: Sequence[object]) -> str:
@@ -313,7 +311,7 @@ def _each_by_itself(
 
     None from one that writes into the tensors it is given.
     """
-    name = str(func).split(".")[1].removeprefix(_FOREACH)
+    name = str(func).split(".")[1].removeprefix(FOREACH)
     base = name.rstrip("_")
     n_tensors = max(len(argument) for argument in args if isinstance(argument, list | tuple))
     results = []

@@ -228,6 +228,15 @@ def test_no_order_changes_a_bit(length):
     assert torch.equal(stacked, expected.expand(3, -1, -1))
 
 
+@pytest.mark.parametrize("most_small", [0, products._MOST_SMALL], ids=["large", "small"])
+def test_no_zero_is_negative(monkeypatch, most_small):
+    """Not even of a single product, to which nothing is added."""
+    monkeypatch.setattr(products, "_MOST_SMALL", most_small)
+    for length in (1, 2):
+        zeros = product(torch.full((2, length), -1.0), torch.zeros(length, 3))
+        assert not zeros.signbit().any()
+
+
 def test_large_results_are_made_block_by_block():
     left, right = matrices(1100, 3, 1000)
     whole = product(left, right, added=right[0])

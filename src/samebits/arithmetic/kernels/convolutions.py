@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.nn import functional
 
 from samebits.arithmetic.kernels.products import multiplied
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms
 from samebits.arithmetic.kernels.sums import pairwise_sum
+from samebits.arithmetic.memory import as_array
 
 FORMS = PortableForms()
 
@@ -55,18 +57,26 @@ class Convolution:
         height, width = self.kernel
         n_channels = patches.shape[1] // (height * width)
         n_down, n_across = windows or self.output_size(size)
-        by_offset = patches.reshape(n_images, n_channels, height, width, n_down, n_across)
+        by_offset: Any = patches.reshape(n_images, n_channels, height, width, n_down, n_across)
         padded = patches.new_zeros(
             n_images, n_channels, size[0] + 2 * self.padding[0], size[1] + 2 * self.padding[1]
         )
-        for y in range(height):
-            for x in range(width):
-                top = y * self.dilation[0]
-                left = x * self.dilation[1]
-                bottom = top + (n_down - 1) * self.stride[0] + 1
-                right = left + (n_across - 1) * self.stride[1] + 1
-                window = padded[:, :, top : bottom : self.stride[0], left : right : self.stride[1]]
-                window += by_offset[:, :, y, x]
+        total: Any = as_array(padded)  # of the same memory
+        if total is None:
+            total = padded
+        else:
+            by_offset = as_array(by_offset, of_any_size=True)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for y in range(height):
+                for x in range(width):
+                    top = y * self.dilation[0]
+                    left = x * self.dilation[1]
+                    bottom = top + (n_down - 1) * self.stride[0] + 1
+                    right = left + (n_across - 1) * self.stride[1] + 1
+                    window = total[
+                        :, :, top : bottom : self.stride[0], left : right : self.stride[1]
+                    ]
+                    window += by_offset[:, :, y, x]
         inside_y = slice(self.padding[0], self.padding[0] + size[0])
         inside_x = slice(self.padding[1], self.padding[1] + size[1])
         return padded[:, :, inside_y, inside_x].contiguous()

@@ -167,10 +167,46 @@ def _update_by_adam(
         is_decoupled=is_decoupled,
         is_maximised=settings["maximize"],
     )
+    small: dict[int, list[Moments]] = {}
     for i, parameter in enumerate(parameters):
         highest_square = highest_squares[i] if settings["amsgrad"] else None
         moments = Moments(parameter, gradients[i], means[i], squares[i], highest_square)
-        _update(moments, of_all, int(steps[i].item()))
+        step = int(steps[i].item())
+        if parameter.numel() <= _MOST_TOGETHER:
+            small.setdefault(step, []).append(moments)
+        else:
+            _update(moments, of_all, step)
+    for step, each in small.items():
+        _update_together(each, of_all, step)
+
+
+_MOST_TOGETHER = 2**13
+"""Numbers of a parameter up to which calls cost more than to copy it and back."""
+
+
+def _update_together(each: Sequence[Moments], settings: AdamSettings, step: int) -> None:
+    """Update small parameters as one, which has the same bits as number by number."""
+
+    def in_a_row(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+    parameters, gradients, means, squares, highest = zip(*each, strict=True)
+    highest_squares = tuple(square for square in highest if square is not None)
+    together = Moments(
+        in_a_row(parameters),
+        in_a_row(gradients),
+        in_a_row(means),
+        in_a_row(squares),
+        in_a_row(highest_squares) if highest_squares else None,
+    )
+    _update(together, settings, step)
+    sizes = [parameter.numel() for parameter in parameters]
+    written = [(parameters, together.parameter), (means, together.mean), (squares, together.square)]
+    if together.highest_square is not None:
+        written.append((highest_squares, together.highest_square))
+    for tensors, row in written:
+        parts = zip(tensors, row.split(sizes), strict=True)
+        torch._foreach_copy_(tensors, [part.view(tensor.shape) for tensor, part in parts])
 
 
 def _refuse_scaler(settings: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ Source: K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, Numerical Algorithms 59, 95-11
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,10 +32,13 @@ FORMS = PortableForms()
 
 _BLOCK = 2**20
 """Numbers of a result that are computed at a time: 8 MB of float64."""
-_MOST_SMALL = 2**18
+_MOST_SMALL = 2**22
 """Single products from which on the arithmetic costs more than to call it."""
+_MOST_NUMBERS = 2**18
+"""The same of numbers of a factor or of the result."""
 
 
+@functools.lru_cache(maxsize=4096)
 def bits_of_factors(length: int) -> Bits:
     """How many bits the numbers of two matrices may have, so that their product is exact.
 
@@ -94,6 +98,8 @@ def multiplier(right: torch.Tensor) -> Callable[..., torch.Tensor]:
     bits = bits_of_factors(len(right))
     is_small = right.device.type == "cpu" and 0 < right.numel() <= _MOST_SMALL
     columns = SmallColumns.of(right[None], bits) if is_small else None
+    if columns is not None:
+        columns = columns.kept()
 
     def multiply(left: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
         if columns is not None and 0 < len(left) * right.numel() <= _MOST_SMALL:
@@ -109,14 +115,18 @@ def _stacked(left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None
     """Products of stacks, shapes (B, M, K) and (B, K, N), block by block."""
     n_stacked, n_rows, length = left.shape
     n_columns = right.shape[2]
-    result = torch.empty((n_stacked, n_rows, n_columns), dtype=torch.float32, device=left.device)
-    if result.numel() == 0 or length == 0:
-        return result.zero_() if added is None else result.copy_(added)
+    n_products = n_stacked * n_rows * length * n_columns
+    if n_products == 0:
+        result = left.new_zeros((n_stacked, n_rows, n_columns))
+        return result if added is None else result.copy_(added)
     bits = bits_of_factors(length)
-    if left.device.type == "cpu" and n_stacked * n_rows * length * n_columns <= _MOST_SMALL:
+    largest = max(left.numel(), right.numel(), n_stacked * n_rows * n_columns)
+    is_small = n_products <= _MOST_SMALL and largest <= _MOST_NUMBERS
+    if left.device.type == "cpu" and is_small:
         small = small_product(left, right, added, bits, in_one_slice=_one_slice)
         if small is not None:
             return small
+    result = torch.empty((n_stacked, n_rows, n_columns), dtype=torch.float32, device=left.device)
     n_together = max(1, _BLOCK // (n_rows * n_columns))
     n_rows_together = n_rows if n_together > 1 else max(1, min(n_rows, _BLOCK // n_columns))
     for first in range(0, n_stacked, n_together):

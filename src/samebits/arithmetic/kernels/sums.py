@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from samebits.arithmetic.kernels.elementary import raised, square_root
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms
+from samebits.arithmetic.memory import as_array
 
 FORMS = PortableForms()
 
@@ -38,9 +41,7 @@ def pairwise_sum(
         total = total.clone()
     if keepdim:
         return total
-    for axis in reversed(axes):
-        total = total.squeeze(axis)
-    return total
+    return total.squeeze(axes)
 
 
 def pairwise_mean(
@@ -62,6 +63,9 @@ def _summed_along(numbers: torch.Tensor, axis: int) -> torch.Tensor:
     total = numbers
     is_own = False
     while total.shape[axis] > 1:
+        array = as_array(total)
+        if array is not None:
+            return torch.from_numpy(sum_in_halves(array, axis))
         if total.shape[axis] <= _FEW and axis == total.dim() - 1 and axis > 0:
             return _summed_along(total.movedim(axis, 0).contiguous(), 0).movedim(0, axis)
         half = total.shape[axis] // 2
@@ -74,6 +78,21 @@ def _summed_along(numbers: torch.Tensor, axis: int) -> torch.Tensor:
             sums.narrow(axis, 0, 1).add_(odd)
         total = sums
     return total
+
+
+def sum_in_halves(numbers: NDArray[Any], axis: int) -> NDArray[Any]:
+    """The same of an array."""
+    rows = np.moveaxis(numbers, axis, 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        while len(rows) > 1:
+            if len(rows) <= _FEW:
+                rows = np.ascontiguousarray(rows)
+            half = len(rows) // 2
+            sums = rows[:half] + rows[half : 2 * half]
+            if len(rows) % 2:
+                sums[:1] += rows[-1:]
+            rows = sums
+    return np.moveaxis(rows, 0, axis)
 
 
 # -- the operations ------------------------------------------------------------------------
