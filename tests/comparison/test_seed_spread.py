@@ -291,7 +291,8 @@ def test_two_seeds_are_told_where_they_stand_among_seeds(store):
     found = decide_between(a, b, store.runs())
     assert not found.within
     assert found.sentence() == (
-        "the seeds differ: 19 % of the cells have no match; of 3 pairs of 3 seeds 19 %"
+        "19 % of the cells have no match between these two seeds, and 19 % in the 3 pairs of all "
+        "3 seeds of the store"
     )
 
 

@@ -126,5 +126,5 @@ def test_the_page_says_it_first(tmp_path, invoke):
     answer = invoke("compare", tmp_path / "a_masks.npy", tmp_path / "b_masks.npy", "--html", page)
     assert answer.code == 1
     text = page.read_text(encoding="utf-8")
-    sentence = text.index("all of B&#39;s cells are 1 pixel smaller all around than A&#39;s: ")
+    sentence = text.index("All of B&#39;s cells are 1 pixel smaller all around than A&#39;s: ")
     assert sentence < text.index("<h2")

@@ -317,7 +317,7 @@ def test_nothing_is_left_of_what_was_dropped(tmp_path):
         out, errors = opened.communicate(timeout=20)
     assert opened.returncode == 0, errors
     assert out.startswith("ended: 0 comparisons shown; the copies of the files")
-    assert folders() == before
+    assert folders() <= before  # those of processes that were killed go, too
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path, monkeypatch):

@@ -382,7 +382,7 @@ def test_five_steps_with_their_answers(tmp_path):
     spread = measure_spread(Store(tmp_path).runs())
     steps = protocol(spread)
     assert spread.decide("mode").reason.startswith("every pair has the same outlines")
-    assert "times that between seeds" in spread.decide("device").reason
+    assert "less than seeds do" in spread.decide("device").reason
     assert [step.answer.partition(" of the cells")[0] for step in steps] == [
         "No: 1 pair, not bit-identical; every cell has a match.",
         "Yes: 3 pairs, bit-identical.",
