@@ -33,7 +33,6 @@ SHORT = {
         **FEW,
         "steps": 1,
         "replays": 4,
-        "repeats": 1,
         "epochs": 2,
         "images_per_epoch": 4,
         "cost_rounds": 1,

@@ -9,6 +9,12 @@ const LIVE_SIGNS = {
   problem: "!",
 };
 
+// A command in parts, so that no line ends within an option.
+function wordsOf(command) {
+  const shown = (word) => (word.startsWith("-") ? make("span", "cre-option", {}, word) : word);
+  return command.split(" ").flatMap((word, i) => (i ? [" ", shown(word)] : [shown(word)]));
+}
+
 class LiveSettings {
   constructor(model, parts) {
     this.model = model;
@@ -156,7 +162,8 @@ class LiveSettings {
     this.commands.replaceChildren();
     for (const command of commands) {
       const copy = copyButton("Copy the command", () => command);
-      this.commands.append(make("div", "cre-command", {}, make("code", "", {}, command), copy));
+      const code = make("code", "", {}, ...wordsOf(command));
+      this.commands.append(make("div", "cre-command", {}, code, copy));
     }
   }
 }
