@@ -208,6 +208,14 @@ def test_files_that_are_no_baseline(baseline, tmp_path):
         save_baseline(str(tmp_path / "none.tif"), tmp_path / "none.baseline")
 
 
+def test_a_folder_that_is_not_there_is_made(tmp_path, invoke):
+    """As `export` and pages make theirs."""
+    tifffile.imwrite(tmp_path / "now.tif", MASKS)
+    path = tmp_path / "of" / "2026" / "now.baseline"
+    assert invoke("baseline", "save", tmp_path / "now.tif", path).code == 0
+    assert invoke("baseline", "check", path, tmp_path / "now.tif").code == 0
+
+
 def test_the_commands(baseline, tmp_path, invoke):
     tifffile.imwrite(tmp_path / "now.tif", lost(7))
     broken = invoke("baseline", "check", baseline, tmp_path / "now.tif", "--max-ppm", 9000)

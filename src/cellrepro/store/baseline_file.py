@@ -96,6 +96,7 @@ def write(
             content = io.BytesIO()
             np.save(content, labels.astype(smallest_type))
             _add(archive, f"masks/{name}.npy", content.getvalue())
+    path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as scratch:
         scratch.write_bytes(buffer.getvalue())
     return read(path)

@@ -100,7 +100,6 @@ _UPDATING = frozenset(
         "addcdiv",
         "addcmul",
         "lerp",
-        "rsub",
         "sub",
         "_fused_adagrad",
         "_fused_adam",

@@ -190,3 +190,14 @@ def test_blocks_change_no_bit():
     assert torch.equal(whole[123:124, 45:46], elementary.exp(numbers[123:124, 45:46]))
     assert torch.equal(elementary.exp(numbers.T), whole.T)
     assert torch.equal(elementary.exp(numbers[:, ::3]), whole[:, ::3])
+
+
+@pytest.mark.parametrize("order", [0.5, 1, 2, 4, 6])
+def test_the_norm_of_one_number_is_its_size(order):
+    """Its power may be 0 or infinite."""
+    numbers = torch.tensor([[-1e-30], [3e30], [-1e-41]])
+    norm = FORMS["linalg_vector_norm"]
+    of_rows = norm(numbers, order, [1])
+    of_one = norm(numbers[1], order)
+    assert of_rows.tolist() == numbers.abs().flatten().tolist()
+    assert of_one.item() == numbers[1].item()
