@@ -10,7 +10,7 @@ from cellrepro.divergence.evidence import Cause, Evidence
 from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.divergence.image_inspection import ImageInspection
 from cellrepro.divergence.inspection import CannotInspect
-from cellrepro.divergence.judgements import DivergenceJudgement
+from cellrepro.divergence.judgements import OF_STAGE, DivergenceJudgement
 from cellrepro.divergence.result import Divergence
 from cellrepro.divergence.run_ledgers import image_of, is_stored_file
 from cellrepro.divergence.segmented_again import IMAGE_STAGES
@@ -89,7 +89,7 @@ def _refuse_other_inputs(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -
         if difference.stage == "spec":
             settings.add(difference.name)
         elif difference.stage in _OTHER_INPUTS:
-            stages.add(difference.stage)
+            stages.add(OF_STAGE[difference.stage].name)
     obstacles = [*sorted(settings - _COMPARABLE_SETTINGS), *sorted(stages)]
     if obstacles:
         raise CannotInspect(

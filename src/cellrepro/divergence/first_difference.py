@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
-from cellrepro.divergence.judgements import COMPUTED_IN_STEP
+from cellrepro.divergence.judgements import COMPUTED_IN_STEP, OF_STAGE
 from cellrepro.explanation.setting_meanings import field_in_words
 
 if TYPE_CHECKING:
@@ -138,21 +138,28 @@ class FirstDifference:
         """Say where, and what differs there; the operation, where one could be named."""
         if self.image is not None and self.phase is None and self.size.sentence():
             made_by = f" (`{self.module}.{self.op}`)" if self.op is not None else ""
-            return f"{self.stage} of {self.image}{made_by}: {self.size.sentence()}"
+            return f"{self._stage_in_words()} of {self.image}{made_by}: {self.size.sentence()}"
         if self.op is None:
-            return f"{self._step_in_words()}{self.stage} ({self.said})"
+            return f"{self._step_in_words()}{self._stage_in_words()} ({self._what_differs()})"
         return f"{self._beginning()}{self._what_the_operation_did()}"
 
     def _step_in_words(self) -> str:
         return "" if self.step is None or self.image else f"step {self.step}, "
 
+    def _stage_in_words(self) -> str:
+        return OF_STAGE[self.stage].name
+
+    def _what_differs(self) -> str:
+        """The first thing that differs; with its values, but for digests, which tell nothing."""
+        return self.names[0] if self.is_of_bits else self.said
+
     def _beginning(self) -> str:
         """The place of the operation: the image, or the stage and the step."""
         if self.image is not None:
-            return f"{self.stage} of {self.image}; "
+            return f"{self._stage_in_words()} of {self.image}; "
         if self.stage in COMPUTED_IN_STEP:
             return self._step_in_words()
-        return f"{self.stage} ({self.said}); {self._step_in_words()}"
+        return f"{self._stage_in_words()} ({self._what_differs()}); {self._step_in_words()}"
 
     def _what_the_operation_did(self) -> str:
         module = f"`{self.module}`" if self.module else None

@@ -28,7 +28,7 @@ JUDGEMENTS: Mapping[DivergenceJudgement, str] = {
     "environment": "the environments differ, the results do not",
     "data": "what went in differs",
     "draws": "different random numbers were drawn",
-    "unexplained": "what made them diverge was not found",
+    "unexplained": "the operation that made them diverge was not found",
 }
 """Each judgement, in words. A ``fault`` is an operation beyond the error of its class, or one that
 gave different bits once, and equal ones when it is repeated where no race is possible.
@@ -57,10 +57,10 @@ _TO_UPDATE = ("forward", "backward", "update")
 
 OF_STAGE: Mapping[str, Stage] = {
     "environment": Stage("environment", "machine, versions", "environment"),
-    "spec": Stage("spec", "settings", "settings"),
+    "spec": Stage("settings", "what was asked for", "settings"),
     "data": Stage("data", "images and true masks", "data"),
     "weights-init": Stage("initial weights", "before any training", "data"),
-    "rng": Stage("generators", "random numbers", "draws"),
+    "rng": Stage("random numbers", "states of generators", "draws"),
     "batch": Stage("batch", "images shown"),
     "forward": Stage("forward", "network's answer"),
     "loss": Stage("loss", "how far it is off"),

@@ -11,7 +11,7 @@ from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.evidence import Evidence, evidence_lines
 from cellrepro.divergence.first_difference import OF_FIELDS, FirstDifference
-from cellrepro.divergence.judgements import JUDGEMENTS, DivergenceJudgement
+from cellrepro.divergence.judgements import JUDGEMENTS, OF_STAGE, DivergenceJudgement
 from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.explanation.two_results import Comparison
 from cellrepro.store.ledger import STAGES
@@ -95,21 +95,22 @@ class Divergence(Result):
         statements = [self.cells(), f"the first difference: {first.sentence()}"]
         if self.computed is not None and self.computed is not first:
             statements.append(f"it first shows in {self.computed.sentence()}")
-        if self.judgement is not None:
+        is_said = self.judgement == "settings" and first.stage == "spec"
+        if self.judgement is not None and not is_said:
             statements.append(JUDGEMENTS[self.judgement])
         return statements
 
     def rows(self) -> list[Row]:
         """Give every stage that differs."""
         return [
-            {"stage": stage, "what differs": _names_in_words(stage, names, len(names))}
+            {"stage": OF_STAGE[stage].name, "what differs": _names_in_words(stage, names, len(names))}
             for stage, names in self.stages.items()
         ]
 
     def lines(self) -> list[str]:
         """Give the sentence, every stage that differs, the evidence, and what was left out."""
         stages = (
-            f"  {stage:12} {_names_in_words(stage, names, _MOST_NAMES)}"
+            f"  {OF_STAGE[stage].name:15} {_names_in_words(stage, names, _MOST_NAMES)}"
             for stage, names in self.stages.items()
         )
         evidence = () if self.evidence is None else evidence_lines(self.evidence)

@@ -284,9 +284,9 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     if why is None or (why.cause is not None and why.cause.words == OTHER_NUMBERS):
         return None
     facts = [*_why_facts(why, explanation)]
-    label = "To find out, with a command line where these files are" if why.find_out else ""
+    label = "To find out, in a terminal" if why.find_out else ""
     if NETWORK in why.find_out.split():
-        label += f" ({NETWORK} is the network that made both: its name, as cpsam, or its file)"
+        label += f" ({NETWORK} is the network that made both: its name, or its file)"
     commands = [why.find_out] if why.find_out else []
     made_b = None if explanation is None else explanation.commands["b"]
     if why.is_found and made_b is not None:
