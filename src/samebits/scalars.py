@@ -65,6 +65,23 @@ def power(base: float, exponent: int) -> float:
     return _rounded(-result if is_negative else result, result_scale)
 
 
+def real_power(base: float, exponent: float) -> float:
+    """A number to the power of any other, correctly rounded.
+
+    >>> real_power(2.0, 0.5), real_power(0.96, 0.004), real_power(16.0, -0.75)
+    (1.4142135623730951, 0.9998367253526753, 0.125)
+    """
+    if exponent >= 0 and exponent == int(exponent):
+        return power(base, int(exponent))
+    if not (0 < base < math.inf and math.isfinite(exponent)):
+        raise ValueError(
+            f"the power is {base!r} ** {exponent!r}; expected a base above 0, both finite"
+        )
+    if base == 1:
+        return 1.0
+    return _power_by_logarithm(base, exponent)
+
+
 # -- whole numbers that stand for fractions --------------------------------------------------
 
 
@@ -133,6 +150,53 @@ def _alternating_series(first: int, fixed: int, n_first: int, n_bits: int) -> in
         sign = -sign
         total += sign * term
     return total
+
+
+@functools.lru_cache(maxsize=64)
+def _power_by_logarithm(base: float, exponent: float) -> float:
+    n_bits = _BITS + max(0, math.frexp(exponent)[1])
+    numerator, denominator = exponent.as_integer_ratio()
+    logarithm = _logarithm(base, n_bits) * numerator // denominator
+    if abs(logarithm) >> n_bits > _MOST_BITS:
+        return math.inf if logarithm > 0 else 0.0
+    of_two = _logarithm(2.0, n_bits)
+    n_doublings = (2 * logarithm + of_two) // (2 * of_two)
+    return _rounded(_exponential(logarithm - n_doublings * of_two, n_bits), n_doublings - n_bits)
+
+
+def _logarithm(number: float, n_bits: int) -> int:
+    """The natural logarithm in units of ``2**-n_bits``: ``2 artanh((m - 1) / (m + 1))`` of the
+    fraction m, and as often that of 2."""
+    numerator, denominator = number.as_integer_ratio()
+    n_doublings = numerator.bit_length() - denominator.bit_length()
+    if n_doublings in (0, 1):  # near 1: without the doublings, which would cancel
+        n_doublings = 0
+    numerator <<= max(0, -n_doublings)
+    denominator <<= max(0, n_doublings)
+    n_guard = 16
+    term = ((numerator - denominator) << (n_bits + n_guard)) // (numerator + denominator)
+    square = (term * term) >> (n_bits + n_guard)
+    total = 0
+    n_odd = 1
+    while term not in (0, -1):
+        total += term // n_odd
+        term = (term * square) >> (n_bits + n_guard)
+        n_odd += 2
+    of_fraction = (2 * total) >> n_guard
+    return of_fraction + (n_doublings * _logarithm(2.0, n_bits) if n_doublings else 0)
+
+
+def _exponential(fixed: int, n_bits: int) -> int:
+    """Taylor's series of the exponential, in units of ``2**-n_bits``."""
+    n_guard = 16
+    one = 1 << (n_bits + n_guard)
+    term = total = one
+    n_factors = 1
+    while term not in (0, -1):
+        term = ((term * fixed) >> n_bits) // n_factors
+        total += term
+        n_factors += 1
+    return total >> n_guard
 
 
 @functools.lru_cache(maxsize=16)

@@ -103,7 +103,10 @@ class Divergence(Result):
     def rows(self) -> list[Row]:
         """Give every stage that differs."""
         return [
-            {"stage": OF_STAGE[stage].name, "what differs": _names_in_words(stage, names, len(names))}
+            {
+                "stage": OF_STAGE[stage].name,
+                "what differs": _names_in_words(stage, names, len(names)),
+            }
             for stage, names in self.stages.items()
         ]
 

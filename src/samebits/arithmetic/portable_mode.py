@@ -24,6 +24,7 @@ from samebits.arithmetic.operation_forms import (
     refuse_several_targets,
     why_missing,
 )
+from samebits.arithmetic.portable_numbers import portable_numbers, why_not_portable
 from samebits.arithmetic.proof import prove
 from samebits.arithmetic.threads_of_block import block_of_this_thread, computing_in, handed_over
 from samebits.call_site import Site
@@ -35,10 +36,6 @@ from samebits.trace.source_lines import source_line
 
 _USUAL_CHANCE = 0.5
 """The default of ``bernoulli_``: PyTorch's dispatcher leaves out an argument that equals it."""
-_COMPUTES_SCALARS = (
-    "computes numbers by the system's power function, which is not the same everywhere (AdamW, "
-    "Adam, SGD, RMSprop, Adagrad, Adadelta and Rprop have a portable form)"
-)
 _ELSEWHERE = "is called in a thread that was started before the block and computes outside of it"
 
 
@@ -159,6 +156,7 @@ class PortableArithmetic(Observer):
         way_back.enter_context(torch.jit.optimized_execution(False))  # which fuses operations
         way_back.enter_context(choices_of_libraries_made())
         way_back.enter_context(optimizers.adam_as_one_operation())
+        way_back.enter_context(portable_numbers())
         way_back.enter_context(handed_over())
         way_back.enter_context(computing_in(self, PortableArithmetic))
 
@@ -231,10 +229,10 @@ class PortableArithmetic(Observer):
         """Refuse an optimizer that computes with numbers no operation shows."""
         name = type(optimizer).__name__
         self._refuse_elsewhere(name)
-        is_of_torch = type(optimizer).__module__.startswith("torch.optim")
-        if is_of_torch and name in optimizers.COMPUTING_SCALARS:
+        reason = why_not_portable(optimizer)
+        if reason:
             site = Site(f"torch.optim.{name}.step", None, source_line(), "update")
-            raise NotPortable(site, _COMPUTES_SCALARS)
+            raise NotPortable(site, reason)
         return super()._enter_update(optimizer, args, kwargs)
 
 

@@ -1,6 +1,7 @@
 """Optimizers under the mode: close to PyTorch's own, with states that are PyTorch's."""
 
 import importlib
+import math
 from fractions import Fraction
 
 import pytest
@@ -31,6 +32,10 @@ _OPTIMIZERS = {
     ),
     "Adagrad foreach": lambda parameters: torch.optim.Adagrad(parameters, lr=_RATE, foreach=True),
     "Adadelta foreach": lambda parameters: torch.optim.Adadelta(parameters, lr=_RATE, foreach=True),
+    "Adamax": lambda parameters: torch.optim.Adamax(parameters, lr=_RATE, weight_decay=0.1),
+    "NAdam": lambda parameters: torch.optim.NAdam(parameters, lr=_RATE),
+    "RAdam": lambda parameters: torch.optim.RAdam(parameters, lr=_RATE),
+    "ASGD": lambda parameters: torch.optim.ASGD(parameters, lr=_RATE, lambd=0.1),
 }
 
 
@@ -134,10 +139,69 @@ def test_pytorchs_own_update_is_given_back():
     assert home.adam is original
 
 
-def test_optimizer_with_powers_of_its_own_is_refused_by_name_and_line():
+class SystemsNumber(float):
+    """A number whose powers are those of a library that is far off."""
+
+    def __pow__(self, exponent):
+        return 0.99 * float(self) ** float(exponent)
+
+    def __rpow__(self, base):
+        return 0.99 * float(base) ** float(self)
+
+
+@pytest.mark.parametrize("name", ["Adamax", "NAdam", "RAdam", "ASGD", "AdamW"])
+def test_no_power_of_an_update_is_that_of_its_settings(name):
+    """Plainly it is, so that the system's library decides."""
+
+    def trained(kind):
+        training = Trained(_OPTIMIZERS[name])
+        for group in training.optimizer.param_groups:
+            for key, value in group.items():
+                if isinstance(value, float):
+                    group[key] = kind(value)
+                if key == "betas":
+                    group[key] = tuple(map(kind, value))
+        return training.steps(_STEPS)
+
+    assert largest_difference(trained(float), trained(SystemsNumber)) > 0
+    with PortableArithmetic():
+        assert largest_difference(trained(float), trained(SystemsNumber)) == 0
+
+
+def test_cosines_of_a_schedule_are_no_libraries(monkeypatch):
+    """Those of this system may be others than those of the next."""
+
+    def rates():
+        optimizer = torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=_RATE)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=12)
+        found = []
+        for _ in range(12):
+            optimizer.step()
+            schedule.step()
+            found += schedule.get_last_lr()
+        return found
+
+    with PortableArithmetic():
+        expected = rates()
+    assert rates() == pytest.approx(expected, abs=1e-12)
+    cosine = math.cos
+    monkeypatch.setattr(math, "cos", lambda angle: math.nextafter(cosine(angle), 2))
+    assert rates() != expected
+    with PortableArithmetic():
+        assert rates() == expected
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        torch.optim.Adafactor,
+        lambda parameters: torch.optim.LBFGS(parameters[:1], line_search_fn="strong_wolfe"),
+    ],
+)
+def test_an_optimizer_with_powers_of_its_own_is_refused_by_name_and_line(make):
     """No operation of PyTorch shows what it computes in Python."""
-    trained = Trained(torch.optim.NAdam)
-    refused = pytest.raises(NotPortable, match=r"torch\.optim\.NAdam\.step")
+    trained = Trained(make)
+    refused = pytest.raises(NotPortable, match=r"torch\.optim\.\w+\.step")
     with refused as refusal, PortableArithmetic():
         trained.steps(1)
     assert "test_optimizers.py" in refusal.value.site.source

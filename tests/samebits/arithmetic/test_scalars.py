@@ -51,6 +51,20 @@ def test_power_is_correctly_rounded(base, exponent):
     assert scalars.power(base, exponent).hex() == expected.hex()
 
 
+def test_any_power_is_correctly_rounded():
+    """Of fractions as of numbers near 1, and to the ends of float64."""
+    drawn = random.Random(5)
+    cases = [(number, 0.5) for number in (2.0, 4.0, 16.0, 5e-324, 1.7e308)]
+    cases += [(0.96, 0.004 * step) for step in range(1, 60)]
+    cases += [(1 - 2.0**-53, drawn.uniform(-1e18, 1e18)) for _ in range(20)]
+    cases += [(drawn.uniform(0, 3), drawn.uniform(-900, 900)) for _ in range(60)]
+    with mpmath.workdps(400):
+        expected = [_nearest(mpmath.mpf(base) ** mpmath.mpf(exponent)) for base, exponent in cases]
+
+    actual = [scalars.real_power(base, exponent) for base, exponent in cases]
+    assert [value.hex() for value in actual] == [value.hex() for value in expected]
+
+
 def test_power_refuses_fractions():
     """It multiplies: half a multiplication has no meaning."""
     with pytest.raises(ValueError, match=r"exponent is 0.5; expected a whole number"):

@@ -27,11 +27,6 @@ from samebits.scalars import power
 
 FORMS = PortableForms()
 
-COMPUTING_SCALARS = frozenset(
-    ("ASGD", "Adafactor", "Adamax", "LBFGS", "Muon", "NAdam", "RAdam", "SparseAdam")
-)
-"""PyTorch's optimizers that compute powers or roots of Python numbers, or leave float32."""
-
 _HOMES_OF_ADAM = (("torch.optim.adam", "adam"), ("torch.optim.adamw", "adamw"))
 
 

@@ -1,0 +1,119 @@
+"""What PyTorch's optimizers and schedules compute with numbers of Python.
+
+``beta ** step`` and ``math.cos`` come from the system's library, and no mode of PyTorch sees them.
+Inside of a block the numbers that an update is given compute their powers by themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+
+import torch
+
+from samebits import scalars
+from samebits.arithmetic.kernels.optimizers import Update
+
+_UPDATES = ("adamax", "asgd", "nadam", "radam")
+"""Functions of ``torch.optim``, in modules of the same names, all of whose powers have an argument
+of the function in the base or in the exponent."""
+_WITH_OTHER_POWERS = ("Adafactor", "SparseAdam")
+_BY_THE_SYSTEM = (
+    "computes numbers by the system's power function, which is not the same everywhere; PyTorch's "
+    "other optimizers have a portable form"
+)
+
+
+class PortableNumber(float):
+    """A float whose powers are correctly rounded; what is computed of it is such a number, too.
+
+    >>> 2 * PortableNumber(0.9) ** 3.0, 0.96 ** (3.0 * PortableNumber(0.004))
+    (1.4580000000000002, 0.9995102560295045)
+    """
+
+    __slots__ = ()
+
+    def __neg__(self) -> PortableNumber:
+        return PortableNumber(float.__neg__(self))
+
+    def __add__(self, other: float) -> PortableNumber:
+        return _of_the_kind(float.__add__(self, other))
+
+    def __radd__(self, other: float) -> PortableNumber:
+        return _of_the_kind(float.__radd__(self, other))
+
+    def __sub__(self, other: float) -> PortableNumber:
+        return _of_the_kind(float.__sub__(self, other))
+
+    def __rsub__(self, other: float) -> PortableNumber:
+        return _of_the_kind(float.__rsub__(self, other))
+
+    def __mul__(self, other: float) -> PortableNumber:
+        return _of_the_kind(float.__mul__(self, other))
+
+    def __rmul__(self, other: float) -> PortableNumber:
+        return _of_the_kind(float.__rmul__(self, other))
+
+    def __truediv__(self, other: float) -> PortableNumber:
+        return _of_the_kind(float.__truediv__(self, other))
+
+    def __rtruediv__(self, other: float) -> PortableNumber:
+        return _of_the_kind(float.__rtruediv__(self, other))
+
+    def __pow__(self, exponent: float, modulus: None = None) -> PortableNumber:
+        if not isinstance(exponent, float | int):
+            return NotImplemented
+        return PortableNumber(scalars.real_power(float(self), float(exponent)))
+
+    def __rpow__(self, base: float, modulus: None = None) -> PortableNumber:
+        if not isinstance(base, float | int):
+            return NotImplemented
+        return PortableNumber(scalars.real_power(float(base), float(self)))
+
+
+def _of_the_kind(value: float) -> PortableNumber:
+    """The same as such a number; what float does not compute, as with a tensor, as it is."""
+    return PortableNumber(value) if isinstance(value, float) else value
+
+
+@contextmanager
+def portable_numbers() -> Iterator[None]:
+    """Let updates of PyTorch compute powers, and its schedules cosines, portably for one block."""
+    with ExitStack() as way_back:
+        for name in _UPDATES:
+            home = importlib.import_module(f"torch.optim.{name}")
+            _replace(home, name, _with_portable_numbers(getattr(home, name)), way_back)
+        schedules = importlib.import_module("torch.optim.lr_scheduler")
+        _replace(schedules, "math", SimpleNamespace(**{**vars(math), "cos": scalars.cos}), way_back)
+        yield
+
+
+def why_not_portable(optimizer: torch.optim.Optimizer) -> str:
+    """The reason for which an optimizer's update may differ between systems; else empty."""
+    if not type(optimizer).__module__.startswith("torch.optim"):
+        return ""
+    if type(optimizer).__name__ in _WITH_OTHER_POWERS:
+        return _BY_THE_SYSTEM
+    searches = [group.get("line_search_fn") for group in optimizer.param_groups]
+    return f"with line_search_fn={searches[0]!r} {_BY_THE_SYSTEM}" if any(searches) else ""
+
+
+def _replace(home: object, name: str, value: object, way_back: ExitStack) -> None:
+    way_back.callback(setattr, home, name, getattr(home, name))
+    setattr(home, name, value)
+
+
+def _with_portable_numbers(update: Update) -> Update:
+    @functools.wraps(update)
+    def updated(*arguments: object, **settings: object) -> None:
+        numbers = {
+            name: PortableNumber(value) if isinstance(value, float) else value
+            for name, value in settings.items()
+        }
+        update(*arguments, **{**numbers, "foreach": False})
+
+    return updated
