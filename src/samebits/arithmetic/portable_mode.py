@@ -263,7 +263,13 @@ def _replaced(operation: Operation, call: Call) -> Any:
         raise RuntimeError(
             f"result type {result.dtype} can't be cast to the desired output type {target.dtype}"
         )
-    if not operation.writes_in_place and target.shape != result.shape:
+    if target.shape != result.shape:
+        if operation.writes_in_place:
+            _raise_as_pytorch_does(call)
+            raise NoPortableForm(
+                "has a portable form that writes as many numbers as there are, and would make "
+                f"{[*result.shape]} of {[*target.shape]}"
+            )
         target.resize_(result.shape)
     return target.copy_(result)
 

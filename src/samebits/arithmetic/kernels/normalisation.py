@@ -253,6 +253,8 @@ def _native_batch_norm(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Output, and in training of each channel mean and 1 by the standard deviation."""
     check_float32(a, weight, bias)
+    if training and any(map(_is_one_place, (running_mean, running_var))):
+        raise NoPortableForm("has no portable form that writes all statistics into one place")
     if not training:
         if running_mean is None or running_var is None:
             raise NoPortableForm("has no portable form without training and without statistics")
@@ -309,6 +311,11 @@ def _native_batch_norm_backward(
         (of_input, _sums_of_channels(gradient * normalised), _sums_of_channels(gradient)),
         output_mask,
     )
+
+
+def _is_one_place(numbers: torch.Tensor | None) -> bool:
+    """Whether several numbers are one in memory."""
+    return numbers is not None and len(numbers) > 1 and numbers.stride(0) == 0
 
 
 @FORMS.of("native_group_norm")
