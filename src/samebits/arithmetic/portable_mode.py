@@ -41,13 +41,19 @@ _COMPUTES_SCALARS = (
 )
 _ELSEWHERE = "is called in a thread that was started before the block and computes outside of it"
 
+_OLDER_WORKERS = (
+    "has workers that were started before the block and compute outside of it (begin to iterate "
+    "over the DataLoader in the block)"
+)
+
 
 @contextmanager
 def portable(device: torch.device | str = "cpu") -> Iterator[None]:
     """Compute with PyTorch in one block so that every machine gets the same bits.
 
     For networks and training steps of one's own: forward pass, loss, backward pass and update. The
-    numbers must be float32.
+    numbers must be float32. A single function that a thread calls by itself, which was started
+    before the block and waits at a queue, is not seen (docs/same_bits.md, "Threads").
 
     Parameters
     ----------
@@ -167,6 +173,10 @@ class PortableArithmetic(Observer):
         """Compute in the block in a thread that did not enter it; plainly, once it is over."""
         with dispatch_mode_pushed(self):
             yield
+
+    def refuse_workers(self, name: str) -> None:
+        """Refuse what workers of a DataLoader give that were started before the block."""
+        raise NotPortable(Site(name, None, source_line(), "forward"), _OLDER_WORKERS)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
