@@ -38,13 +38,19 @@ _USUAL_CHANCE = 0.5
 """The default of ``bernoulli_``: PyTorch's dispatcher leaves out an argument that equals it."""
 _ELSEWHERE = "is called in a thread that was started before the block and computes outside of it"
 
+_OLDER_WORKERS = (
+    "has workers that were started before the block and compute outside of it (begin to iterate "
+    "over the DataLoader in the block)"
+)
+
 
 @contextmanager
 def portable(device: torch.device | str = "cpu") -> Iterator[None]:
     """Compute with PyTorch in one block so that every machine gets the same bits.
 
     For networks and training steps of one's own: forward pass, loss, backward pass and update. The
-    numbers must be float32.
+    numbers must be float32. A single function that a thread calls by itself, which was started
+    before the block and waits at a queue, is not seen (docs/same_bits.md, "Threads").
 
     Parameters
     ----------
@@ -166,6 +172,10 @@ class PortableArithmetic(Observer):
         with dispatch_mode_pushed(self):
             yield
 
+    def refuse_workers(self, name: str) -> None:
+        """Refuse what workers of a DataLoader give that were started before the block."""
+        raise NotPortable(Site(name, None, source_line(), "forward"), _OLDER_WORKERS)
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -261,7 +271,13 @@ def _replaced(operation: Operation, call: Call) -> Any:
         raise RuntimeError(
             f"result type {result.dtype} can't be cast to the desired output type {target.dtype}"
         )
-    if not operation.writes_in_place and target.shape != result.shape:
+    if target.shape != result.shape:
+        if operation.writes_in_place:
+            _raise_as_pytorch_does(call)
+            raise NoPortableForm(
+                "has a portable form that writes as many numbers as there are, and would make "
+                f"{[*result.shape]} of {[*target.shape]}"
+            )
         target.resize_(result.shape)
     return target.copy_(result)
 

@@ -7,15 +7,19 @@ to another thread take the block along, as long as it lasts.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import multiprocessing
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from multiprocessing import pool, process
 from typing import Any, Protocol
+from weakref import WeakSet
+
+from torch.utils.data import dataloader
 
 
 class Block(Protocol):
@@ -23,6 +27,9 @@ class Block(Protocol):
 
     def in_this_thread(self) -> AbstractContextManager[None]:
         """Compute in it, in a thread that did not enter it."""
+
+    def refuse_workers(self, name: str) -> None:
+        """Refuse what processes give that were started before it, and compute outside of it."""
 
 
 Entered = Callable[[], AbstractContextManager[object]]
@@ -82,8 +89,12 @@ def handed_over() -> Iterator[None]:
 def _replace() -> None:
     _put(threading.Thread, "start", _starting_thread)
     _put(process.BaseProcess, "start", _starting_process)
+    _put(dataloader._BaseDataLoaderIter, "__next__", _taking_from_workers)
+    _put(asyncio, "run_coroutine_threadsafe", _giving_coroutine)
     for home, name in (
         (ThreadPoolExecutor, "submit"),
+        (Future, "add_done_callback"),
+        (asyncio.BaseEventLoop, "call_soon_threadsafe"),
         *((pool.ThreadPool, name) for name in _GIVING_WORK),
     ):
         _put(home, name, functools.partial(_giving_work, wrapped=_taking_along))
@@ -134,6 +145,16 @@ def _giving_work(
     return given
 
 
+def _giving_coroutine(original: Callable[..., object]) -> Callable[..., object]:
+    @functools.wraps(original)
+    def given(coroutine: object, loop: object) -> object:
+        if _here.block is not None and isinstance(coroutine, Coroutine):
+            coroutine = _CoroutineInBlock(coroutine, _here.block, _here.entered)
+        return original(coroutine, loop)
+
+    return given
+
+
 def _taking_along(function: Callable[..., object]) -> Callable[..., object]:
     assert _here.block is not None
     return _InBlock(function, _here.block, _here.entered)
@@ -152,6 +173,30 @@ class _InBlock:
             return self.function(*args, **kwargs)
         with self.block.in_this_thread(), computing_in(self.block, self.entered):
             return self.function(*args, **kwargs)
+
+
+@dataclass(frozen=True, eq=False)
+class _CoroutineInBlock(Coroutine[Any, Any, Any]):
+    """A coroutine that is in a block while it runs, and not while it waits."""
+
+    coroutine: Coroutine[Any, Any, Any]
+    block: Block
+    entered: Entered | None
+
+    def _stepping(self, step: Callable[..., object]) -> Callable[..., object]:
+        return _InBlock(step, self.block, self.entered)
+
+    def send(self, value: Any) -> Any:
+        return self._stepping(self.coroutine.send)(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._stepping(self.coroutine.throw)(*error)
+
+    def close(self) -> None:
+        self._stepping(self.coroutine.close)()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        raise NotImplementedError("a loop runs it by `send`")
 
 
 def _in_process(function: Callable[..., object]) -> Callable[..., object]:
@@ -175,11 +220,28 @@ def _starting_process(original: Callable[[process.BaseProcess], None]) -> Callab
     @functools.wraps(original)
     def start(child: process.BaseProcess) -> None:
         target = vars(child).get("_target")
+        if _here.block is not None:
+            _started_in_a_block.add(child)
         if _here.block is not None and target is not None and not _is_forked(child):
             vars(child)["_target"] = _in_process(target)
         original(child)
 
     return start
+
+
+_started_in_a_block: WeakSet[process.BaseProcess] = WeakSet()
+
+
+def _taking_from_workers(original: Callable[..., object]) -> Callable[..., object]:
+    @functools.wraps(original)
+    def taken(loading: Any) -> object:
+        if _here.block is not None:
+            workers = getattr(loading, "_workers", ())
+            if any(worker not in _started_in_a_block for worker in workers):
+                _here.block.refuse_workers(type(loading).__name__)
+        return original(loading)
+
+    return taken
 
 
 def _is_forked(child: process.BaseProcess) -> bool:

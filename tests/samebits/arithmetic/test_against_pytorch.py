@@ -24,42 +24,6 @@ from samebits.arithmetic.portable_mode import NotPortable, PortableArithmetic
 pytest.importorskip("expecttest", reason="PyTorch's database needs it")
 pytestmark = pytest.mark.usefixtures("one_thread", "generators_free")
 
-_VARIANCES = ("std", "std.unbiased", "var", "var.unbiased")
-_WITH_MEANS = ("std_mean", "std_mean.unbiased", "var_mean", "var_mean.unbiased")
-_INTERPOLATED = [f"nn.functional.interpolate.{way}" for way in ("linear", "bilinear")]
-_INTERPOLATED += ["nn.functional.interpolate.trilinear", "nn.functional.interpolate.bicubic"]
-_INTERPOLATED += ["nn.functional.upsample_bilinear", "nn.functional.grid_sample"]
-NOT_YET: dict[str, set[str]] = {
-    # Squares are added in float32, which ends at 3e38.
-    **{name: {"large"} for name in _VARIANCES},
-    **{name: {"large", "infinities"} for name in _WITH_MEANS},
-    # Weights are a matrix here, so NaN and infinities also reach the pixels beside.
-    **{name: {"NaN", "infinities"} for name in _INTERPOLATED},
-    "nn.functional.grid_sample": {"NaN", "infinities", "zeros", "denormals"},
-    "grid_sampler_2d": {"infinities"},
-    "grid_sampler_3d": {"NaN", "infinities"},
-    # A result that is infinite where an infinity is subtracted from another.
-    "addmm.decomposed": {"infinities"},
-    "baddbmm": {"infinities"},
-    "nn.functional.binary_cross_entropy_with_logits": {"infinities"},
-    # The error function is not quite 1 below.
-    "nn.functional.gelu": {"infinities", "large"},
-    "special.ndtr": {
-        *("large", "sizes far apart", "torch.int64", "as it is", "out", "copies of one number")
-    },
-    # One unit in the last place of what is subtracted.
-    "nn.functional.tanhshrink": {"small"},
-    # Refused: statistics that are written into one place.
-    "native_batch_norm": {"copies of one number"},
-    "_native_batch_norm_legit": {"copies of one number"},
-    "nn.functional.batch_norm": {"copies of one number"},
-    # Refused: PyTorch makes larger what it writes into.
-    "addbmm": {"in place"},
-    # Squares of numbers below 1e-23 are 0.
-    "masked.norm": {"denormals"},
-}
-"""Faults that are known: of an operation, the changes of its samples for which it is wrong."""
-
 
 @pytest.fixture(scope="module")
 def operations() -> list[Any]:
@@ -115,7 +79,7 @@ def tries(info: Any, sample: db.Sample) -> dict[str, Callable[[], str]]:
     return found
 
 
-READING_MEMORY = ("as_strided", "as_strided_copy", "resize_")
+READING_MEMORY = ("as_strided", "as_strided_copy", "as_strided_scatter", "resize_")
 """Operations whose result is what lies in memory."""
 
 
@@ -137,7 +101,6 @@ def bits_by_layout(info: Any, sample: db.Sample) -> str:
 
 def faults_of(info: Any, n_samples: int) -> Iterator[tuple[str, str]]:
     """All faults of an operation, by the way in which it was tried: the cheapest first."""
-    known = NOT_YET.get(db.name_of(info), set())
     samples = db.samples_of(info, torch.float32, n_samples)
     for sample in samples:
         yield "as it is", db.fault_of(info, sample)
@@ -150,17 +113,15 @@ def faults_of(info: Any, n_samples: int) -> Iterator[tuple[str, str]]:
         yield "many", db.fault_of(info, positive.changed(db.many))
     for sample in samples:
         for name, fault in tries(info, sample).items():
-            yield name, "" if name in known else fault()
+            yield name, fault()
         for change in ("as it is", "only zeros", "repeated indices"):
             changed = sample.changed(db.VALUES.get(change, torch.clone))
             yield f"layout, {change}", bits_by_layout(info, changed)
 
 
-def known_apart(info: Any, n_samples: int) -> Iterator[str]:
-    """The faults that are not known."""
-    known = NOT_YET.get(db.name_of(info), set())
+def named_faults(info: Any, n_samples: int) -> Iterator[str]:
     for name, fault in faults_of(info, n_samples):
-        if fault and name not in known:
+        if fault:
             yield f"{db.name_of(info)}, {name}: {fault}"
 
 
@@ -175,9 +136,8 @@ def test_an_operation_gives_what_pytorch_gives_or_is_refused(operations):
     the tests marked slow take more samples, and each in every way."""
     found = []
     for place, info in enumerate(operations):
-        known = NOT_YET.get(db.name_of(info), ())
         for sample in db.samples_of(info, torch.float32, 1):
-            ways = {name: tried for name, tried in tries(info, sample).items() if name not in known}
+            ways = tries(info, sample)
             names = [*ways]
             for name in {names[0], names[place % len(names)]}:
                 fault = ways[name]()
@@ -188,7 +148,7 @@ def test_an_operation_gives_what_pytorch_gives_or_is_refused(operations):
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 def test_every_operation_in_every_way(operations, part):
-    assert [fault for info in operations[part::8] for fault in known_apart(info, 2)] == []
+    assert [fault for info in operations[part::8] for fault in named_faults(info, 2)] == []
 
 
 @pytest.mark.slow
@@ -311,7 +271,7 @@ def test_a_planted_fault_is_found(operations, monkeypatch, kind):
     monkeypatch.setattr(operation_forms, "_OPERATIONS", {})
     monkeypatch.setitem(FORMS, name, kernel)
     infos = chosen(operations, OPERATION_OF.get(name, name))
-    assert any(fault for info in infos for fault in known_apart(info, 40))
+    assert any(fault for info in infos for fault in named_faults(info, 40))
 
 
 @pytest.mark.parametrize(

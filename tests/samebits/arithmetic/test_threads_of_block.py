@@ -1,5 +1,6 @@
 """What is started in a block of portable arithmetic, or given to a pool there, is part of it."""
 
+import asyncio
 import multiprocessing
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -79,6 +80,31 @@ WAYS = {
 def test_a_function_given_to_another_thread_is_refused_as_here(older, way):
     with pytest.raises(REFUSALS, match=r"_fft_r2c.* has no portable form"), PortableArithmetic():
         WAYS[way](older)
+
+
+def test_workers_that_are_older_than_the_block_are_refused():
+    loader = torch.utils.data.DataLoader(
+        range(4), num_workers=1, persistent_workers=True, multiprocessing_context="fork"
+    )
+    list(loader)
+    with pytest.raises(NotPortable, match="workers that were started before"), PortableArithmetic():
+        list(loader)
+
+
+def test_a_coroutine_given_to_an_older_loop_is_refused_as_here():
+    async def computing():
+        return transformed()
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        with pytest.raises(NotPortable, match="_fft"), PortableArithmetic():
+            asyncio.run_coroutine_threadsafe(computing(), loop).result(10)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 @pytest.mark.slow

@@ -213,7 +213,7 @@ def _exponential(
 def _linspace(start: float, end: float, steps: int, **options: Any) -> torch.Tensor:
     dtype = options.get("dtype") or torch.get_default_dtype()
     index = torch.arange(steps, dtype=torch.float64)
-    step = (float(end) - float(start)) / max(1, steps - 1)
+    step = (float(end) - float(start)) / (steps - 1) if steps > 1 else 0.0
     upward = index * step + float(start)
     downward = float(end) - (steps - 1 - index) * step
     values = torch.where(index < max(1, steps // 2), upward, downward)

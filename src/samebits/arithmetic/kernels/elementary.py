@@ -73,7 +73,9 @@ _ERF_DENOMINATOR = (
     1.0,
 )
 _ERF_IS_ONE = 4.0
-"""From here on the error function is 1 in float32."""
+"""From here on the error function is 1 in float32, and the quotient above one unit less."""
+_HUGE = 2.0**16
+"""From here on it is exactly 1, as its complement may be multiplied by the number."""
 
 
 def polynomial(numbers: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:
@@ -308,7 +310,18 @@ def erf_of_block(numbers: torch.Tensor) -> torch.Tensor:
     value = polynomial(square, _ERF_NUMERATOR)
     value *= clamped
     value /= polynomial(square, _ERF_DENOMINATOR)
-    return value.clamp_(min=-1.0, max=1.0)
+    value.clamp_(min=-1.0, max=1.0)
+    if not _all_below(numbers, _HUGE):
+        value = torch.where(numbers.abs() >= _HUGE, numbers.sign(), value)
+    return value
+
+
+def _all_below(numbers: torch.Tensor, bound: float) -> bool:
+    """Whether all magnitudes are less than a bound."""
+    if numbers.numel() == 0:
+        return True
+    least, most = torch.aminmax(numbers)
+    return least.item() > -bound and most.item() < bound
 
 
 @FORMS.of("sigmoid")
@@ -333,7 +346,7 @@ def tanh(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def _tanh(numbers: torch.Tensor) -> torch.Tensor:
-    """-t / (t + 2), with t = exp(-2 abs(x)) - 1: exact for small numbers."""
+    """-t / (t + 2), with t = exp(-2 abs(x)) - 1: as near for small numbers."""
     less_one = expm1_at_most_zero(numbers.abs().mul_(-2.0))
     below = less_one + 2.0
     return torch.copysign(less_one.div_(below), numbers)

@@ -13,6 +13,7 @@ from samebits.arithmetic.kernels.elementary import (
     log1p_of_unit,
     sigmoid,
 )
+from samebits.arithmetic.kernels.finite import all_finite
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
 from samebits.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
 from samebits.arithmetic.memory import mapped
@@ -57,11 +58,13 @@ def _cross_entropy_with_logits(
     reduction: int = _MEAN,
 ) -> torch.Tensor:
     check_float32(a, target, weight, pos_weight)
-    if pos_weight is None:
+    if pos_weight is None and all_finite(a):
         loss = mapped(_cross_entropy_of_block, a, target.expand_as(a).contiguous())
     else:
-        factor = (pos_weight - 1.0).mul(target).add(1.0)
-        loss = mapped(_softplus_of_negative, a) * factor + (1.0 - target) * a
+        loss = mapped(_softplus_of_negative, a)
+        if pos_weight is not None:
+            loss = loss * (pos_weight - 1.0).mul(target).add(1.0)
+        loss = loss + (1.0 - target) * a
     return _reduced(loss if weight is None else loss * weight, reduction)
 
 

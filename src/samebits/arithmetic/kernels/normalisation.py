@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from samebits.arithmetic.kernels.elementary import square_root
+from samebits.arithmetic.kernels.finite import all_finite
 from samebits.arithmetic.kernels.pointwise import between
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
 from samebits.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
@@ -27,8 +28,28 @@ class _Normalised(NamedTuple):
     inverse_deviation: torch.Tensor
     """1 by the standard deviation."""
 
+    def or_where_infinite(self, wide: _Normalised) -> _Normalised:
+        """These, and those of float64 where a variance is infinite, or NaN."""
+        is_finite = self.variance.isfinite()
+        return _Normalised(
+            torch.where(is_finite, self.numbers, wide.numbers.float()),
+            torch.where(is_finite, self.mean, wide.mean.float()),
+            torch.where(is_finite, self.variance, wide.variance.float()),
+            torch.where(is_finite, self.inverse_deviation, wide.inverse_deviation.float()),
+        )
+
 
 def _normalised(numbers: torch.Tensor, axes: list[int], *, epsilon: float) -> _Normalised:
+    normalised = _normalised_in_its_type(numbers, axes, epsilon=epsilon)
+    if all_finite(normalised.variance):
+        return normalised
+    wide = _normalised_in_its_type(numbers.double(), axes, epsilon=epsilon)
+    return normalised.or_where_infinite(wide)
+
+
+def _normalised_in_its_type(
+    numbers: torch.Tensor, axes: list[int], *, epsilon: float
+) -> _Normalised:
     mean = pairwise_mean(numbers, axes, keepdim=True)
     centred = numbers - mean
     variance = pairwise_mean(centred * centred, axes, keepdim=True)
@@ -253,6 +274,8 @@ def _native_batch_norm(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Output, and in training of each channel mean and 1 by the standard deviation."""
     check_float32(a, weight, bias)
+    if training and any(map(_is_one_place, (running_mean, running_var))):
+        raise NoPortableForm("has no portable form that writes all statistics into one place")
     if not training:
         if running_mean is None or running_var is None:
             raise NoPortableForm("has no portable form without training and without statistics")
@@ -309,6 +332,11 @@ def _native_batch_norm_backward(
         (of_input, _sums_of_channels(gradient * normalised), _sums_of_channels(gradient)),
         output_mask,
     )
+
+
+def _is_one_place(numbers: torch.Tensor | None) -> bool:
+    """Whether several numbers are one in memory."""
+    return numbers is not None and len(numbers) > 1 and numbers.stride(0) == 0
 
 
 @FORMS.of("native_group_norm")

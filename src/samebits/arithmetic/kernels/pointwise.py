@@ -9,6 +9,7 @@ import torch
 
 from samebits.arithmetic.exact_sums import power_of_two_below
 from samebits.arithmetic.kernels.elementary import square_root
+from samebits.arithmetic.kernels.finite import all_finite
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
 
 FORMS = PortableForms()
@@ -140,8 +141,17 @@ def _addcdiv(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, value: Any = 
 
 @FORMS.of("lerp")
 def between(a: torch.Tensor, b: torch.Tensor, weight: Any) -> torch.Tensor:
-    """A part of the way from one tensor to another: ``lerp``."""
-    return a + (b - a) * weight
+    """A part of the way from one tensor to another: ``lerp``.
+
+    Where that is not finite, the half nearer to the other is counted from there, as PyTorch does.
+    """
+    way = b - a
+    result = a + way * weight
+    if all_finite(result):
+        return result
+    from_b = b - way * (1.0 - weight)
+    is_near_a = result.isfinite() | (abs(torch.as_tensor(weight)) < 0.5)
+    return torch.where(is_near_a, result, from_b)
 
 
 @FORMS.of("hypot")

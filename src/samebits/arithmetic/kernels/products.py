@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from samebits.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count, rounder
+from samebits.arithmetic.kernels.finite import all_finite
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms
 from samebits.arithmetic.kernels.sliced_products import Bits, Slice, doubts, refine
 from samebits.arithmetic.kernels.small_products import SmallColumns, small_product
@@ -141,7 +142,10 @@ def _stacked(left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None
             block = result[of_stack, of_rows]
             block.copy_(exact)
             if not (rows.is_finite and columns.is_finite):
-                _put_not_finite(block, left[of_stack, of_rows], right[of_stack])
+                not_finite = _not_finite(left[of_stack, of_rows], right[of_stack])
+                if added is not None:
+                    not_finite += added[of_stack, of_rows]
+                block.copy_(torch.where(not_finite.isfinite(), block, not_finite))
     return result
 
 
@@ -174,14 +178,10 @@ def _multiplied(rows: Slice, columns: Slice, bits: Bits) -> torch.Tensor:
     return exact
 
 
-def _put_not_finite(block: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> None:
-    """Put infinities and NaN where a product in float64 has them: no order of its sums matters, as
-    products of float32 numbers cannot become infinite in float64."""
-    plain = torch.bmm(left.double(), right.double())
-    is_nan = plain.isnan()
-    is_infinite = plain.isinf()
-    block.masked_fill_(is_nan, torch.nan)
-    block.copy_(torch.where(is_infinite, plain.float(), block))
+def _not_finite(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """A product in float64, which is infinite or NaN where float32's is: no order of its sums
+    matters to that, as products of float32 numbers cannot become infinite in float64."""
+    return torch.bmm(left.double(), right.double())
 
 
 # -- other numbers -------------------------------------------------------------------------
@@ -253,7 +253,14 @@ def _addmm(
         single = _addmm(added.float(), a.float(), b.float(), beta=beta, alpha=alpha)
         return single.to(a.dtype)
     scaled = multiplied(a, b) * alpha
+    if scaled.dtype == torch.float32 and not all_finite(scaled):
+        smaller = multiplied(a * _SMALLER, b) * alpha / _SMALLER
+        scaled = torch.where(scaled.isfinite(), scaled, smaller)
     return scaled if beta == 0 else scaled + added * beta
+
+
+_SMALLER = 2.0**-64
+"""By which a product is made smaller that is too large before it is multiplied by ``alpha``."""
 
 
 @FORMS.of("addbmm", in_any_type=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from samebits.arithmetic.kernels.finite import all_finite
 from samebits.arithmetic.kernels.indexing import added_at
 from samebits.arithmetic.kernels.products import product
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
@@ -32,8 +34,8 @@ _REFLECTION = 2
 
 _Scales: TypeAlias = Sequence[float | Sequence[float] | None]
 """One scale for each axis, or in place of them one list of scales; None where a size was given."""
-_Matrix: TypeAlias = Callable[[int, int, bool, float | None], torch.Tensor]
-"""Makes the matrix that resamples rows, as `_matrix` does."""
+_SharesOf: TypeAlias = "Callable[[int, int, bool, float | None], _Shares]"
+"""How rows are resampled: by `_linear_shares`, or as that does."""
 
 
 @FORMS.of("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
@@ -43,7 +45,7 @@ def _upsample_linear(
     align_corners: bool,
     *scales: float | Sequence[float] | None,
 ) -> torch.Tensor:
-    return _resized(a, output_size, align_corners, scales, _matrix)
+    return _resized(a, output_size, align_corners, scales, _linear_shares)
 
 
 @FORMS.of("upsample_bicubic2d")
@@ -53,7 +55,7 @@ def _upsample_bicubic(
     align_corners: bool,
     *scales: float | Sequence[float] | None,
 ) -> torch.Tensor:
-    return _resized(a, output_size, align_corners, scales, _cubic_matrix)
+    return _resized(a, output_size, align_corners, scales, _cubic_shares)
 
 
 @FORMS.of(
@@ -67,7 +69,7 @@ def _upsample_linear_backward(
     *scales: float | None,
 ) -> torch.Tensor:
     del output_size  # that of the gradient
-    return _resized_backward(gradient, input_size, align_corners, scales, _matrix)
+    return _resized_backward(gradient, input_size, align_corners, scales, _linear_shares)
 
 
 @FORMS.of("upsample_bicubic2d_backward")
@@ -78,8 +80,9 @@ def _upsample_bicubic_backward(
     align_corners: bool,
     *scales: float | None,
 ) -> torch.Tensor:
-    del output_size  # that of the gradient
-    return _resized_backward(gradient, input_size, align_corners, scales, _cubic_matrix)
+    is_copied = list(input_size[2:]) == list(output_size)  # by PyTorch, in this direction alone
+    shares_of = _linear_shares if is_copied else _cubic_shares
+    return _resized_backward(gradient, input_size, align_corners, scales, shares_of)
 
 
 def _resized(
@@ -87,14 +90,20 @@ def _resized(
     output_size: Sequence[int] | None,
     align_corners: bool,
     scales: _Scales,
-    matrix_of: _Matrix,
+    shares_of: _SharesOf,
 ) -> torch.Tensor:
     check_float32(a)
     values = a
+    is_finite = all_finite(a)
     size, by_axis = _size_and_scales(a, output_size, scales)
     for axis, length in enumerate(size):
-        matrix = matrix_of(values.shape[axis + 2], length, align_corners, _scale(by_axis, axis))
-        values = _multiplied(values, axis + 2, matrix.to(a.device))
+        shares = shares_of(values.shape[axis + 2], length, align_corners, _scale(by_axis, axis))
+        matrix = shares.matrix().to(a.device)
+        if is_finite:
+            values = _multiplied(values, axis + 2, matrix)
+        else:
+            finite = _multiplied(values.where(values.isfinite(), 0.0), axis + 2, matrix)
+            values = finite + shares.not_finite(values, axis + 2)
     return values
 
 
@@ -103,13 +112,19 @@ def _resized_backward(
     input_size: Sequence[int],
     align_corners: bool,
     scales: Sequence[float | None],
-    matrix_of: _Matrix,
+    shares_of: _SharesOf,
 ) -> torch.Tensor:
     check_float32(gradient)
     values = gradient
+    is_finite = all_finite(gradient)
     for axis, length in enumerate(input_size[2:]):
-        matrix = matrix_of(length, values.shape[axis + 2], align_corners, _scale(scales, axis))
-        values = _multiplied(values, axis + 2, matrix.T.to(gradient.device))
+        shares = shares_of(length, values.shape[axis + 2], align_corners, _scale(scales, axis))
+        matrix = shares.matrix().T.to(gradient.device)
+        if is_finite:
+            values = _multiplied(values, axis + 2, matrix)
+        else:
+            finite = _multiplied(values.where(values.isfinite(), 0.0), axis + 2, matrix)
+            values = finite + shares.not_finite_backward(values, axis + 2)
     return values
 
 
@@ -138,21 +153,72 @@ def _multiplied(values: torch.Tensor, axis: int, matrix: torch.Tensor) -> torch.
     return result.reshape(*rows.shape[:-1], matrix.shape[0]).movedim(-1, axis).contiguous()
 
 
-def _matrix(n_rows: int, length: int, align_corners: bool, scale: float | None) -> torch.Tensor:
-    """The share of each row in each resampled one: float32, shape (length, n_rows).
+class _Shares(NamedTuple):
+    """Of which rows each resampled one is made, and to which shares: shapes (rows, length)."""
+
+    rows: NDArray[Any]
+    weights: NDArray[Any]
+    """In the type in which they are added where rows are one."""
+    n_rows: int
+
+    def matrix(self) -> torch.Tensor:
+        """The share of each row in each resampled one: float32, shape (length, n_rows)."""
+        length = self.rows.shape[1]
+        matrix = np.zeros((length, self.n_rows), self.weights.dtype)
+        for row, weight in zip(self.rows, self.weights, strict=True):
+            np.add.at(matrix, (np.arange(length), row), weight)
+        return torch.from_numpy(matrix.astype(np.float32))
+
+    def not_finite(self, values: torch.Tensor, axis: int) -> torch.Tensor:
+        """What of the rows is infinite or NaN, resampled: 0 where nothing is.
+
+        A product with the matrix would carry it to every row.
+        """
+        size = [*values.shape]
+        size[axis] = self.rows.shape[1]
+        total = values.new_zeros(size)
+        rest = values.where(~values.isfinite(), 0.0)
+        for row, weight in self._along(values, axis):
+            total += rest.index_select(axis, row) * weight
+        return total
+
+    def not_finite_backward(self, gradient: torch.Tensor, axis: int) -> torch.Tensor:
+        """The same of a gradient, for the rows."""
+        size = [*gradient.shape]
+        size[axis] = self.n_rows
+        total = gradient.new_zeros(size)
+        rest = gradient.where(~gradient.isfinite(), 0.0)
+        for row, weight in self._along(gradient, axis):
+            total.index_add_(axis, row, rest * weight)
+        return total
+
+    def _along(
+        self, values: torch.Tensor, axis: int
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        shape = [1] * values.dim()
+        shape[axis] = -1
+        for row, weight in zip(self.rows, self.weights.astype(np.float32), strict=True):
+            yield (
+                torch.from_numpy(row).to(values.device),
+                torch.from_numpy(weight).reshape(shape).to(values.device),
+            )
+
+
+def _linear_shares(n_rows: int, length: int, align_corners: bool, scale: float | None) -> _Shares:
+    """Those of the two rows around each resampled one.
 
     Positions are computed in float64 and rounded to float32 as shares, so that the shares of a row
-    sum to 1 within one rounding.
+    sum to 1 within one rounding. As many rows as before are the same ones, whatever the scale.
     """
+    index = np.arange(length)
+    if n_rows == length:
+        zeros = np.zeros(length, np.float32)
+        return _Shares(np.stack([index, index]), np.stack([zeros + 1, zeros]), n_rows)
     position = np.maximum(_positions(n_rows, length, align_corners, scale), 0.0)
     lower = np.minimum(np.floor(position).astype(np.int64), n_rows - 1)
     upper = np.minimum(lower + 1, n_rows - 1)
     share = np.clip(position - lower, 0.0, 1.0).astype(np.float32)
-    matrix = np.zeros((length, n_rows), np.float32)
-    rows = np.arange(length)
-    np.add.at(matrix, (rows, lower), np.float32(1) - share)
-    np.add.at(matrix, (rows, upper), share)
-    return torch.from_numpy(matrix)
+    return _Shares(np.stack([lower, upper]), np.stack([np.float32(1) - share, share]), n_rows)
 
 
 def _positions(n_rows: int, length: int, align_corners: bool, scale: float | None) -> np.ndarray:
@@ -169,21 +235,19 @@ _CUBIC = -0.75
 and Signal Processing 29, 1153-1160 (1981))."""
 
 
-def _cubic_matrix(
-    n_rows: int, length: int, align_corners: bool, scale: float | None
-) -> torch.Tensor:
-    """As `_matrix`, with shares of four rows around each resampled one."""
+def _cubic_shares(n_rows: int, length: int, align_corners: bool, scale: float | None) -> _Shares:
+    """Those of the four rows around each resampled one."""
     position = _positions(n_rows, length, align_corners, scale)
     lower = np.floor(position)
     share = position - lower
-    matrix = np.zeros((length, n_rows), np.float64)
+    rows = []
+    weights = []
     for offset, distance in ((-1, share + 1.0), (0, share), (1, 1.0 - share), (2, 2.0 - share)):
         near = ((_CUBIC + 2.0) * distance - (_CUBIC + 3.0)) * distance * distance + 1.0
         far = ((_CUBIC * distance - 5.0 * _CUBIC) * distance + 8.0 * _CUBIC) * distance
-        weight = np.where(distance <= 1.0, near, far - 4.0 * _CUBIC)
-        row = np.clip(lower + offset, 0, n_rows - 1).astype(np.int64)
-        np.add.at(matrix, (np.arange(length), row), weight)
-    return torch.from_numpy(matrix.astype(np.float32))
+        weights.append(np.where(distance <= 1.0, near, far - 4.0 * _CUBIC))
+        rows.append(np.clip(lower + offset, 0, n_rows - 1).astype(np.int64))
+    return _Shares(np.stack(rows), np.stack(weights), n_rows)
 
 
 _NEAREST_FORWARD = {
@@ -363,15 +427,20 @@ def _grid_sampler(
     n_images, n_channels = a.shape[:2]
     n_points = points[0].shape[1]
     result = flat.new_empty((n_images, n_channels, n_points))
+    is_finite = all_finite(a)
     n_numbers = n_images * (n_channels + _NUMBERS_OF_A_POINT)
     for part in slices(n_points, item_size=n_numbers, device=a.device):
         total: torch.Tensor | None = None
         for corner in sampling.corners([point[:, part] for point in points]):
             values = flat.gather(2, corner.pixel[:, None].expand(-1, n_channels, -1))
+            if not is_finite:
+                corner.leave_out(values)
             values *= corner.weight[:, None]
             total = values if total is None else total.add_(values)
         if total is not None:
             result[:, :, part] = total
+    if sampling.is_nan_outside and not all_finite(grid):
+        result.masked_fill_(~grid.isfinite().all(-1).flatten(1)[:, None], torch.nan)
     return result.reshape(n_images, n_channels, *positions[0].shape[1:])
 
 
@@ -393,6 +462,7 @@ def _grid_sampler_backward(
     n_images, n_channels = a.shape[:2]
     flat = a.flatten(2)
     of_points = gradient.flatten(2)
+    are_finite = all_finite(a) and all_finite(gradient)
     images = torch.arange(n_images * n_channels, device=a.device).reshape(n_images, n_channels, 1)
     pixels = []
     shares = []
@@ -401,8 +471,12 @@ def _grid_sampler_backward(
         if output_mask[0]:
             pixels.append(images * flat.shape[2] + corner.pixel[:, None])
             shares.append(of_points * corner.weight[:, None])
+            if not are_finite:
+                corner.leave_out(shares[-1])
         if output_mask[1] and interpolation_mode == _BILINEAR:
             values = flat.gather(2, corner.pixel[:, None].expand(-1, n_channels, -1))
+            if not are_finite:
+                corner.leave_out(values)
             together = pairwise_sum(values * of_points, [1])
             for of_axis, slope in zip(of_axes, corner.slopes, strict=True):
                 of_axis += together * slope
@@ -415,6 +489,9 @@ def _grid_sampler_backward(
         of_axis.reshape(place.slope.shape) * place.slope
         for of_axis, place in zip(of_axes, places, strict=True)
     ]
+    if sampling.is_nan_outside and not all_finite(grid):
+        for of_axis, other in zip(scaled, (grid[..., 0], grid[..., 1]), strict=True):
+            of_axis.masked_fill_(~other.isfinite(), torch.nan)
     return of_images, torch.stack(scaled[::-1], dim=-1)
 
 
@@ -434,6 +511,13 @@ class _Corner(NamedTuple):
     """Its share; 0 where it lies outside of the image."""
     slopes: list[torch.Tensor]
     """By how much the share grows along each axis."""
+    insides: list[torch.Tensor]
+    """Along each axis, whether it lies inside of the image."""
+
+    def leave_out(self, values: torch.Tensor) -> None:
+        """Make infinities and NaN of pixels that lie outside 0; shapes (B, channels, points)."""
+        is_inside = torch.stack(self.insides).all(0)
+        values.masked_fill_(~is_inside[:, None] & ~values.isfinite(), 0.0)
 
 
 class _Sampling(NamedTuple):
@@ -443,6 +527,12 @@ class _Sampling(NamedTuple):
     mode: int
     padding_mode: int
     align_corners: bool
+
+    @property
+    def is_nan_outside(self) -> bool:
+        """Whether points that are infinite or NaN give NaN, as in PyTorch on processors; else they
+        lie outside, or at an edge."""
+        return len(self.sizes) == 2 and self.mode == _BILINEAR and self.padding_mode == _ZEROS
 
     def places(self, grid: torch.Tensor) -> list[_Place]:
         """Where the points of a grid, from -1 to 1, lie along each axis."""
@@ -462,8 +552,10 @@ class _Sampling(NamedTuple):
         if self.padding_mode != _ZEROS:
             is_outside = (position <= 0) | (position >= length - 1)
             slope = slope.masked_fill(is_outside, 0.0)
-            position = torch.where(position > 0, position, torch.zeros_like(position))
+            position = torch.where(position <= 0, torch.zeros_like(position), position)
             position = position.clamp(max=float(length - 1))
+            at_nan = 0.0 if len(self.sizes) == 2 else float(length - 1)  # as PyTorch on processors
+            position = position.nan_to_num_(at_nan)
         return _Place(position, slope)
 
     def _reflected(
@@ -522,7 +614,7 @@ class _Sampling(NamedTuple):
             sign = torch.full_like(masked[axis], 1.0 if step else -1.0)
             sign.masked_fill_(~insides[axis], 0.0)
             slopes.append(_product([*masked[:axis], sign, *masked[axis + 1 :]]))
-        return _Corner(pixel, weight, slopes)
+        return _Corner(pixel, weight, slopes, insides)
 
 
 def _product(factors: Sequence[torch.Tensor]) -> torch.Tensor:

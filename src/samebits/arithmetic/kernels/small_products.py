@@ -78,7 +78,7 @@ class SmallColumns(NamedTuple):
             _refine(exact, rows, self)
         result = torch.from_numpy(exact)
         if len(exact) < len(left):
-            result = result.expand(len(left), -1, -1)
+            result = result.repeat(len(left), 1, 1)
         return result.float() if added is None else result.add_(added).float()
 
 

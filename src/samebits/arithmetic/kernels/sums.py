@@ -6,8 +6,9 @@ on: each step is a single addition of two tensors, and its rounding is the same 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -172,19 +173,62 @@ def _variance_and_mean(
     *,
     correction: Any = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """In float32 of numbers with 16 bits."""
+    """In float32 of numbers with 16 bits; in float64 where squares of float32 are too large, or too
+    small."""
     if correction is None:
         correction = 1 if unbiased else 0
     if isinstance(dim, bool):  # var(a, unbiased)
         correction = int(dim)
         dim = None
     numbers, _ = _summands(a, None)
-    mean = pairwise_mean(numbers, _axes_of(dim), keepdim=True)
+    axes = _axes_of(dim)
+    moments = _moments(numbers, axes, correction, keepdim=keepdim)
+    if not bool(_in_range(moments.squares, moments.n_added).all()):
+        wide = _moments(numbers.double(), axes, correction, keepdim=keepdim)
+        moments = moments.or_where_not_in_range(wide)
+    return moments.variance, moments.mean
+
+
+class _Moments(NamedTuple):
+    """Means and variances along some axes."""
+
+    mean: torch.Tensor
+    squares: torch.Tensor
+    """Summed distances from the mean, squared."""
+    variance: torch.Tensor
+    n_added: int
+
+    def or_where_not_in_range(self, wide: _Moments) -> _Moments:
+        """These, and those of float64 where squares of float32 are infinite or lose digits."""
+        is_in_range = _in_range(self.squares, self.n_added)
+        return _Moments(
+            torch.where(is_in_range, self.mean, wide.mean),
+            torch.where(is_in_range, self.squares, wide.squares),
+            torch.where(is_in_range, self.variance, wide.variance),
+            self.n_added,
+        )
+
+
+def _moments(
+    numbers: torch.Tensor, axes: Sequence[int] | None, correction: Any, *, keepdim: bool
+) -> _Moments:
+    mean = pairwise_mean(numbers, axes, keepdim=True)
     centred = numbers - mean
-    squares = pairwise_sum(centred * centred, _axes_of(dim), keepdim=keepdim)
-    n_averaged = a.numel() // max(1, squares.numel())
-    variance = squares / torch.full_like(squares, max(0, n_averaged - correction))
-    return variance, mean.reshape(variance.shape)
+    squares = pairwise_sum(centred * centred, axes, keepdim=keepdim)
+    n_added = numbers.numel() // max(1, squares.numel())
+    variance = squares / torch.full_like(squares, max(0, n_added - correction))
+    return _Moments(mean.reshape(variance.shape), squares, variance, n_added)
+
+
+_LEAST_NORMAL = 2.0**-126
+
+
+def _in_range(squares: torch.Tensor, n_added: int) -> torch.Tensor:
+    """Where sums of squares are finite, and so large that no square has lost digits; of float64
+    numbers everywhere."""
+    if squares.dtype != torch.float32:
+        return squares.new_ones((), dtype=torch.bool)
+    return (squares >= n_added * _LEAST_NORMAL) & (squares < math.inf)
 
 
 @FORMS.of("linalg_vector_norm", in_any_type=True)
@@ -219,7 +263,13 @@ def _norm(
         return pairwise_sum(numbers.abs(), axes, keepdim=keepdim)
     if ord == 2:
         total = pairwise_sum(numbers * numbers, axes, keepdim=keepdim)
-        return square_root(total)
+        n_added = numbers.numel() // max(1, total.numel())
+        is_in_range = _in_range(total, n_added)
+        if not bool(is_in_range.all()):
+            wide = numbers.double()
+            in_wide = pairwise_sum(wide * wide, axes, keepdim=keepdim)
+            total = torch.where(is_in_range, total, in_wide)
+        return square_root(total).to(numbers.dtype)
     if ord in (float("inf"), float("-inf")):
         chosen = list(range(numbers.dim())) if axes is None else list(axes)
         extreme = torch.amax if ord > 0 else torch.amin
