@@ -9,7 +9,7 @@ import torch
 
 from samebits.arithmetic.exact_sums import power_of_two_below
 from samebits.arithmetic.kernels.elementary import square_root
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 
 FORMS = PortableForms()
 
@@ -146,12 +146,22 @@ def between(a: torch.Tensor, b: torch.Tensor, weight: Any) -> torch.Tensor:
 
 @FORMS.of("hypot")
 def _hypot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The root of the sum of two squares, which are exact in float64."""
-    check_float32(a, b)
+    """The root of the sum of two squares: exact ones of float32 numbers, and of float64 numbers
+    without the power of two of the larger one."""
+    check_type(a, b)
     wide = a.double()
     other = b.double()
-    value = square_root(wide * wide + other * other)
-    return value.masked_fill_(wide.isinf() | other.isinf(), torch.inf).float()
+    if a.dtype == torch.float64:
+        unit = power_of_two_below(torch.maximum(wide.abs(), other.abs())).clamp_(min=_TINY)
+        wide = wide / unit
+        other = other / unit
+        value = square_root(wide * wide + other * other).mul_(unit)
+    else:
+        value = square_root(wide * wide + other * other)
+    return value.masked_fill_(a.isinf() | b.isinf(), torch.inf).to(a.dtype)
+
+
+_TINY = 2.0**-1022
 
 
 @FORMS.of("deg2rad")
@@ -166,6 +176,6 @@ def _degrees(a: torch.Tensor) -> torch.Tensor:
 
 @FORMS.of("linalg_cross")
 def _cross(a: torch.Tensor, b: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
-    check_float32(a, b)
+    check_type(a, b)
     a, b = torch.broadcast_tensors(a, b)
     return a.roll(-1, dim) * b.roll(-2, dim) - a.roll(-2, dim) * b.roll(-1, dim)

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from samebits.arithmetic.kernels.indexing import added_at
-from samebits.arithmetic.kernels.products import product
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.products import multiplied
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 from samebits.arithmetic.kernels.sums import pairwise_sum
 from samebits.arithmetic.memory import slices
 
@@ -32,7 +32,7 @@ _REFLECTION = 2
 
 _Scales: TypeAlias = Sequence[float | Sequence[float] | None]
 """One scale for each axis, or in place of them one list of scales; None where a size was given."""
-_Matrix: TypeAlias = Callable[[int, int, bool, float | None], torch.Tensor]
+_Matrix: TypeAlias = Callable[[int, int, bool, float | None, torch.dtype], torch.Tensor]
 """Makes the matrix that resamples rows, as `_matrix` does."""
 
 
@@ -89,11 +89,12 @@ def _resized(
     scales: _Scales,
     matrix_of: _Matrix,
 ) -> torch.Tensor:
-    check_float32(a)
+    check_type(a)
     values = a
     size, by_axis = _size_and_scales(a, output_size, scales)
     for axis, length in enumerate(size):
-        matrix = matrix_of(values.shape[axis + 2], length, align_corners, _scale(by_axis, axis))
+        scale = _scale(by_axis, axis)
+        matrix = matrix_of(values.shape[axis + 2], length, align_corners, scale, a.dtype)
         values = _multiplied(values, axis + 2, matrix.to(a.device))
     return values
 
@@ -105,10 +106,11 @@ def _resized_backward(
     scales: Sequence[float | None],
     matrix_of: _Matrix,
 ) -> torch.Tensor:
-    check_float32(gradient)
+    check_type(gradient)
     values = gradient
     for axis, length in enumerate(input_size[2:]):
-        matrix = matrix_of(length, values.shape[axis + 2], align_corners, _scale(scales, axis))
+        scale = _scale(scales, axis)
+        matrix = matrix_of(length, values.shape[axis + 2], align_corners, scale, gradient.dtype)
         values = _multiplied(values, axis + 2, matrix.T.to(gradient.device))
     return values
 
@@ -134,23 +136,26 @@ def _multiplied(values: torch.Tensor, axis: int, matrix: torch.Tensor) -> torch.
     """Each row along an axis multiplied by a matrix."""
     rows = values.movedim(axis, -1)
     flat = rows.reshape(-1, rows.shape[-1])
-    result = product(flat, matrix.T)
+    result = multiplied(flat, matrix.T)
     return result.reshape(*rows.shape[:-1], matrix.shape[0]).movedim(-1, axis).contiguous()
 
 
-def _matrix(n_rows: int, length: int, align_corners: bool, scale: float | None) -> torch.Tensor:
-    """The share of each row in each resampled one: float32, shape (length, n_rows).
+def _matrix(
+    n_rows: int, length: int, align_corners: bool, scale: float | None, dtype: torch.dtype
+) -> torch.Tensor:
+    """The share of each row in each resampled one, of a type: shape (length, n_rows).
 
-    Positions are computed in float64 and rounded to float32 as shares, so that the shares of a row
-    sum to 1 within one rounding.
+    Positions are computed in float64 and rounded to that type as shares, so that the shares of a
+    row sum to 1 within one rounding.
     """
+    number = np.float64 if dtype == torch.float64 else np.float32
     position = np.maximum(_positions(n_rows, length, align_corners, scale), 0.0)
     lower = np.minimum(np.floor(position).astype(np.int64), n_rows - 1)
     upper = np.minimum(lower + 1, n_rows - 1)
-    share = np.clip(position - lower, 0.0, 1.0).astype(np.float32)
-    matrix = np.zeros((length, n_rows), np.float32)
+    share = np.clip(position - lower, 0.0, 1.0).astype(number)
+    matrix = np.zeros((length, n_rows), number)
     rows = np.arange(length)
-    np.add.at(matrix, (rows, lower), np.float32(1) - share)
+    np.add.at(matrix, (rows, lower), number(1) - share)
     np.add.at(matrix, (rows, upper), share)
     return torch.from_numpy(matrix)
 
@@ -170,7 +175,7 @@ and Signal Processing 29, 1153-1160 (1981))."""
 
 
 def _cubic_matrix(
-    n_rows: int, length: int, align_corners: bool, scale: float | None
+    n_rows: int, length: int, align_corners: bool, scale: float | None, dtype: torch.dtype
 ) -> torch.Tensor:
     """As `_matrix`, with shares of four rows around each resampled one."""
     position = _positions(n_rows, length, align_corners, scale)
@@ -183,7 +188,7 @@ def _cubic_matrix(
         weight = np.where(distance <= 1.0, near, far - 4.0 * _CUBIC)
         row = np.clip(lower + offset, 0, n_rows - 1).astype(np.int64)
         np.add.at(matrix, (np.arange(length), row), weight)
-    return torch.from_numpy(matrix.astype(np.float32))
+    return torch.from_numpy(matrix).to(dtype)
 
 
 _NEAREST_FORWARD = {
@@ -293,7 +298,7 @@ def _padding_backward(
     gradient: torch.Tensor, a: torch.Tensor, padding: Sequence[int], *, mode: str
 ) -> torch.Tensor:
     """What lies before an axis is added to it, then what lies behind: the last axis first."""
-    check_float32(gradient, a)
+    check_type(gradient, a)
     total = gradient
     if min(padding) < 0:
         total = torch.constant_pad_nd(gradient, [max(0, -margin) for margin in padding])
@@ -321,8 +326,7 @@ def _affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: bool) 
     """Compute where the pixels of images come from under affine maps."""
     n_axes = len(size) - 2
     coordinates = [
-        _normalised_middles(length, align_corners=align_corners).to(theta.device)
-        for length in size[2:]
+        _normalised_middles(length, align_corners=align_corners).to(theta) for length in size[2:]
     ]
     on_grid = torch.meshgrid(*coordinates, indexing="ij")[::-1]
     points = []
@@ -335,7 +339,7 @@ def _affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: bool) 
 
 
 def _normalised_middles(length: int, *, align_corners: bool) -> torch.Tensor:
-    """The middles of pixels along an axis, from -1 to 1; float32, shape (length,)."""
+    """The middles of pixels along an axis, from -1 to 1; float64, shape (length,)."""
     index = torch.arange(length, dtype=torch.float64)
     if length == 1:
         middles = index
@@ -343,7 +347,7 @@ def _normalised_middles(length: int, *, align_corners: bool) -> torch.Tensor:
         middles = index * 2.0 / float(length - 1) - 1.0
     else:
         middles = (index * 2.0 + 1.0) / float(length) - 1.0
-    return middles.float()
+    return middles
 
 
 @FORMS.of("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
@@ -355,7 +359,7 @@ def _grid_sampler(
     align_corners: bool,
 ) -> torch.Tensor:
     """Images at points between their pixels, by linear interpolation or the nearest pixel."""
-    check_float32(a, grid)
+    check_type(a, grid)
     sampling = _Sampling(a.shape[2:], interpolation_mode, padding_mode, align_corners)
     positions = [place.position for place in sampling.places(grid)]
     flat = a.flatten(2)
@@ -386,7 +390,7 @@ def _grid_sampler_backward(
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, torch.Tensor]:
     """Of images, shares added up at their pixels; of points, sums over the channels."""
-    check_float32(gradient, a, grid)
+    check_type(gradient, a, grid)
     sampling = _Sampling(a.shape[2:], interpolation_mode, padding_mode, align_corners)
     places = sampling.places(grid)
     points = [place.position.flatten(1) for place in places]
