@@ -256,6 +256,8 @@ def _replaced(operation: Operation, call: Call) -> Any:
     elif "out" in arguments:
         arguments = dict(arguments)
         target = arguments.pop("out")
+        if operation.is_typed_by_target:
+            arguments["dtype"] = target.dtype
     result = operation.kernel(*call.args, **arguments)
     if target is None or result is None:  # an update returns nothing: it has written already
         return result

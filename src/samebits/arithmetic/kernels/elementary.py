@@ -510,7 +510,9 @@ def raised(a: Any, exponent: Any) -> torch.Tensor:
         raise NoPortableForm(f"has a portable form for float32 and float64, and got {dtype}")
     device = a.device if isinstance(a, torch.Tensor) else exponent.device
     base, power = (
-        number if isinstance(number, torch.Tensor) else torch.tensor(number, device=device)
+        number
+        if isinstance(number, torch.Tensor)
+        else torch.tensor(number, dtype=dtype, device=device)
         for number in (a, exponent)
     )
     base, power = torch.broadcast_tensors(base.to(dtype), power.to(dtype))
