@@ -257,8 +257,9 @@ def gradients(info: Any, sample: Sample) -> Any:
 
 
 def _weights(tensor: torch.Tensor) -> torch.Tensor:
-    numbers = (torch.arange(tensor.numel(), dtype=torch.float64) * 7 % 11 + 1) / 8
-    return numbers.to(tensor.dtype).reshape(tensor.shape)
+    """Eighths; made of whole numbers, as they are made in the mode, too, which must not refuse it."""
+    numbers = torch.arange(tensor.numel()) * 7 % 11 + 1
+    return (numbers.to(tensor.dtype) * 0.125).reshape(tensor.shape)
 
 
 @contextmanager
