@@ -4,6 +4,7 @@ The operations and what they are called with come from PyTorch's own database, s
 there, or gets a portable form here, is tried without being listed.
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -55,6 +56,11 @@ NOT_YET: dict[str, set[str]] = {
     "nn.functional.batch_norm": {"copies of one number"},
     # Refused: PyTorch makes larger what it writes into.
     "addbmm": {"in place"},
+    # PyTorch's own takes a sixth that is rounded to float32.
+    "nn.functional.hardsigmoid": {
+        *("gradient, float64", "gradient, small, float64", "gradient, gaps, float64"),
+        "gradient, repeated indices, float64",
+    },
     # Squares of numbers below 1e-23 are 0.
     "masked.norm": {"denormals"},
 }
@@ -99,7 +105,7 @@ def tries(info: Any, sample: db.Sample) -> dict[str, Callable[[], str]]:
 
         return tried
 
-    found = {"as it is": of(db.plainly)}
+    found = {"as it is": of(db.plainly), "float64": lambda: db.fault_in_doubles(info, sample)}
     if info.get_inplace():
         found["in place"] = of(db.in_place)
     if info.supports_out:
@@ -144,6 +150,10 @@ def faults_of(info: Any, n_samples: int) -> Iterator[tuple[str, str]]:
     for dtype in db.DTYPES:
         for sample in db.samples_of(info, dtype, n_samples):
             yield str(dtype), db.fault_of(info, sample)
+    for sample in db.samples_of(info, torch.float64, 1):
+        for name, fault in tries(info, sample).items():
+            way = f"{name}, float64"
+            yield way, "" if known & {name, way} else fault()
     half = db.samples_of(info, torch.float16, 1)
     if half and _is_of_any_length(info):
         positive = half[0].changed(torch.abs)
@@ -194,8 +204,8 @@ def test_every_operation_in_every_way(operations, part):
 @pytest.mark.slow
 def test_bits_do_not_depend_on_threads(operations):
     found = {}
-    for info in filter(_is_of_any_length, operations):
-        for sample in db.samples_of(info, torch.float32, 2):
+    for info, dtype in itertools.product(filter(_is_of_any_length, operations), db.PRECISE):
+        for sample in db.samples_of(info, dtype, 2):
             for change in ("as it is", "only zeros", "repeated indices"):
                 long = sample.changed(db.VALUES.get(change, torch.clone)).changed(db.many)
                 bits = []
@@ -203,7 +213,7 @@ def test_bits_do_not_depend_on_threads(operations):
                     torch.set_num_threads(n_threads)
                     bits.append(db.bits_of(info, long))
                 if bits[0] != bits[1]:
-                    found[db.name_of(info), change] = bits
+                    found[db.name_of(info), dtype, change] = bits
     torch.set_num_threads(1)
     assert found == {}
 
@@ -273,6 +283,10 @@ def _softmax_without_small_numbers(a, dim, half_to_float):
     return torch.where(result < 1e-9, 0.0, result)
 
 
+def _exp_in_float32(a):
+    return a.float().exp().to(a.dtype)
+
+
 def _sorted_into_new_ones(a, dim=-1, descending=False, *, stable=None):
     return [each.clone() for each in torch.sort(a, dim=dim, descending=descending)]
 
@@ -283,6 +297,7 @@ PLANTED = {
     "linspace of one step": ("linspace", _linspace_that_ends),
     "small numbers": ("tanh", _tanh_by_logistic),
     "type": ("sqrt", _root_in_doubles),
+    "float32 in float64": ("exp", _exp_in_float32),
     "number of outputs": ("native_batch_norm", _batch_norm_of_two_outputs),
     "no axes": ("scatter_add", _scatter_add_with_axes),
     "one slice": ("mm", _product_in_one_slice),
@@ -299,7 +314,7 @@ def chosen(operations, name):
     return [info for info in operations if db.name_of(info) == name]
 
 
-CHEAP = {"number of outputs", "small numbers"}
+CHEAP = {"number of outputs", "small numbers", "float32 in float64"}
 
 
 @pytest.mark.parametrize(
