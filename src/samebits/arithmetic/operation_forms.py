@@ -255,14 +255,16 @@ def refuse_numbers(operation: Operation, call: Call, kinds: int) -> None:
     if operation.is_in_any_type:
         return
     if kinds & _HALVES:
-        raise NoPortableForm(f"has a portable form for float32, and got {_half_among(call)}")
+        raise NoPortableForm(
+            f"has a portable form for float32 and float64, and got {_half_among(call)}"
+        )
     if not (operation.makes_fractions or operation.is_along_axes):
         return
     first = _first_of(call)
     if not isinstance(first, torch.Tensor):
         return
     if operation.makes_fractions and not first.is_floating_point():
-        raise NoPortableForm(f"has a portable form for float32, and got {first.dtype}")
+        raise NoPortableForm(f"has a portable form for float32 and float64, and got {first.dtype}")
     if operation.is_along_axes and (first.dim() == 0 or first.numel() == 0):
         raise NoPortableForm(
             f"has a portable form for tensors with numbers along axes, and got {[*first.shape]}"
