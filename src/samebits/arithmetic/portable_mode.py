@@ -47,7 +47,7 @@ def portable(device: torch.device | str = "cpu") -> Iterator[None]:
     """Compute with PyTorch in one block so that every machine gets the same bits.
 
     For networks and training steps of one's own: forward pass, loss, backward pass and update. The
-    numbers must be float32.
+    numbers must be float32 or float64, all of one operation of one type.
 
     Parameters
     ----------
