@@ -150,8 +150,8 @@ def witness(*, profile: str | Path = defaults.PROFILE, quiet: bool = False) -> P
     chosen = profiles.load(profile)
     if chosen.dtype != "float32":
         raise BadInput(
-            f"profile {chosen.name} computes in {chosen.dtype}; mode portable has float32 only: "
-            "use profile cpu or cuda"
+            f"profile {chosen.name} computes in {chosen.dtype}; mode portable trains and segments "
+            "in float32 only: use profile cpu or cuda"
         )
     setup = Setup(chosen, "portable", _SEED)
     with progress(N_STEPS + 2, "portable", quiet=quiet) as bar:

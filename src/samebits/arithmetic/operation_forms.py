@@ -76,6 +76,8 @@ class Operation:
     makes_fractions: bool
     """Whether it makes fractions of whole numbers, too."""
     is_along_axes: bool
+    is_typed_by_target: bool
+    """Whether it creates numbers of the type of what it writes into with ``out=``."""
     several_targets: tuple[str, ...]
     """Names of what it writes into with ``out=``, if that is more than one tensor."""
     on_one: Operation | None
@@ -121,9 +123,21 @@ def _operation_of(func: Any) -> Operation:
         is_in_any_type=base in IN_ANY_TYPE,
         makes_fractions=base in _OF_FRACTIONS or base.endswith("_backward"),
         is_along_axes=base in _ALONG_AXES,
+        is_typed_by_target=len(targets) == 1 and _creates(func) and not _has(func, "dtype"),
         several_targets=targets if len(targets) > 1 else (),
         on_one=_on_one(base),
     )
+
+
+def _creates(func: Any) -> bool:
+    """Whether an operation creates a tensor, of a type and layout that it is told."""
+    packet = func.overloadpacket
+    overloads = [getattr(packet, name) for name in packet.overloads()]
+    return any(_has(each, "dtype") and _has(each, "layout") for each in overloads)
+
+
+def _has(func: Any, name: str) -> bool:
+    return any(argument.name == name for argument in func._schema.arguments)
 
 
 FOREACH = "_foreach_"
@@ -241,14 +255,16 @@ def refuse_numbers(operation: Operation, call: Call, kinds: int) -> None:
     if operation.is_in_any_type:
         return
     if kinds & _HALVES:
-        raise NoPortableForm(f"has a portable form for float32, and got {_half_among(call)}")
+        raise NoPortableForm(
+            f"has a portable form for float32 and float64, and got {_half_among(call)}"
+        )
     if not (operation.makes_fractions or operation.is_along_axes):
         return
     first = _first_of(call)
     if not isinstance(first, torch.Tensor):
         return
     if operation.makes_fractions and not first.is_floating_point():
-        raise NoPortableForm(f"has a portable form for float32, and got {first.dtype}")
+        raise NoPortableForm(f"has a portable form for float32 and float64, and got {first.dtype}")
     if operation.is_along_axes and (first.dim() == 0 or first.numel() == 0):
         raise NoPortableForm(
             f"has a portable form for tensors with numbers along axes, and got {[*first.shape]}"

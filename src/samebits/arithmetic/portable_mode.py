@@ -49,8 +49,9 @@ def portable(device: torch.device | str = "cpu") -> Iterator[None]:
     """Compute with PyTorch in one block so that every machine gets the same bits.
 
     For networks and training steps of one's own: forward pass, loss, backward pass and update. The
-    numbers must be float32. A single function that a thread calls by itself, which was started
-    before the block and waits at a queue, is not seen (docs/same_bits.md, "Threads").
+    numbers must be float32 or float64, all of one operation of one type. A single function that a
+    thread calls by itself, which was started before the block and waits at a queue, is not seen
+    (docs/same_bits.md, "Threads").
 
     Parameters
     ----------
@@ -264,6 +265,8 @@ def _replaced(operation: Operation, call: Call) -> Any:
     elif "out" in arguments:
         arguments = dict(arguments)
         target = arguments.pop("out")
+        if operation.is_typed_by_target:
+            arguments["dtype"] = target.dtype
     result = operation.kernel(*call.args, **arguments)
     if target is None or result is None:  # an update returns nothing: it has written already
         return result

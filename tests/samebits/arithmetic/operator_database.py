@@ -147,6 +147,8 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gaps": with_gaps,
     "copies of one number": of_one_number,
 }
+PRECISE = (torch.float32, torch.float64)
+"""Types in which every operation that has a portable form has one."""
 DTYPES = (
     torch.float64,
     torch.float16,
@@ -265,8 +267,9 @@ def gradients(info: Any, sample: Sample) -> Any:
 
 
 def _weights(tensor: torch.Tensor) -> torch.Tensor:
-    numbers = (torch.arange(tensor.numel(), dtype=torch.float64) * 7 % 11 + 1) / 8
-    return numbers.to(tensor.dtype).reshape(tensor.shape)
+    """Eighths, made of whole numbers: the mode, in which they are made, too, must not refuse it."""
+    numbers = torch.arange(tensor.numel()) * 7 % 11 + 1
+    return (numbers.to(tensor.dtype) * 0.125).reshape(tensor.shape)
 
 
 @contextmanager
@@ -335,6 +338,25 @@ def fault_of(info: Any, sample: Sample, way: Way = plainly) -> str:
         return "" if repr(actual) == repr(expected) else f"{actual!r}, not {expected!r}"
     fault = fault_of_numbers(info, sample, way, pairs)
     return "" if fault and _draws(info, sample, way) else fault
+
+
+def fault_in_doubles(info: Any, sample: Sample) -> str:
+    """The fault of the same numbers in float64; it is one to refuse what float32 has."""
+    wide = Sample(*tree_map(_widened, (sample.input, sample.args, sample.kwargs)))
+    try:
+        if portably(info, wide, plainly) is REFUSED:
+            return (
+                "" if portably(info, sample, plainly) is REFUSED else "is refused in float64 alone"
+            )
+    except Exception:  # a fault of either type, which the ways to try it tell
+        return fault_of(info, wide)
+    return fault_of(info, wide)
+
+
+def _widened(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32:
+        return leaf.double() if leaf.layout is torch.strided else leaf
+    return torch.float64 if leaf == torch.float32 and isinstance(leaf, torch.dtype) else leaf
 
 
 class _Draws(TorchDispatchMode):
@@ -522,8 +544,8 @@ def all_bits(most: int) -> dict[str, Any]:
     found = {}
     with quiet():
         for info in database():
-            for index, drawn in enumerate(samples_of(info, torch.float32, most)):
-                sample = with_few_digits(drawn)
+            drawn = [sample for dtype in PRECISE for sample in samples_of(info, dtype, most)]
+            for index, sample in enumerate(map(with_few_digits, drawn)):
                 for change in ("as it is", "zeros", "sizes far apart"):
                     changed = sample.changed(VALUES.get(change, torch.clone))
                     name = f"{name_of(info)} {index} {change} {_digest(changed.tensors())}"

@@ -19,31 +19,31 @@ def reference(function, numbers):
 
 
 def units_in_the_last_place(actual, exact):
-    """How far float32 numbers lie from exact ones, in steps between neighbours."""
+    """How far numbers lie from exact ones, in steps between neighbours of their type."""
     steps = []
     for given, wanted in zip(actual, exact, strict=True):
-        step = max(float(np.spacing(np.float32(abs(float(wanted))))), 2.0**-149)
+        step = float(np.spacing(actual.dtype.type(abs(float(wanted)))))
         steps.append(abs(mpmath.mpf(float(given)) - wanted) / step)
     return float(max(steps))
 
 
-def spread(low, high, n_numbers=2000, seed=0):
+def spread(low, high, n_numbers=2000, seed=0, dtype=np.float32):
     generator = np.random.default_rng(seed)
     even = np.linspace(low, high, n_numbers // 2)
     drawn = generator.uniform(low, high, n_numbers // 2)
-    return torch.from_numpy(np.concatenate([even, drawn]).astype(np.float32))
+    return torch.from_numpy(np.concatenate([even, drawn]).astype(dtype))
 
 
-def of_all_sizes(low, high, n_numbers=400):
+def of_all_sizes(low, high, n_numbers=400, dtype=np.float32):
     """Numbers of both signs whose logarithm of base 10 lies between two."""
-    numbers = torch.from_numpy(np.logspace(low, high, n_numbers).astype(np.float32))
+    numbers = torch.from_numpy(np.logspace(low, high, n_numbers).astype(dtype))
     return torch.cat([numbers, -numbers])
 
 
-def near_multiples_of_a_quarter_turn():
+def near_multiples_of_a_quarter_turn(most=100, dtype=np.float32):
     """Where a sine or a cosine is small, and every bit of the reduced angle is seen."""
-    quarters = np.concatenate([np.arange(1, 300), 2 ** np.arange(9, 100) + 1.0])
-    return torch.from_numpy((quarters * (np.pi / 2)).astype(np.float32))
+    quarters = np.concatenate([np.arange(1, 300), 2.0 ** np.arange(9, most) + 1.0])
+    return torch.from_numpy((quarters * (np.pi / 2)).astype(dtype))
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,64 @@ def test_within_steps_of_the_exact_value(name, exact, numbers, most):
     assert units_in_the_last_place(actual, reference(exact, numbers)) <= most
 
 
+def doubles(low, high):
+    return spread(low, high, 200, dtype=np.float64)
+
+
+def doubles_of_all_sizes(low, high):
+    return of_all_sizes(low, high, 100, dtype=np.float64)
+
+
+NEAR_MULTIPLES = torch.cat(
+    [
+        near_multiples_of_a_quarter_turn(1000, np.float64)[::4],
+        # nearest of all float64 numbers to a multiple of pi / 2 (J.-M. Muller, Elementary
+        # Functions, 3rd edition, section 11.3), and the largest
+        torch.tensor([6381956970095103.0 * 2.0**797, 1.7e308], dtype=torch.float64),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "exact", "numbers", "most"),
+    [
+        ("exp", mpmath.exp, doubles(-745, 709.7), 1.1),
+        ("exp", mpmath.exp, doubles(-1e-3, 1e-3), 1.1),
+        ("log", mpmath.log, doubles_of_all_sizes(-323, 308)[:100], 1.0),
+        ("log", mpmath.log, doubles(0.5, 2), 1.0),
+        ("sigmoid", lambda x: 1 / (1 + mpmath.exp(-x)), doubles(-745, 40), 3.0),
+        ("tanh", mpmath.tanh, doubles_of_all_sizes(-320, 1.3), 3.0),
+        ("expm1", mpmath.expm1, doubles(-40, 709.7), 2.0),
+        ("expm1", mpmath.expm1, doubles_of_all_sizes(-320, 0.5), 2.0),
+        ("exp2", lambda x: mpmath.mpf(2) ** x, doubles(-1074, 1023.9), 1.1),
+        ("log1p", mpmath.log1p, doubles(-0.999, 3), 1.5),
+        ("log1p", mpmath.log1p, doubles_of_all_sizes(-320, -0.01), 1.5),
+        ("log2", lambda x: mpmath.log(x, 2), doubles(0.3, 3), 0.51),
+        ("log10", mpmath.log10, doubles(0.3, 3), 0.51),
+        ("logit", lambda x: mpmath.log(x / (1 - x)), doubles(1e-6, 0.999), 3.0),
+        ("sin", mpmath.sin, doubles_of_all_sizes(-320, 308), 1.0),
+        ("sin", mpmath.sin, NEAR_MULTIPLES, 1.0),
+        ("cos", mpmath.cos, doubles_of_all_sizes(-320, 308), 1.0),
+        ("cos", mpmath.cos, NEAR_MULTIPLES, 1.0),
+        ("tan", mpmath.tan, NEAR_MULTIPLES, 3.0),
+        ("atan", mpmath.atan, doubles_of_all_sizes(-320, 308), 3.0),
+        ("atan", mpmath.atan, doubles(-3, 3), 3.0),
+        ("asin", mpmath.asin, doubles(-1, 1), 3.0),
+        ("acos", mpmath.acos, doubles(-1, 1), 3.0),
+        ("sinh", mpmath.sinh, doubles_of_all_sizes(-320, 2.85), 3.0),
+        ("cosh", mpmath.cosh, doubles(-710.4, 710.4), 2.0),
+        ("erf", mpmath.erf, doubles(-6.5, 6.5), 2.0),
+        ("erf", mpmath.erf, doubles_of_all_sizes(-300, 0.8), 2.0),
+        ("erfinv", mpmath.erfinv, doubles(-0.99999, 0.99999)[::4], 5.0),
+    ],
+)
+def test_doubles_within_steps_of_the_exact_value(name, exact, numbers, most):
+    actual = FORMS[name](numbers).numpy()
+    with mpmath.workdps(400 if name in ("sin", "cos", "tan") else 40):
+        wanted = [exact(mpmath.mpf(number)) for number in numbers.tolist()]
+    assert units_in_the_last_place(actual, wanted) <= most
+
+
 @pytest.mark.parametrize(
     ("function", "exact", "most"),
     [
@@ -126,42 +184,60 @@ SPECIAL = torch.tensor(
         *("sin", "cos", "tan", "atan", "asin", "acos", "sinh", "cosh", "erfinv"),
     ],
 )
-def test_special_numbers_as_in_pytorch(name):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_special_numbers_as_in_pytorch(name, dtype):
     """Of NaN only that it is one: which of them is not said by IEEE 754."""
-    actual = FORMS[name](SPECIAL)
-    expected = getattr(torch, name)(SPECIAL.double()).float()
+    actual = FORMS[name](SPECIAL.to(dtype))
+    expected = getattr(torch, name)(SPECIAL.double()).to(dtype)
     assert torch.equal(actual.isnan(), expected.isnan())
     known = ~expected.isnan()
-    assert torch.allclose(actual[known], expected[known], rtol=3e-7)
+    if dtype == torch.float64:  # the sine of -0 is +0 in float32
+        assert torch.equal(actual[known].signbit(), expected[known].signbit())
+    rounding = 4 * torch.finfo(dtype).eps
+    assert torch.allclose(actual[known], expected[known], rounding, rounding)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", ["pow", "atan2", "fmod", "remainder", "floor_divide", "hypot"])
-def test_special_pairs_as_in_pytorch(name):
-    a, b = (axis.flatten() for axis in torch.meshgrid(SPECIAL, SPECIAL, indexing="ij"))
+def test_special_pairs_as_in_pytorch(name, dtype):
+    special = SPECIAL.to(dtype)
+    a, b = (axis.flatten() for axis in torch.meshgrid(special, special, indexing="ij"))
     actual = FORMS[name](a, b)
-    expected = getattr(torch, name)(a.double(), b.double()).float()
+    expected = getattr(torch, name)(a.double(), b.double()).to(dtype)
     assert torch.equal(actual.isnan(), expected.isnan())
     known = ~expected.isnan()
     assert torch.equal(actual[known].signbit(), expected[known].signbit())
-    assert torch.allclose(actual[known], expected[known], rtol=3e-7)
+    rounding = 4 * torch.finfo(dtype).eps
+    assert torch.allclose(actual[known], expected[known], rounding, rounding)
 
 
-def test_powers_are_rounded_once():
+@pytest.mark.parametrize(
+    ("dtype", "most", "highest"),
+    [(torch.float32, 0.51, 30), (torch.float64, 1.5, 200)],
+    ids=["float32", "float64"],
+)
+def test_powers_are_rounded_once(dtype, most, highest):
+    """In float64 by a little more."""
     generator = torch.Generator().manual_seed(0)
-    base = torch.rand(800, generator=generator) * 20
-    exponents = (torch.rand(800, generator=generator) - 0.5) * 60
+    base = torch.rand(800, generator=generator, dtype=dtype) * 20
+    exponents = (torch.rand(800, generator=generator, dtype=dtype) - 0.5) * 2 * highest
     with mpmath.workdps(40):
         exact = [
             mpmath.mpf(x) ** mpmath.mpf(y)
             for x, y in zip(base.tolist(), exponents.tolist(), strict=True)
         ]
-    assert units_in_the_last_place(FORMS["pow"](base, exponents).numpy(), exact) <= 0.51
+    assert units_in_the_last_place(FORMS["pow"](base, exponents).numpy(), exact) <= most
 
 
-def test_remainders_are_exact():
+@pytest.mark.parametrize(
+    ("dtype", "least", "most"),
+    [(np.float32, -30, 38), (np.float64, -308, 308)],
+    ids=["float32", "float64"],
+)
+def test_remainders_are_exact(dtype, least, most):
     """Also where the quotient has more bits than any number."""
-    a = of_all_sizes(-30, 38)
-    b = of_all_sizes(-38, 30).flip(0) * 0.7
+    a = of_all_sizes(least, most, dtype=dtype)
+    b = of_all_sizes(-most, -least, dtype=dtype).flip(0) * 0.7
     actual = FORMS["fmod"](a, b)
     for number, divisor, rest in zip(a.tolist(), b.tolist(), actual.tolist(), strict=True):
         assert rest == math.fmod(number, divisor)

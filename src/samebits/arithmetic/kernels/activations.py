@@ -18,7 +18,7 @@ from samebits.arithmetic.kernels.elementary import (
     where_negative,
     where_positive,
 )
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 from samebits.arithmetic.kernels.sums import pairwise_sum
 from samebits.arithmetic.memory import mapped, slices
 
@@ -31,7 +31,7 @@ _ONE_BY_SQRT_TWO_PI = 0.3989422804014327
 @FORMS.of("gelu")
 def gelu(numbers: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
     """x times the chance that a normal number is less than x, or an approximation of it."""
-    check_float32(numbers)
+    check_type(numbers)
     return mapped(_gelu_of_block if approximate == "none" else _gelu_by_tanh, numbers)
 
 
@@ -49,7 +49,7 @@ def gelu_backward(
     gradient: torch.Tensor, numbers: torch.Tensor, *, approximate: str = "none"
 ) -> torch.Tensor:
     """The gradient of `gelu`."""
-    check_float32(gradient, numbers)
+    check_type(gradient, numbers)
     of_block = _gelu_backward_of_block if approximate == "none" else _gelu_backward_by_tanh
     return mapped(of_block, *torch.broadcast_tensors(gradient, numbers))
 
@@ -100,14 +100,14 @@ def _tanh_backward(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor
 @FORMS.of("silu")
 def silu(numbers: torch.Tensor) -> torch.Tensor:
     """x times its sigmoid."""
-    check_float32(numbers)
+    check_type(numbers)
     return sigmoid(numbers).mul_(numbers)
 
 
 @FORMS.of("silu_backward")
 def silu_backward(gradient: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """The gradient of `silu`, from its gradient and what it was given."""
-    check_float32(gradient, numbers)
+    check_type(gradient, numbers)
     chance = sigmoid(numbers)
     slope = chance.neg().add_(1.0).mul_(numbers).add_(1.0).mul_(chance)
     return gradient * slope
@@ -133,18 +133,18 @@ def _leaky_relu_backward(
 
 
 _SOFTPLUS_IS_X = 20
-"""From here on log(1 + exp(x)) is x in float32, and its slope is 1."""
+"""From here on log(1 + exp(x)) is x in float32, and its slope is 1; not so in float64."""
 
 
 @FORMS.of("softplus")
 def _softplus(a: torch.Tensor, beta: float = 1, threshold: float = 20) -> torch.Tensor:
     """log(1 + exp(b x)) / b, and x where b x is above the threshold."""
-    check_float32(a)
+    check_type(a)
     scaled = a * beta
     values = mapped(_softplus_of_block, scaled)
     if beta != 1:
         values /= torch.full_like(values, beta)
-    elif threshold >= _SOFTPLUS_IS_X:
+    elif threshold >= _SOFTPLUS_IS_X and a.dtype == torch.float32:
         return values
     return torch.where(scaled > threshold, a, values)
 
@@ -158,10 +158,10 @@ def _softplus_of_block(numbers: torch.Tensor) -> torch.Tensor:
 def _softplus_backward(
     gradient: torch.Tensor, a: torch.Tensor, beta: float, threshold: float
 ) -> torch.Tensor:
-    check_float32(gradient, a)
+    check_type(gradient, a)
     scaled = a * beta
     slope = gradient * sigmoid(scaled)
-    if threshold >= _SOFTPLUS_IS_X:
+    if threshold >= _SOFTPLUS_IS_X and a.dtype == torch.float32:
         return slope
     return torch.where(scaled > threshold, gradient, slope)
 
@@ -169,7 +169,7 @@ def _softplus_backward(
 @FORMS.of("log_sigmoid_forward")
 def _log_sigmoid(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """min(x, 0) - log(1 + exp(-abs(x))), and exp(-abs(x)) for the gradient."""
-    check_float32(a)
+    check_type(a)
     exponential = mapped(_exp_of_less, a)
     return a.clamp(max=0.0).sub_(mapped(log1p_of_unit, exponential)), exponential
 
@@ -183,7 +183,7 @@ def _log_sigmoid_backward(
     gradient: torch.Tensor, a: torch.Tensor, buffer: torch.Tensor
 ) -> torch.Tensor:
     """1 - sigmoid(x), from exp(-abs(x)) where PyTorch kept it."""
-    check_float32(gradient, a)
+    check_type(gradient, a)
     exponential = buffer if buffer.numel() == a.numel() else mapped(_exp_of_less, a)
     numerator = where_negative(a.contiguous(), torch.ones_like(exponential), exponential)
     return gradient * (numerator / (exponential + 1.0))
@@ -193,7 +193,7 @@ def _log_sigmoid_backward(
 def _elu(
     a: torch.Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1
 ) -> torch.Tensor:
-    check_float32(a)
+    check_type(a)
     negative = mapped(_expm1_of_less, a if input_scale == 1 else a * input_scale)
     if alpha * scale != 1:
         negative *= alpha * scale
@@ -215,7 +215,7 @@ def _elu_backward(
     a: torch.Tensor,
 ) -> torch.Tensor:
     """From what was given, or from the result where that was written over it."""
-    check_float32(gradient, a)
+    check_type(gradient, a)
     factor = alpha * scale
     if is_result:
         slope = (a + factor).mul_(input_scale)
@@ -242,28 +242,28 @@ def _celu(a: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
 
 @FORMS.of("hardsigmoid")
 def _hardsigmoid(a: torch.Tensor) -> torch.Tensor:
-    check_float32(a)
+    check_type(a)
     sixths = torch.threshold(a + 3.0, 0.0, 0.0).clamp_(max=6.0)
     return sixths / torch.full_like(sixths, 6.0)
 
 
 @FORMS.of("hardsigmoid_backward")
 def _hardsigmoid_backward(gradient: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-    check_float32(gradient, a)
+    check_type(gradient, a)
     sixth = gradient / torch.full_like(gradient, 6.0)
     return sixth.masked_fill((a <= -3.0) | (a >= 3.0), 0.0)
 
 
 @FORMS.of("hardswish")
 def _hardswish(a: torch.Tensor) -> torch.Tensor:
-    check_float32(a)
+    check_type(a)
     sixfold = torch.threshold(a + 3.0, 0.0, 0.0).clamp_(max=6.0).mul_(a)
     return sixfold / torch.full_like(sixfold, 6.0)
 
 
 @FORMS.of("hardswish_backward")
 def _hardswish_backward(gradient: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-    check_float32(gradient, a)
+    check_type(gradient, a)
     near = a.clamp(-3.0, 3.0)
     slope = (near / torch.full_like(near, 3.0)).add_(0.5)
     slope *= (a > -3.0) & (a < 3.0)
@@ -274,7 +274,7 @@ def _hardswish_backward(gradient: torch.Tensor, a: torch.Tensor) -> torch.Tensor
 @FORMS.of("mish")
 def _mish(a: torch.Tensor) -> torch.Tensor:
     """x tanh(softplus(x))."""
-    check_float32(a)
+    check_type(a)
     return mapped(_mish_of_block, a)
 
 
@@ -293,7 +293,7 @@ def _tanh_of_softplus(numbers: torch.Tensor, exponential: torch.Tensor) -> torch
 
 @FORMS.of("mish_backward")
 def _mish_backward(gradient: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-    check_float32(gradient, a)
+    check_type(gradient, a)
     return mapped(_mish_backward_of_block, gradient, a)
 
 
@@ -310,7 +310,7 @@ def _hardshrink(a: torch.Tensor, lambd: float = 0.5) -> torch.Tensor:
 
 @FORMS.of("softshrink")
 def _softshrink(a: torch.Tensor, lambd: float = 0.5) -> torch.Tensor:
-    check_float32(a)
+    check_type(a)
     shrunk = torch.where(a > 0, a - lambd, a + lambd)
     return shrunk.masked_fill_((a >= -lambd) & (a <= lambd), 0.0)
 
@@ -322,7 +322,7 @@ def _shrink_backward(gradient: torch.Tensor, a: torch.Tensor, lambd: float) -> t
 
 @FORMS.of("_prelu_kernel")
 def _prelu(a: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    check_float32(a, weight)
+    check_type(a, weight)
     return where_positive(a, a, a * weight)
 
 
@@ -330,7 +330,7 @@ def _prelu(a: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 def _prelu_backward(
     gradient: torch.Tensor, a: torch.Tensor, weight: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    check_float32(gradient, a, weight)
+    check_type(gradient, a, weight)
     of_input = where_positive(a, gradient, gradient * weight)
     return of_input, gradient * a.clamp(max=0.0)
 
@@ -338,14 +338,14 @@ def _prelu_backward(
 @FORMS.of("glu")
 def _glu(a: torch.Tensor, dim: int = -1) -> torch.Tensor:
     """The first half times the sigmoid of the second."""
-    check_float32(a)
+    check_type(a)
     first, second = _halves(a, dim)
     return sigmoid(second) * first
 
 
 @FORMS.of("glu_backward")
 def _glu_backward(gradient: torch.Tensor, a: torch.Tensor, dim: int) -> torch.Tensor:
-    check_float32(gradient, a)
+    check_type(gradient, a)
     first, second = _halves(a, dim)
     share = sigmoid(second)
     of_second = gradient * (1.0 - share).mul_(share).mul_(first)
@@ -362,8 +362,8 @@ def _halves(a: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
 @FORMS.of("_softmax", "softmax")
 def softmax(numbers: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
     """Exponentials that sum to 1 along one axis."""
-    check_float32(numbers)
-    _refuse_conversion(half_to_float)
+    check_type(numbers)
+    _refuse_conversion(numbers, half_to_float)
     if numbers.dim() == 0 or numbers.numel() == 0:
         return torch.ones_like(numbers).where(numbers.isfinite(), torch.nan)
     rows = numbers.movedim(dim, -1)
@@ -384,24 +384,24 @@ def _safe_softmax(
     numbers: torch.Tensor, dim: int, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """Rows in which everything is masked are 0."""
-    check_float32(numbers)
-    _refuse_conversion(dtype)
+    check_type(numbers)
+    _refuse_conversion(numbers, dtype)
     is_masked = (numbers == -torch.inf).all(dim=dim, keepdim=True)
     return softmax(numbers, dim).masked_fill(is_masked, 0.0)
 
 
-def _refuse_conversion(wanted: bool | torch.dtype | None) -> None:
+def _refuse_conversion(numbers: torch.Tensor, wanted: bool | torch.dtype | None) -> None:
     """Refuse ``half_to_float``, or a ``dtype``, that asks for a result in another type."""
-    if wanted not in (None, False, torch.float32):
-        raise NoPortableForm("has a portable form in float32 only, without a change of type")
+    if wanted not in (None, False, numbers.dtype):
+        raise NoPortableForm("has a portable form without a change of type only")
 
 
 @FORMS.of("_softmax_backward_data")
 def _softmax_backward(
     gradient: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype
 ) -> torch.Tensor:
-    check_float32(output)
-    _refuse_conversion(input_dtype)
+    check_type(gradient, output)
+    _refuse_conversion(output, input_dtype)
     if output.dim() == 0 or output.numel() == 0:
         return torch.zeros_like(output)
     gradients = gradient.movedim(dim, -1)
@@ -418,8 +418,8 @@ def _softmax_backward(
 
 @FORMS.of("_log_softmax", "log_softmax")
 def _log_softmax(numbers: torch.Tensor, dim: int, half_to_float: bool = False) -> torch.Tensor:
-    check_float32(numbers)
-    _refuse_conversion(half_to_float)
+    check_type(numbers)
+    _refuse_conversion(numbers, half_to_float)
     if numbers.dim() == 0 or numbers.numel() == 0:
         return numbers - numbers
     shifted = numbers - numbers.amax(dim=dim, keepdim=True)
@@ -430,8 +430,8 @@ def _log_softmax(numbers: torch.Tensor, dim: int, half_to_float: bool = False) -
 def _log_softmax_backward(
     gradient: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype
 ) -> torch.Tensor:
-    check_float32(output)
-    _refuse_conversion(input_dtype)
+    check_type(gradient, output)
+    _refuse_conversion(output, input_dtype)
     if output.dim() == 0 or output.numel() == 0:
         return torch.zeros_like(output)
     return gradient - exp(output) * pairwise_sum(gradient, [dim], keepdim=True)
@@ -440,7 +440,7 @@ def _log_softmax_backward(
 @FORMS.of("logsumexp")
 def _logsumexp(a: torch.Tensor, dim: int | Sequence[int], keepdim: bool = False) -> torch.Tensor:
     """The largest number stands before the sum; where all are infinite, it is the result."""
-    check_float32(a)
+    check_type(a)
     dims = [dim] if isinstance(dim, int) else [*dim]
     axes = dims or [*range(a.dim())]
     largest = a.amax(axes, keepdim=True) if a.numel() else a.sum(axes, keepdim=True).log()
@@ -456,6 +456,6 @@ def _logsumexp(a: torch.Tensor, dim: int | Sequence[int], keepdim: bool = False)
 @FORMS.of("logaddexp")
 def _logaddexp(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """max(a, b) + log(1 + exp(-abs(a - b))); equal infinities are 0 apart."""
-    check_float32(a, b)
+    check_type(a, b)
     distance = (a - b).masked_fill_(a == b, 0.0)
     return mapped(log1p_of_unit, mapped(_exp_of_less, distance)).add_(torch.maximum(a, b))

@@ -378,6 +378,8 @@ def _unfold_backward(
     gradient: torch.Tensor, input_sizes: Sequence[int], dim: int, size: int, step: int
 ) -> torch.Tensor:
     """Windows are added one place after the other."""
+    if not input_sizes:  # a single number, whose only window has one place
+        return gradient.reshape(()).clone()
     total = gradient.new_zeros(input_sizes)
     axis = dim % len(input_sizes)
     n_windows = gradient.shape[axis]

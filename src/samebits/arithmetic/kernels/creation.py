@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from samebits.arithmetic.kernels.elementary import log, log1p, square_root
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 from samebits.arithmetic.kernels.trigonometry import cosine, sine
 
 FORMS = PortableForms()
@@ -70,7 +70,7 @@ def _native_dropout(
     a: torch.Tensor, p: float, train: bool | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What stays is divided by the chance to stay."""
-    check_float32(a)
+    check_type(a)
     if train is False:
         return a.clone(), torch.ones_like(a, dtype=torch.bool)
     stays = (torch.rand(a.shape) < 1.0 - p).to(a.device)
@@ -100,8 +100,10 @@ _TOGETHER = 16
 """So many uniform numbers PyTorch turns into normal ones at a time (torch 2.6 to 2.15)."""
 
 
-def _normal_numbers(shape: Sequence[int], generator: torch.Generator | None) -> torch.Tensor:
-    """Normal numbers of mean 0 and deviation 1, float32, by Box and Muller's method.
+def _normal_numbers(
+    shape: Sequence[int], dtype: torch.dtype, generator: torch.Generator | None
+) -> torch.Tensor:
+    """Normal numbers of mean 0 and deviation 1 by Box and Muller's method.
 
     They are made of the uniform numbers of which PyTorch makes those of tensors with 16 numbers and
     more, so they are PyTorch's but for roundings, which its vectorised logarithm and cosine do
@@ -109,14 +111,15 @@ def _normal_numbers(shape: Sequence[int], generator: torch.Generator | None) -> 
     """
     n_numbers = math.prod(shape)
     if n_numbers == 0:
-        return torch.empty(tuple(shape))
+        return torch.empty(tuple(shape), dtype=dtype)
     n_drawn = max(n_numbers, _TOGETHER)
-    uniform = torch.rand(n_drawn, generator=generator)
+    uniform = torch.rand(n_drawn, dtype=dtype, generator=generator)
     n_whole = n_drawn - n_drawn % _TOGETHER
     normal = torch.empty_like(uniform)
     normal[:n_whole] = _box_muller(uniform[:n_whole])
     if n_whole < n_drawn:  # the last 16 are drawn anew, as PyTorch does it
-        normal[-_TOGETHER:] = _box_muller(torch.rand(_TOGETHER, generator=generator))
+        anew = torch.rand(_TOGETHER, dtype=dtype, generator=generator)
+        normal[-_TOGETHER:] = _box_muller(anew)
     return normal[:n_numbers].reshape(tuple(shape))
 
 
@@ -128,25 +131,27 @@ def _box_muller(uniform: torch.Tensor) -> torch.Tensor:
     return torch.stack([radius * cosine(angle), radius * sine(angle)], 1).reshape(-1)
 
 
-def _checked(dtype: torch.dtype | None) -> None:
-    if (dtype or torch.get_default_dtype()) != torch.float32:
-        raise NoPortableForm(f"has a portable form for float32, and got {dtype}")
+def _checked(dtype: torch.dtype | None) -> torch.dtype:
+    checked = dtype or torch.get_default_dtype()
+    if checked not in (torch.float32, torch.float64):
+        raise NoPortableForm(f"has a portable form for float32 and float64, and got {checked}")
+    return checked
 
 
 @FORMS.of("randn")
 def _randn(
     size: Sequence[int], *, generator: torch.Generator | None = None, **options: Any
 ) -> torch.Tensor:
-    _checked(options.get("dtype"))
-    return _normal_numbers(size, generator).to(options.get("device"))
+    dtype = _checked(options.get("dtype"))
+    return _normal_numbers(size, dtype, generator).to(options.get("device"))
 
 
 @FORMS.of("randn_like")
 def _randn_like(
     a: torch.Tensor, *, generator: torch.Generator | None = None, **options: Any
 ) -> torch.Tensor:
-    _checked(options.get("dtype") or a.dtype)
-    return _normal_numbers(a.shape, generator).to(options.get("device") or a.device)
+    dtype = _checked(options.get("dtype") or a.dtype)
+    return _normal_numbers(a.shape, dtype, generator).to(options.get("device") or a.device)
 
 
 @FORMS.of("rand_like")
@@ -175,8 +180,8 @@ def _filled_with_normal(
     *,
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
-    _checked(a.dtype)
-    return (_normal_numbers(a.shape, generator) * std + mean).to(a.device)
+    dtype = _checked(a.dtype)
+    return (_normal_numbers(a.shape, dtype, generator) * std + mean).to(a.device)
 
 
 @FORMS.of("normal")
@@ -190,13 +195,14 @@ def _normal(
 ) -> torch.Tensor:
     """Of a size, or of the means and deviations that are tensors."""
     tensors = [number for number in (mean, std) if isinstance(number, torch.Tensor)]
-    check_float32(*tensors)
+    check_type(*tensors)
     if size is None:
         size = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+        dtype = tensors[0].dtype
     else:
-        _checked(options.get("dtype"))
+        dtype = _checked(options.get("dtype"))
     device = tensors[0].device if tensors else options.get("device")
-    return _normal_numbers(size, generator).to(device) * std + mean
+    return _normal_numbers(size, dtype, generator).to(device) * std + mean
 
 
 @FORMS.of("exponential")
@@ -204,8 +210,8 @@ def _exponential(
     a: torch.Tensor, lambd: float = 1.0, *, generator: torch.Generator | None = None
 ) -> torch.Tensor:
     """-log(1 - u) / lambda of uniform numbers: numbers of their own, not PyTorch's."""
-    check_float32(a)
-    drawn = torch.rand(a.shape, generator=generator)
+    check_type(a)
+    drawn = torch.rand(a.shape, dtype=a.dtype, generator=generator)
     return (log1p(-drawn).neg_() / torch.full_like(drawn, lambd)).to(a.device)
 
 

@@ -2,52 +2,103 @@
 
 Every step is an operation of its own, which IEEE 754 rounds in one way. Polynomials were fitted by
 Chebyshev interpolation and, for the error function, by least squares reweighted until the errors
-were level; tests compare every function with `mpmath`.
+were level; tests compare every function with `mpmath`. Functions of float32 and float64 numbers are
+the same ones where float32 does without float64; those that take more than a type has are in
+`samebits.arithmetic.kernels.doubles`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels import doubles
+from samebits.arithmetic.kernels.doubles import polynomial
+from samebits.arithmetic.kernels.registry import (
+    NoPortableForm,
+    PortableForms,
+    check_type,
+    is_double,
+)
 from samebits.arithmetic.memory import IN_DOUBLE, mapped
 
 FORMS = PortableForms()
 
-_ROUNDER = 1.5 * 2.0**23
-"""A float32 number of this size has no fraction: what is added to it is rounded to whole numbers,
-which stand in its last bits."""
-_BIAS = 127
-_MANTISSA_BITS = 23
 _MANTISSA_BITS_OF_DOUBLE = 52
 _BIAS_OF_DOUBLE = 1023
 _BITS_OF_SQRT_HALF = np.float64(np.sqrt(0.5)).view(np.int64).item()
 _LOG2_OF_E = 1.4426950408889634
 _LOG10_OF_E = 0.4342944819032518
 LN2 = 0.6931471805599453
-_LN2_HIGH = 0.693145751953125
-"""The first 16 bits of ln 2: products with whole numbers of up to 8 bits are exact."""
-_LN2_LOW = 1.4286068203094173e-06
-_NO_EXPONENT = -254.0
-"""Two factors of 2**-127, which are 0: for numbers whose exponential is 0."""
 
-_EXPM1_IS_MINUS_ONE = -30.0
-_EXP_IS_INFINITE = 89.0
-"""Beyond them exp(x) - 1 is -1, and infinite, in float32."""
 
-# (exp(r) - 1 - r) / r**2 for |r| <= ln 2 / 2, from r**4 down; error of exp 1e-9
-_EXP = (
-    0.0013926250831497611,
-    0.008363232883682618,
-    0.04166655421298415,
-    0.16666576666119928,
-    0.5,
+@dataclass(frozen=True)
+class _Format:
+    """A type of floating-point numbers, and what its exponential function is made of."""
+
+    whole: torch.dtype
+    """Whole numbers of the same length."""
+    mantissa_bits: int
+    bias: int
+    rounder: float
+    """A number of this size has no fraction: what is added to it is rounded to whole numbers, which
+    stand in its last bits."""
+    bits_of_rounder: int
+    ln2_high: float
+    """The first bits of ln 2: products with exponents are exact."""
+    ln2_low: float
+    exp: Sequence[float]
+    """(exp(r) - 1 - r) / r**2 for |r| <= ln 2 / 2, from the highest power down."""
+    largest: float
+    """Beyond it exp(x) is infinite, and below its negative 0."""
+    no_exponent: float
+    """Two factors of the power of two that is written as 0: for numbers whose exponential is 0."""
+    expm1_is_minus_one: float
+    expm1_is_infinite: float
+    """Beyond them exp(x) - 1 is -1, and infinite."""
+
+
+_SINGLE = _Format(
+    whole=torch.int32,
+    mantissa_bits=23,
+    bias=127,
+    rounder=1.5 * 2.0**23,
+    bits_of_rounder=int(np.float32(1.5 * 2.0**23).view(np.int32)),
+    ln2_high=0.693145751953125,  # 16 bits
+    ln2_low=1.4286068203094173e-06,
+    exp=(  # error of exp 1e-9
+        0.0013926250831497611,
+        0.008363232883682618,
+        0.04166655421298415,
+        0.16666576666119928,
+        0.5,
+    ),
+    largest=120.0,
+    no_exponent=-254.0,
+    expm1_is_minus_one=-30.0,
+    expm1_is_infinite=89.0,
 )
+_DOUBLE = _Format(
+    whole=torch.int64,
+    mantissa_bits=_MANTISSA_BITS_OF_DOUBLE,
+    bias=_BIAS_OF_DOUBLE,
+    rounder=1.5 * 2.0**52,
+    bits_of_rounder=int(np.float64(1.5 * 2.0**52).view(np.int64)),
+    ln2_high=0.6931471803691238,  # 33 bits
+    ln2_low=1.9082149292705877e-10,
+    exp=tuple(1.0 / math.factorial(power) for power in range(14, 1, -1)),  # error of exp 2e-19
+    largest=800.0,
+    no_exponent=-2046.0,
+    expm1_is_minus_one=-50.0,
+    expm1_is_infinite=710.0,
+)
+_FORMATS = {torch.float32: _SINGLE, torch.float64: _DOUBLE}
+
 # (atanh(s) / s - 1) / s**2 in powers of s**2 for s <= 1/3; error of atanh(s) / s 2e-9
 _ATANH = (
     0.13428395703293003,
@@ -78,28 +129,20 @@ _HUGE = 2.0**16
 """From here on it is exactly 1, as its complement may be multiplied by the number."""
 
 
-def polynomial(numbers: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:
-    """A polynomial by Horner's scheme, each product and each sum rounded by itself."""
-    value = numbers * coefficients[0]
-    value += coefficients[1]
-    for coefficient in coefficients[2:]:
-        value *= numbers
-        value += coefficient
-    return value
-
-
 def where_negative(
     signs: torch.Tensor, if_negative: torch.Tensor, otherwise: torch.Tensor
 ) -> torch.Tensor:
-    """Float32 numbers of one tensor where a sign bit is set, of another elsewhere.
+    """Numbers of one tensor where a sign bit is set, of another elsewhere.
 
     It chooses by bits: ``torch.where`` costs as much as 25 additions (torch 2.15, one processor).
     """
-    chosen = otherwise.view(torch.int32)
-    mixed = chosen ^ if_negative.view(torch.int32)
-    mixed &= signs.view(torch.int32) >> 31
+    dtype = otherwise.dtype
+    whole = _FORMATS[dtype].whole
+    chosen = otherwise.view(whole)
+    mixed = chosen ^ if_negative.view(whole)
+    mixed &= signs.view(whole) >> (whole.itemsize * 8 - 1)
     mixed ^= chosen
-    return mixed.view(torch.float32)
+    return mixed.view(dtype)
 
 
 def where_positive(
@@ -111,60 +154,86 @@ def where_positive(
 
 @FORMS.of("exp")
 def exp(numbers: torch.Tensor) -> torch.Tensor:
-    """The exponential function of float32 numbers, within 1.1 units in the last place."""
-    check_float32(numbers)
+    """The exponential function, within 1.1 units in the last place."""
+    check_type(numbers)
     return mapped(_exp, numbers)
 
 
 def exp_at_most_one(numbers: torch.Tensor) -> torch.Tensor:
-    """The exponential function of a block of float32 numbers that are 0 or less; denormal results
-    are kept, and the block is written over."""
-    clamped = numbers.clamp_(min=_NO_EXPONENT / _LOG2_OF_E)
-    exponents, power = _exponent_and_power(clamped)
-    half = exponents >> 1
-    return power.mul_(_two_to(half)).mul_(_two_to(exponents.sub_(half)))
+    """The exponential function of a block of numbers that are 0 or less; denormal results are kept,
+    and the block is written over."""
+    kind = _FORMATS[numbers.dtype]
+    clamped = numbers.clamp_(min=kind.no_exponent / _LOG2_OF_E)
+    exponents, power = _exponent_and_power(clamped, kind)
+    return _times_power_of_two(power, exponents, kind)
 
 
 def _exp(numbers: torch.Tensor) -> torch.Tensor:
-    clamped = numbers.clamp(min=-120.0, max=120.0)
-    exponents, power = _exponent_and_power(clamped)
-    half = exponents >> 1  # 2**n in two factors, since results may be smaller than 2**-126
-    return power.mul_(_two_to(half)).mul_(_two_to(exponents - half))
+    kind = _FORMATS[numbers.dtype]
+    clamped = numbers.clamp(min=-kind.largest, max=kind.largest)
+    exponents, power = _exponent_and_power(clamped, kind)
+    return _times_power_of_two(power, exponents, kind)
+
+
+def half_exp_of_double(numbers: torch.Tensor) -> torch.Tensor:
+    """exp(x) / 2 of a block of float64 numbers."""
+    clamped = numbers.clamp(min=-_DOUBLE.largest, max=_DOUBLE.largest)
+    exponents, power = _exponent_and_power(clamped, _DOUBLE)
+    return _times_power_of_two(power, exponents.sub_(1), _DOUBLE)
 
 
 def _exponent_and_power(
-    numbers: torch.Tensor, *, added: float = 1.0
+    numbers: torch.Tensor,
+    kind: _Format,
+    *,
+    added: float = 1.0,
+    error: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Numbers as n ln 2 + r: n, int32, and exp(r), or with 0 for ``added`` exp(r) - 1."""
+    """Numbers as n ln 2 + r: n, a whole number, and exp(r), or with 0 for ``added`` exp(r) - 1.
+
+    ``error`` is what is to be added to the numbers, and is smaller than their last bits.
+    """
     shifted = numbers * _LOG2_OF_E
-    shifted += _ROUNDER
-    exponents = shifted.view(torch.int32) - _bits(_ROUNDER)
-    shifted -= _ROUNDER
-    rest = numbers - shifted * _LN2_HIGH
-    rest -= shifted.mul_(_LN2_LOW)
-    power = polynomial(rest, _EXP)
+    shifted += kind.rounder
+    exponents = shifted.view(kind.whole) - kind.bits_of_rounder
+    shifted -= kind.rounder
+    rest = numbers - shifted * kind.ln2_high
+    rest -= shifted.mul_(kind.ln2_low)
+    if error is not None:
+        rest += error
+    return exponents, _power_of_rest(rest, kind, added=added)
+
+
+def _power_of_rest(rest: torch.Tensor, kind: _Format, *, added: float = 1.0) -> torch.Tensor:
+    """exp(r), or with 0 for ``added`` exp(r) - 1, of numbers up to ln 2 / 2."""
+    power = polynomial(rest, kind.exp)
     power *= rest
     power *= rest
     power += rest
     if added:
         power += added
-    return exponents, power
+    return power
 
 
-def _two_to(exponents: torch.Tensor) -> torch.Tensor:
-    """Powers of two from -126 to 127, from their exponents in int32; 0 for -127."""
-    return ((exponents + _BIAS) << _MANTISSA_BITS).view(torch.float32)
+def _times_power_of_two(
+    numbers: torch.Tensor, exponents: torch.Tensor, kind: _Format
+) -> torch.Tensor:
+    """In two factors, since results may be smaller than the least power with all bits."""
+    half = exponents >> 1
+    return numbers.mul_(_two_to(half, kind)).mul_(_two_to(exponents.sub_(half), kind))
 
 
-def _bits(number: float) -> int:
-    """The bits of a float32 number."""
-    return int(np.float32(number).view(np.int32))
+def _two_to(exponents: torch.Tensor, kind: _Format) -> torch.Tensor:
+    """Powers of two from the least with all bits up, from their exponents; 0 for one less."""
+    bits = (exponents + kind.bias) << kind.mantissa_bits
+    return bits.view(torch.float64 if kind is _DOUBLE else torch.float32)
 
 
 @FORMS.of("log")
 def log(numbers: torch.Tensor) -> torch.Tensor:
-    """The natural logarithm of float32 numbers, within 1.5 units in the last place."""
-    check_float32(numbers)
+    """The natural logarithm, within 1 unit in the last place."""
+    if is_double(numbers):
+        return mapped(doubles.log, numbers, item_size=IN_DOUBLE)
     return mapped(_log, numbers, item_size=IN_DOUBLE)
 
 
@@ -173,7 +242,7 @@ def _log(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def log_of_double(numbers: torch.Tensor) -> torch.Tensor:
-    """The logarithm of float64 numbers, none of them denormal."""
+    """The logarithm of float64 numbers, none of them denormal, for results in float32."""
     exponents, rest = _exponent_and_rest(numbers)
     value = _log1p_of_small(rest)
     value += exponents.double() * LN2
@@ -200,7 +269,8 @@ def _without_logarithm(value: torch.Tensor, numbers: torch.Tensor) -> torch.Tens
 @FORMS.of("log2")
 def _log2(numbers: torch.Tensor) -> torch.Tensor:
     """Within 0.51 units in the last place; of powers of two exact."""
-    check_float32(numbers)
+    if is_double(numbers):
+        return mapped(doubles.log2, numbers, item_size=IN_DOUBLE)
     return mapped(_log2_of_block, numbers, item_size=IN_DOUBLE)
 
 
@@ -215,7 +285,8 @@ def _log2_of_block(numbers: torch.Tensor) -> torch.Tensor:
 @FORMS.of("log10")
 def _log10(numbers: torch.Tensor) -> torch.Tensor:
     """Within 0.51 units in the last place; of powers of ten exact."""
-    check_float32(numbers)
+    if is_double(numbers):
+        return mapped(doubles.log10, numbers, item_size=IN_DOUBLE)
     return mapped(_log10_of_block, numbers, item_size=IN_DOUBLE)
 
 
@@ -225,13 +296,13 @@ def _log10_of_block(numbers: torch.Tensor) -> torch.Tensor:
 
 @FORMS.of("logit")
 def _logit(a: torch.Tensor, eps: float | None = None) -> torch.Tensor:
-    """log(x / (1 - x)), within 0.51 units in the last place."""
-    check_float32(a)
+    """log(x / (1 - x)), within 0.51 units in the last place, and 3 in float64."""
     if eps is not None and eps > 0.5:
         raise NoPortableForm(f"has a portable form for eps up to 0.5, and got {eps}")
-    return mapped(
-        _logit_of_block, a if eps is None else a.clamp(eps, 1.0 - eps), item_size=IN_DOUBLE
-    )
+    clamped = a if eps is None else a.clamp(eps, 1.0 - eps)
+    if is_double(a):
+        return mapped(doubles.logit, clamped, item_size=IN_DOUBLE)
+    return mapped(_logit_of_block, clamped, item_size=IN_DOUBLE)
 
 
 def _logit_of_block(numbers: torch.Tensor) -> torch.Tensor:
@@ -244,7 +315,7 @@ def _logit_backward(
     gradient: torch.Tensor, a: torch.Tensor, eps: float | None = None
 ) -> torch.Tensor:
     """0 where a number was moved into its bounds, and NaN where there is no logarithm."""
-    check_float32(gradient, a)
+    check_type(gradient, a)
     slope = gradient / ((1.0 - a) * a)
     if eps is None:
         return slope.masked_fill((a < 0) | (a > 1), torch.nan)
@@ -253,8 +324,9 @@ def _logit_backward(
 
 @FORMS.of("log1p")
 def log1p(numbers: torch.Tensor) -> torch.Tensor:
-    """log(1 + x) of float32 numbers, within 0.51 units in the last place."""
-    check_float32(numbers)
+    """log(1 + x), within 0.51 units in the last place, and 1.5 in float64."""
+    if is_double(numbers):
+        return mapped(doubles.log1p, numbers, item_size=IN_DOUBLE)
     return mapped(_log1p_of_block, numbers, item_size=IN_DOUBLE)
 
 
@@ -281,7 +353,9 @@ def _log1p_of_small(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def log1p_of_unit(numbers: torch.Tensor) -> torch.Tensor:
-    """log(1 + y) of a block of float32 numbers from 0 to 1, within 2 units in the last place."""
+    """log(1 + y) of a block of numbers from 0 to 1, within 2 units in the last place."""
+    if numbers.dtype == torch.float64:
+        return doubles.log1p(numbers)
     return _log1p(numbers, _ATANH)
 
 
@@ -298,13 +372,15 @@ def _log1p(numbers: torch.Tensor, atanh: Sequence[float]) -> torch.Tensor:
 
 @FORMS.of("erf")
 def erf(numbers: torch.Tensor) -> torch.Tensor:
-    """The error function of float32 numbers; error at most 3e-7."""
-    check_float32(numbers)
+    """The error function; error at most 3e-7, and 2e-16 in float64."""
+    check_type(numbers)
     return mapped(erf_of_block, numbers)
 
 
 def erf_of_block(numbers: torch.Tensor) -> torch.Tensor:
-    """The error function of a block of float32 numbers; see `erf`."""
+    """The error function of a block of numbers; see `erf`."""
+    if numbers.dtype == torch.float64:
+        return _erf_of_doubles(numbers)
     clamped = numbers.clamp(min=-_ERF_IS_ONE, max=_ERF_IS_ONE)
     square = clamped * clamped
     value = polynomial(square, _ERF_NUMERATOR)
@@ -324,15 +400,22 @@ def _all_below(numbers: torch.Tensor, bound: float) -> bool:
     return least.item() > -bound and most.item() < bound
 
 
+def _erf_of_doubles(numbers: torch.Tensor) -> torch.Tensor:
+    size = numbers.abs().clamp_(max=doubles.ERF_IS_ONE)
+    large = doubles.erf_of_large(size, exp_at_most_one((size * size).neg_()))
+    small = doubles.erf_of_small(numbers)
+    return torch.where(size > 1.0, torch.copysign(large, numbers), small)
+
+
 @FORMS.of("sigmoid")
 def sigmoid(numbers: torch.Tensor) -> torch.Tensor:
-    """1 / (1 + exp(-x)) of float32 numbers, within 2 units in the last place."""
-    check_float32(numbers)
+    """1 / (1 + exp(-x)), within 2 units in the last place."""
+    check_type(numbers)
     return mapped(sigmoid_of_block, numbers)
 
 
 def sigmoid_of_block(numbers: torch.Tensor) -> torch.Tensor:
-    """1 / (1 + exp(-x)) of a block of float32 numbers; see `sigmoid`."""
+    """1 / (1 + exp(-x)) of a block of numbers; see `sigmoid`."""
     exponential = exp_at_most_one(numbers.abs().neg_())
     below = exponential + 1.0
     return where_negative(numbers, exponential, torch.ones_like(below)).div_(below)
@@ -340,8 +423,8 @@ def sigmoid_of_block(numbers: torch.Tensor) -> torch.Tensor:
 
 @FORMS.of("tanh")
 def tanh(numbers: torch.Tensor) -> torch.Tensor:
-    """The hyperbolic tangent of float32 numbers, within 3 units in the last place."""
-    check_float32(numbers)
+    """The hyperbolic tangent, within 3 units in the last place."""
+    check_type(numbers)
     return mapped(_tanh, numbers)
 
 
@@ -353,11 +436,12 @@ def _tanh(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def expm1_at_most_zero(numbers: torch.Tensor) -> torch.Tensor:
-    """exp(x) - 1 of a block of float32 numbers that are 0 or less, within 2 units in the last
-    place; the block is written over."""
-    clamped = numbers.clamp_(min=_EXPM1_IS_MINUS_ONE)
-    exponents, power = _exponent_and_power(clamped, added=0.0)
-    factor = _two_to(exponents)
+    """exp(x) - 1 of a block of numbers that are 0 or less, within 2 units in the last place; the
+    block is written over."""
+    kind = _FORMATS[numbers.dtype]
+    clamped = numbers.clamp_(min=kind.expm1_is_minus_one)
+    exponents, power = _exponent_and_power(clamped, kind, added=0.0)
+    factor = _two_to(exponents, kind)
     power *= factor
     factor -= 1.0
     return power.add_(factor)
@@ -366,32 +450,41 @@ def expm1_at_most_zero(numbers: torch.Tensor) -> torch.Tensor:
 @FORMS.of("expm1")
 def _expm1(numbers: torch.Tensor) -> torch.Tensor:
     """Within 2 units in the last place."""
-    check_float32(numbers)
-    return mapped(_expm1_of_block, numbers)
+    check_type(numbers)
+    return mapped(expm1_of_block, numbers)
 
 
-def _expm1_of_block(numbers: torch.Tensor) -> torch.Tensor:
-    """Of 2**n one factor of 2 is kept apart, for 2**128 is no float32 number."""
-    clamped = numbers.clamp(min=_EXPM1_IS_MINUS_ONE, max=_EXP_IS_INFINITE)
-    exponents, power = _exponent_and_power(clamped, added=0.0)
-    one_if_positive = (exponents > 0).int()
-    factor = _two_to(exponents - one_if_positive)
+def expm1_of_block(numbers: torch.Tensor) -> torch.Tensor:
+    """Of 2**n one factor of 2 is kept apart, for the power above the largest is no number."""
+    kind = _FORMATS[numbers.dtype]
+    clamped = numbers.clamp(min=kind.expm1_is_minus_one, max=kind.expm1_is_infinite)
+    exponents, power = _exponent_and_power(clamped, kind, added=0.0)
+    one_if_positive = (exponents > 0).to(kind.whole)
+    factor = _two_to(exponents - one_if_positive, kind)
     power *= factor
-    factor -= _two_to(-one_if_positive)
+    factor -= _two_to(-one_if_positive, kind)
     power += factor
-    power *= _two_to(one_if_positive)
+    power *= _two_to(one_if_positive, kind)
     return torch.copysign(power, numbers)
 
 
 @FORMS.of("exp2")
 def _exp2(numbers: torch.Tensor) -> torch.Tensor:
     """Within 1.1 units in the last place."""
-    check_float32(numbers)
+    if is_double(numbers):
+        return mapped(_exp2_of_doubles, numbers)
     return mapped(_exp2_of_block, numbers, item_size=IN_DOUBLE)
 
 
 def _exp2_of_block(numbers: torch.Tensor) -> torch.Tensor:
     return exp_of_double(numbers.double().clamp_(-200.0, 200.0), unit=1.0).float()
+
+
+def _exp2_of_doubles(numbers: torch.Tensor) -> torch.Tensor:
+    clamped = numbers.clamp(-2000.0, 2000.0)
+    whole = clamped.round()
+    power = _power_of_rest((clamped - whole).mul_(LN2), _DOUBLE)
+    return _times_power_of_two(power, whole.nan_to_num_(0.0).long(), _DOUBLE)
 
 
 @FORMS.of("sqrt")
@@ -417,7 +510,7 @@ def _inverse_square_root(numbers: torch.Tensor) -> torch.Tensor:
 @FORMS.of("pow")
 def raised(a: Any, exponent: Any) -> torch.Tensor:
     """Products for whole exponents up to 4, roots, else a float64 power rounded once: within 0.51
-    units in the last place."""
+    units in the last place, and 1 in float64."""
     if isinstance(a, torch.Tensor) and not isinstance(exponent, torch.Tensor):
         if exponent in range(-4, 5):
             return _product_of_itself(a, int(exponent))
@@ -426,22 +519,17 @@ def raised(a: Any, exponent: Any) -> torch.Tensor:
         if exponent == -0.5:
             return _inverse_square_root(a)
     dtype = torch.result_type(a, exponent)
-    if dtype != torch.float32:
-        raise NoPortableForm(
-            "has a portable form for float32, and for the exponents -4 to 4, 0.5 and -0.5 in "
-            f"float64; and got {dtype} with the exponent {_shown(exponent)}"
-        )
+    if dtype not in _FORMATS:
+        raise NoPortableForm(f"has a portable form for float32 and float64, and got {dtype}")
     device = a.device if isinstance(a, torch.Tensor) else exponent.device
     base, power = (
-        number if isinstance(number, torch.Tensor) else torch.tensor(number, device=device)
+        number
+        if isinstance(number, torch.Tensor)
+        else torch.tensor(number, dtype=dtype, device=device)
         for number in (a, exponent)
     )
-    base, power = torch.broadcast_tensors(base.float(), power.float())
+    base, power = torch.broadcast_tensors(base.to(dtype), power.to(dtype))
     return mapped(_power_of_block, base, power, item_size=IN_DOUBLE)
-
-
-def _shown(exponent: Any) -> str:
-    return "of a tensor" if isinstance(exponent, torch.Tensor) else repr(exponent)
 
 
 def _product_of_itself(a: torch.Tensor, exponent: int) -> torch.Tensor:
@@ -455,9 +543,12 @@ def _power_of_block(base: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor
     """exp(y log abs(x)), with the sign that IEEE 754 says."""
     y = exponents.double()
     magnitude = base.abs().double()
-    value = exp_of_double(log_of_double(magnitude).mul_(y).clamp_(-200.0, 200.0), unit=LN2)
+    if base.dtype == torch.float64:
+        value = _power_of_doubles(magnitude, y)
+    else:
+        value = exp_of_double(log_of_double(magnitude).mul_(y).clamp_(-200.0, 200.0), unit=LN2)
     if base.amin() > 0 and base.amax() < math.inf and exponents.abs().amax() < math.inf:
-        return value.float()
+        return value.to(base.dtype)
     is_one = (magnitude == 1) | (y == 0)
     value = torch.where(is_one, 1.0, value)
     half = y * 0.5
@@ -466,10 +557,20 @@ def _power_of_block(base: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor
     value = torch.where(is_odd & base.signbit(), -value, value)
     has_none = (base < 0) & ~is_whole & (magnitude != torch.inf)
     is_nan = (base.isnan() & (y != 0)) | (y.isnan() & (base != 1))
-    return value.masked_fill_(has_none | is_nan, torch.nan).float()
+    return value.masked_fill_(has_none | is_nan, torch.nan).to(base.dtype)
 
 
-# -- functions in float64, where one rounding is all that float32 sees ---------------------------
+def _power_of_doubles(magnitudes: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
+    """Within 1 unit in the last place, from the logarithm as a pair."""
+    high, low = doubles.logarithm_of_power(magnitudes, exponents)
+    whole, power = _exponent_and_power(high, _DOUBLE, error=low)
+    value = _times_power_of_two(power, whole, _DOUBLE)
+    is_none = (magnitudes == 0) | magnitudes.isinf()
+    grows = (magnitudes == 0) == (exponents < 0)
+    return torch.where(is_none, torch.where(grows, torch.inf, 0.0), value)
+
+
+# -- functions in float64 for results in float32, which sees no more than their rounding ---------
 
 _EXP_OF_DOUBLE = tuple(1.0 / math.factorial(power) for power in range(11, -1, -1))
 """Taylor's series, for |r| <= ln 2 / 2: the next term is 6e-15."""

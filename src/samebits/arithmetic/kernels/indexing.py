@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from samebits.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count, rounder
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 from samebits.bit_equality import same_bits
 
 FORMS = PortableForms()
@@ -105,7 +105,7 @@ def scattered_sum(
     mean: bool,
 ) -> torch.Tensor:
     """Sums, or means, of the numbers at each position, with what stood there or without it."""
-    check_float32(a, source)
+    check_type(a, source)
     if index.numel() == 0:
         return a.clone()
     begun = a if include_self else a.scatter(dim, index, 0.0)
@@ -149,7 +149,7 @@ def _put(
 
 def _added_at(a: torch.Tensor, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Numbers added at positions, counted through all of a tensor."""
-    check_float32(a, values)
+    check_type(a, values)
     total = added_at(a.reshape(-1), positions.reshape(-1), values.reshape(-1))
     return total.view(a.shape)
 
@@ -158,13 +158,41 @@ def added_at(target: torch.Tensor, positions: torch.Tensor, values: torch.Tensor
     """A row of numbers, with others added to it at positions that may repeat.
 
     The numbers of a position are rounded so that their sum is exact, also where threads race (see
-    `samebits.arithmetic.exact_sums`). Infinities and NaN need no order.
+    `samebits.arithmetic.exact_sums`); in float64 what was rounded away is added so, too. Infinities
+    and NaN need no order.
 
     >>> added_at(torch.tensor([1.0, 2.0]), torch.tensor([1, 1]), torch.tensor([0.5, 0.25]))
     tensor([1.0000, 2.7500])
     """
     numbers = values.double()
-    largest = torch.zeros_like(target, dtype=torch.float64)
+    if target.dtype == torch.float64:
+        _refuse_large(numbers)
+    sums, rest = _exact_sums_at(target, positions, numbers)
+    total = sums + target.double()
+    if target.dtype == torch.float64:
+        rest = torch.where(rest.isfinite(), rest, 0.0)  # where a sum is infinite or NaN
+        total += _exact_sums_at(target, positions, rest)[0]
+    return total.to(target.dtype)
+
+
+_LARGE = 2.0**900
+"""From here on the power of two to which numbers are rounded may be infinite."""
+
+
+def _refuse_large(numbers: torch.Tensor) -> None:
+    if bool((numbers.isfinite() & (numbers.abs() >= _LARGE)).any()):
+        raise NoPortableForm(
+            f"adds float64 numbers at places in a portable form below {_LARGE:.0e}, and got larger "
+            "ones"
+        )
+
+
+def _exact_sums_at(
+    like: torch.Tensor, positions: torch.Tensor, numbers: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sums of float64 numbers at positions in a row, each rounded before so that no order of adding
+    matters; and what was rounded away of each number."""
+    largest = torch.zeros_like(like, dtype=torch.float64)
     largest.scatter_reduce_(0, positions, numbers.abs(), "amax")
     added = rounder(largest, BITS_OF_DOUBLE - n_bits_of_count(len(positions)))
     shift = added.index_select(0, positions)
@@ -174,4 +202,4 @@ def added_at(target: torch.Tensor, positions: torch.Tensor, values: torch.Tensor
     if not bool(is_rounded.all()):
         rounded = torch.where(is_rounded.index_select(0, positions), rounded, numbers)
     sums = torch.zeros_like(largest).index_add_(0, positions, rounded)
-    return (sums + target.double()).float()
+    return sums, numbers - rounded

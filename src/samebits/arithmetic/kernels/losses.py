@@ -14,7 +14,7 @@ from samebits.arithmetic.kernels.elementary import (
     sigmoid,
 )
 from samebits.arithmetic.kernels.finite import all_finite
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 from samebits.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
 from samebits.arithmetic.memory import mapped
 
@@ -57,7 +57,7 @@ def _cross_entropy_with_logits(
     pos_weight: torch.Tensor | None = None,
     reduction: int = _MEAN,
 ) -> torch.Tensor:
-    check_float32(a, target, weight, pos_weight)
+    check_type(a, target, weight, pos_weight)
     if pos_weight is None and all_finite(a):
         loss = mapped(_cross_entropy_of_block, a, target.expand_as(a).contiguous())
     else:
@@ -95,7 +95,7 @@ def _cross_entropy(
     reduction: int = _MEAN,
 ) -> torch.Tensor:
     """-t log(x) - (1 - t) log(1 - x), of chances."""
-    check_float32(a, target, weight)
+    check_type(a, target, weight)
     if a.numel() and not bool(((a >= 0) & (a <= 1)).all()):
         raise NoPortableForm("takes chances from 0 to 1, and got others")
     of_none = log1p(-a).clamp_(min=_LEAST_LOGARITHM)
@@ -112,7 +112,7 @@ def _cross_entropy_backward(
     weight: torch.Tensor | None = None,
     reduction: int = _MEAN,
 ) -> torch.Tensor:
-    check_float32(gradient, a, target, weight)
+    check_type(gradient, a, target, weight)
     slope = (a - target) / ((1.0 - a) * a).clamp_(min=_LEAST_PRODUCT)
     if weight is not None:
         slope = slope * weight
@@ -124,7 +124,7 @@ def _soft_margin_loss(
     a: torch.Tensor, target: torch.Tensor, reduction: int = _MEAN
 ) -> torch.Tensor:
     """log(1 + exp(-t x)) of targets -1 and 1."""
-    check_float32(a, target)
+    check_type(a, target)
     return _reduced(mapped(_softplus_of_negative, a * target), reduction)
 
 
@@ -132,7 +132,7 @@ def _soft_margin_loss(
 def _soft_margin_loss_backward(
     gradient: torch.Tensor, a: torch.Tensor, target: torch.Tensor, reduction: int
 ) -> torch.Tensor:
-    check_float32(gradient, a, target)
+    check_type(gradient, a, target)
     slope = -target * sigmoid(-(a * target))
     return _shared(slope, reduction) * gradient
 
@@ -140,9 +140,8 @@ def _soft_margin_loss_backward(
 @FORMS.of("xlogy")
 def _xlogy(a: Any, b: Any) -> torch.Tensor:
     """x log(y), and 0 where x is 0, unless y is NaN."""
-    if torch.result_type(a, b) != torch.float32:
-        raise NoPortableForm(f"has a portable form for float32, and got {torch.result_type(a, b)}")
-    numbers = b.float() if isinstance(b, torch.Tensor) else torch.full_like(a, b)
+    dtype = torch.result_type(a, b)
+    numbers = b.to(dtype) if isinstance(b, torch.Tensor) else torch.full_like(a, b, dtype=dtype)
     product = a * log(numbers)
     is_zero = (a == 0) & ~numbers.isnan()
     return torch.where(is_zero, torch.zeros_like(product), product)
@@ -156,7 +155,7 @@ def _nll_loss(
     reduction: int,
     ignore_index: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    check_float32(a, weight)
+    check_type(a, weight)
     classes, weights = _classes(a, target, weight, ignore_index)
     loss = (-a.gather(_class_axis(a), classes) * weights).masked_fill_(
         (target == ignore_index).unsqueeze(_class_axis(a)), 0.0

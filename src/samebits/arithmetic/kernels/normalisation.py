@@ -10,7 +10,7 @@ import torch
 from samebits.arithmetic.kernels.elementary import square_root
 from samebits.arithmetic.kernels.finite import all_finite
 from samebits.arithmetic.kernels.pointwise import between
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 from samebits.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
 from samebits.arithmetic.memory import slices
 
@@ -96,7 +96,7 @@ def _native_layer_norm(
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Output, and of each row mean and 1 by the standard deviation."""
-    check_float32(a, weight, bias)
+    check_type(a, weight, bias)
     n_normalised = torch.Size(normalized_shape).numel()
     rows = a.reshape(-1, n_normalised)
     output = torch.empty_like(rows, memory_format=torch.contiguous_format)
@@ -273,7 +273,7 @@ def _native_batch_norm(
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Output, and in training of each channel mean and 1 by the standard deviation."""
-    check_float32(a, weight, bias)
+    check_type(a, weight, bias)
     if training and any(map(_is_one_place, (running_mean, running_var))):
         raise NoPortableForm("has no portable form that writes all statistics into one place")
     if not training:
@@ -351,7 +351,7 @@ def _native_group_norm(
     eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Output, and of each group of each image mean and 1 by the standard deviation."""
-    check_float32(a, weight, bias)
+    check_type(a, weight, bias)
     grouped = a.reshape(n_images, group, n_channels // group * n_pixels)
     of_groups = _normalised(grouped, [2], epsilon=eps)
     return (

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from samebits.arithmetic.kernels.elementary import square_root
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 from samebits.arithmetic.memory import slices, workspace
 from samebits.errors import NotPossibleHere
 from samebits.scalars import power
@@ -152,7 +152,7 @@ def _update_by_adam(
     lists: Sequence[Sequence[torch.Tensor]], settings: dict[str, Any], *, is_decoupled: bool
 ) -> None:
     parameters, gradients, means, squares, highest_squares, steps = lists
-    check_float32(*parameters, *gradients)
+    check_type(*parameters, *gradients)
     _refuse_scaler(settings)
     of_all = AdamSettings(
         learning_rate=float(settings["lr"]),
@@ -206,7 +206,7 @@ def _update_together(each: Sequence[Moments], settings: AdamSettings, step: int)
 
 def _refuse_scaler(settings: dict[str, Any]) -> None:
     if settings.get("grad_scale") is not None or settings.get("found_inf") is not None:
-        raise NoPortableForm("has a portable form for float32 without a GradScaler only")
+        raise NoPortableForm("has a portable form without a GradScaler only")
 
 
 # -- fused updates, by the operations of those that are not ----------------------------------
@@ -219,7 +219,7 @@ def _fused_sgd(
     buffers: Sequence[torch.Tensor],
     **settings: Any,
 ) -> None:
-    check_float32(*parameters, *gradients)
+    check_type(*parameters, *gradients)
     _refuse_scaler(settings)
     momentum = float(settings["momentum"])
     for i, parameter in enumerate(parameters):
@@ -243,7 +243,7 @@ def _fused_adagrad(
     steps: Sequence[torch.Tensor],
     **settings: Any,
 ) -> None:
-    check_float32(*parameters, *gradients)
+    check_type(*parameters, *gradients)
     _refuse_scaler(settings)
     for i, parameter in enumerate(parameters):
         gradient = _decayed(parameter, gradients[i], settings)

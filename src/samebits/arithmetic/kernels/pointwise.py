@@ -10,7 +10,7 @@ import torch
 from samebits.arithmetic.exact_sums import power_of_two_below
 from samebits.arithmetic.kernels.elementary import square_root
 from samebits.arithmetic.kernels.finite import all_finite
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 
 FORMS = PortableForms()
 
@@ -51,13 +51,13 @@ def _div(a: Any, b: Any, *, rounding_mode: str | None = None) -> torch.Tensor:
 
 @FORMS.of("fmod")
 def _fmod(a: Any, b: Any) -> torch.Tensor:
-    return _truncated_remainder(*_float32_of(a, b))
+    return _truncated_remainder(*_of_one_type(a, b))
 
 
 @FORMS.of("remainder")
 def _remainder(a: Any, b: Any) -> torch.Tensor:
     """It has the sign of the divisor."""
-    numbers, divisors = _float32_of(a, b)
+    numbers, divisors = _of_one_type(a, b)
     rest = _truncated_remainder(numbers, divisors)
     is_of_other_sign = (rest != 0) & ((rest < 0) != (divisors < 0))
     return torch.where(is_of_other_sign, rest + divisors, rest)
@@ -66,7 +66,7 @@ def _remainder(a: Any, b: Any) -> torch.Tensor:
 @FORMS.of("floor_divide")
 def _floor_divided(a: Any, b: Any) -> torch.Tensor:
     """The whole number below a quotient, from what is left, so that it is not rounded up."""
-    numbers, divisors = _float32_of(a, b)
+    numbers, divisors = _of_one_type(a, b)
     rest = _truncated_remainder(numbers, divisors)
     quotient = (numbers - rest) / divisors
     is_of_other_sign = (rest != 0) & ((rest < 0) != (divisors < 0))
@@ -83,42 +83,82 @@ def _frac(a: torch.Tensor) -> torch.Tensor:
     return a - a.trunc()
 
 
-def _float32_of(a: Any, b: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two float32 tensors of one shape, of which one may have been a number or of whole numbers."""
+def _of_one_type(a: Any, b: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two tensors of one shape and type, of which one may have been a number or of whole ones."""
     dtype = torch.result_type(a, b)
-    if dtype != torch.float32:
-        raise NoPortableForm(f"has a portable form for float32, and got {dtype}")
+    if dtype not in (torch.float32, torch.float64):
+        raise NoPortableForm(f"has a portable form for float32 and float64, and got {dtype}")
     device = a.device if isinstance(a, torch.Tensor) else b.device
     numbers, divisors = (
-        number if isinstance(number, torch.Tensor) else torch.tensor(number, device=device)
+        number
+        if isinstance(number, torch.Tensor)
+        else torch.tensor(number, dtype=dtype, device=device)
         for number in (a, b)
     )
-    numbers, divisors = torch.broadcast_tensors(numbers.float(), divisors.float())
+    numbers, divisors = torch.broadcast_tensors(numbers.to(dtype), divisors.to(dtype))
     return numbers, divisors
 
 
 _BITS_AT_ONCE = 28
 """A whole number of so many bits times one of 24 is exact in float64."""
+_BITS_OF_DOUBLES_AT_ONCE = 25
+"""The same times one of 28, the longer half of a float64 number."""
 
 
 def _truncated_remainder(numbers: torch.Tensor, divisors: torch.Tensor) -> torch.Tensor:
     """What is left of a number after its divisor was taken from it as often as it goes: exact, by
-    long division, 28 bits at a time."""
+    long division, 28 bits at a time, or of float64 numbers 25."""
+    taken = _taken_from_doubles if numbers.dtype == torch.float64 else _taken
     rest = numbers.abs().double()
     divisor = divisors.abs().double()
     has_none = rest.isinf() | rest.isnan() | (divisor == 0) | divisor.isnan()
     rest.masked_fill_(has_none, 0.0)
     is_left = (rest >= divisor) & ~has_none
     while bool(is_left.any()):
-        quotient = (rest / divisor).floor()
-        unit = power_of_two_below(quotient) * 2.0 ** (1 - _BITS_AT_ONCE)
-        unit.clamp_(min=1.0)
-        taken = (quotient / unit).floor_().mul_(unit)
-        left = rest - taken * divisor
-        left = torch.where(left < 0, left + unit * divisor, left)
-        rest = torch.where(is_left, left, rest)
+        rest = torch.where(is_left, taken(rest, divisor), rest)
         is_left = (rest >= divisor) & ~has_none
-    return torch.copysign(rest.masked_fill_(has_none, torch.nan).float(), numbers)
+    return torch.copysign(rest.masked_fill_(has_none, torch.nan).to(numbers.dtype), numbers)
+
+
+def _taken(rest: torch.Tensor, divisor: torch.Tensor) -> torch.Tensor:
+    """One step of the long division, of float32 numbers in float64."""
+    quotient = (rest / divisor).floor()
+    unit = power_of_two_below(quotient) * 2.0 ** (1 - _BITS_AT_ONCE)
+    unit.clamp_(min=1.0)
+    taken = (quotient / unit).floor_().mul_(unit)
+    left = rest - taken * divisor
+    return torch.where(left < 0, left + unit * divisor, left)
+
+
+_LARGE = 2.0**1000
+_SMALLER = 2.0**-32
+_LOWER_HALF = 2**27 - 1
+"""The last bits of a float64 number."""
+
+
+def _taken_from_doubles(rest: torch.Tensor, divisor: torch.Tensor) -> torch.Tensor:
+    """The same of float64 numbers. The divisor is taken in two parts, of which the upper one is
+    rounded up: then all that remains on the way is smaller than the divisor, and exact."""
+    shift = (_exponents(rest) - _exponents(divisor) + (1 - _BITS_OF_DOUBLES_AT_ONCE)).clamp_(min=0)
+    for _ in range(3):  # a power of two of up to 2**2098, in factors that are no infinities
+        part = shift.clamp(max=1000)
+        divisor = divisor * ((part + 1023) << 52).view(torch.float64)
+        shift = shift - part
+    scale = torch.where(divisor > _LARGE, _SMALLER, 1.0).to(divisor)
+    rest = rest * scale
+    divisor = divisor * scale
+    quotient = (rest / divisor).floor_()
+    upper = ((divisor.view(torch.int64) + _LOWER_HALF) & ~_LOWER_HALF).view(torch.float64)
+    left = (rest - quotient * upper) + quotient * (upper - divisor)
+    left = torch.where(left < 0, left + divisor, left)
+    return left / scale
+
+
+def _exponents(numbers: torch.Tensor) -> torch.Tensor:
+    """Of positive float64 numbers, whole numbers; of denormal ones, too."""
+    is_tiny = numbers < _TINY
+    normal = torch.where(is_tiny, numbers * 2.0**54, numbers)
+    return (normal.view(torch.int64) >> 52) - is_tiny.long() * 54
 
 
 # -- sums of products, and quotients ---------------------------------------------------------
@@ -156,12 +196,22 @@ def between(a: torch.Tensor, b: torch.Tensor, weight: Any) -> torch.Tensor:
 
 @FORMS.of("hypot")
 def _hypot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The root of the sum of two squares, which are exact in float64."""
-    check_float32(a, b)
+    """The root of the sum of two squares: exact ones of float32 numbers, and of float64 numbers
+    without the power of two of the larger one."""
+    check_type(a, b)
     wide = a.double()
     other = b.double()
-    value = square_root(wide * wide + other * other)
-    return value.masked_fill_(wide.isinf() | other.isinf(), torch.inf).float()
+    if a.dtype == torch.float64:
+        unit = power_of_two_below(torch.maximum(wide.abs(), other.abs())).clamp_(min=_TINY)
+        wide = wide / unit
+        other = other / unit
+        value = square_root(wide * wide + other * other).mul_(unit)
+    else:
+        value = square_root(wide * wide + other * other)
+    return value.masked_fill_(a.isinf() | b.isinf(), torch.inf).to(a.dtype)
+
+
+_TINY = 2.0**-1022
 
 
 @FORMS.of("deg2rad")
@@ -176,6 +226,6 @@ def _degrees(a: torch.Tensor) -> torch.Tensor:
 
 @FORMS.of("linalg_cross")
 def _cross(a: torch.Tensor, b: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
-    check_float32(a, b)
+    check_type(a, b)
     a, b = torch.broadcast_tensors(a, b)
     return a.roll(-1, dim) * b.roll(-2, dim) - a.roll(-2, dim) * b.roll(-1, dim)

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from samebits.arithmetic.kernels.indexing import added_at
-from samebits.arithmetic.kernels.registry import PortableForms, check_float32
+from samebits.arithmetic.kernels.registry import PortableForms, check_type
 from samebits.arithmetic.kernels.sums import pairwise_sum
 
 FORMS = PortableForms()
@@ -102,7 +102,7 @@ def _divisors(
 def _average(
     a: torch.Tensor, windows: _Windows, *, count_include_pad: bool, override: int | None
 ) -> torch.Tensor:
-    check_float32(a)
+    check_type(a)
     n_axes = len(windows.kernel)
     size = a.shape[-n_axes:]
     parts = functional.pad(a, windows.margins(size))
@@ -126,7 +126,7 @@ def _average_backward(
     override: int | None,
 ) -> torch.Tensor:
     """Shares are added up where windows overlap, in the order of the numbers of the kernel."""
-    check_float32(gradient, a)
+    check_type(gradient, a)
     n_axes = len(windows.kernel)
     size = a.shape[-n_axes:]
     divisors = _divisors(windows, a, count_include_pad=count_include_pad, override=override)
@@ -245,7 +245,7 @@ def _n_numbers(size: Sequence[int], output_size: Sequence[int], like: torch.Tens
 @FORMS.of("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
 def _adaptive_average(a: torch.Tensor, output_size: Sequence[int]) -> torch.Tensor:
     """The last axis is summed first."""
-    check_float32(a)
+    check_type(a)
     n_axes = len(output_size)
     sums = a
     for axis in reversed(range(a.dim() - n_axes, a.dim())):
@@ -272,7 +272,7 @@ def _adaptive_average_backward(
     gradient: torch.Tensor, a: torch.Tensor, *, n_axes: int
 ) -> torch.Tensor:
     """Shares are added where windows overlap, in the order of the windows."""
-    check_float32(gradient, a)
+    check_type(gradient, a)
     output_size = gradient.shape[-n_axes:]
     shares = gradient / _n_numbers(a.shape[-n_axes:], output_size, a).expand_as(gradient)
     for axis in range(a.dim() - n_axes, a.dim()):
@@ -290,7 +290,7 @@ def _at_largest(
     gradient: torch.Tensor, a: torch.Tensor, indices: torch.Tensor, *, n_axes: int
 ) -> torch.Tensor:
     """Gradients added up at the places of the largest numbers, which windows may share."""
-    check_float32(gradient, a)
+    check_type(gradient, a)
     n_pixels = math.prod(a.shape[-n_axes:])
     flat_indices = indices.flatten(-n_axes).reshape(-1, math.prod(indices.shape[-n_axes:]))
     images = torch.arange(len(flat_indices), device=a.device)[:, None] * n_pixels
@@ -302,7 +302,7 @@ def _at_largest_of_its_own(
     gradient: torch.Tensor, a: torch.Tensor, indices: torch.Tensor, *, n_axes: int
 ) -> torch.Tensor:
     """Gradients put at the places of the largest numbers, where no two windows share one."""
-    check_float32(gradient, a)
+    check_type(gradient, a)
     flat = a.new_zeros(a.shape).flatten(-n_axes)
     placed = flat.scatter(-1, indices.flatten(-n_axes), gradient.flatten(-n_axes))
     return placed.reshape(a.shape)

@@ -96,6 +96,8 @@ def multiplier(right: torch.Tensor) -> Callable[..., torch.Tensor]:
 
     It takes ``left`` and ``added``, and is quicker where the matrices are small.
     """
+    if right.dtype == torch.float64:
+        return lambda left, added=None: multiplied(left, right, added=added)
     bits = bits_of_factors(len(right))
     is_small = right.device.type == "cpu" and 0 < right.numel() <= _MOST_SMALL
     columns = SmallColumns.of(right[None], bits) if is_small else None

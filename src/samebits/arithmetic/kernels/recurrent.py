@@ -19,11 +19,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from samebits.arithmetic.kernels.elementary import FORMS as FUNCTIONS
-from samebits.arithmetic.kernels.products import multiplier, product
+from samebits.arithmetic.kernels.products import multiplied, multiplier
 from samebits.arithmetic.kernels.sums import pairwise_sum
 from samebits.torch_internals import modes_suspended
 
 _Layer = Callable[..., tuple[torch.Tensor, ...]]
+_TYPES = (torch.float32, torch.float64)
 _NAMES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 """Functions of ``torch._VF`` that the modules of ``torch.nn`` call (torch 2.6 to 2.15)."""
 
@@ -177,7 +178,7 @@ class _Rnn:
 
     def kept(self, order: Callable[[list[torch.Tensor]], torch.Tensor]) -> _Kept:
         hidden = order(self._hidden)
-        slope = (hidden > 0).float() if self.is_relu else _slope_of_tanh(hidden)
+        slope = (hidden > 0).to(hidden.dtype) if self.is_relu else _slope_of_tanh(hidden)
         of_gates = slope[:, None]
         return _Kept(of_gates, of_gates, None)
 
@@ -207,7 +208,7 @@ class _Direction(torch.autograd.Function):
                 unit: _Lstm | _Gru | _Rnn = _Lstm(cell.detach().clone())
             else:
                 unit = _Gru() if name == "gru" else _Rnn(name == "rnn_relu")
-            from_input = product(rows, of.of_input.T, added=of.input_bias)
+            from_input = multiplied(rows, of.of_input.T, added=of.input_bias)
             by_weights = multiplier(of.of_hidden.T)
             output = rows.new_empty(len(rows), state.shape[1])
             before = torch.empty_like(output)
@@ -265,10 +266,10 @@ class _Direction(torch.autograd.Function):
                 of_input_sums = of_hidden[:, None] * kept.of_input
             to_hidden = of_sums.flatten(1)
             to_input = of_input_sums.flatten(1)
-            of_weights = [product(to_input.T, rows), product(to_hidden.T, before)]
+            of_weights = [multiplied(to_input.T, rows), multiplied(to_hidden.T, before)]
             if len(weights) > 2:
                 of_weights += [pairwise_sum(to_input, [0]), pairwise_sum(to_hidden, [0])]
-            of_rows = product(to_input, of.of_input) if ctx.needs_input_grad[2] else None
+            of_rows = multiplied(to_input, of.of_input) if ctx.needs_input_grad[2] else None
         return None, None, of_rows, of_state, of_cell, *of_weights
 
 
@@ -341,13 +342,15 @@ def _replacement(name: str, original: _Layer) -> _Layer:
 
 
 def _is_usual(tensors: Sequence[torch.Tensor], states: Sequence[torch.Tensor]) -> bool:
-    """Whether a layer is one operation: in float32, without projections, outside of ``torch.func``,
-    and in a thread that computes in a mode; what is not is made of PyTorch's operations."""
+    """Whether a layer is one operation: in float32 or float64, without projections, outside of
+    ``torch.func``, and in a thread that computes in a mode; what is not is made of PyTorch's
+    operations."""
     is_projected = states[0].shape[-1] != states[-1].shape[-1]
     in_transform = torch._C._functorch.peek_interpreter_stack() is not None
-    in_float32 = all(tensor.dtype == torch.float32 for tensor in tensors)
+    dtype = tensors[0].dtype
+    in_one_type = all(tensor.dtype == dtype for tensor in tensors) and dtype in _TYPES
     in_mode = torch._C._len_torch_dispatch_stack() > 0
-    return in_float32 and in_mode and not is_projected and not in_transform
+    return in_one_type and in_mode and not is_projected and not in_transform
 
 
 @contextmanager

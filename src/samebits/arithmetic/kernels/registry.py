@@ -41,8 +41,30 @@ class PortableForms(dict[str, PortableForm]):
         return register
 
 
-def check_float32(*tensors: torch.Tensor | None) -> None:
-    """Refuse other numbers than those of float32; None stands for a tensor that is not there."""
+_PRECISE = (torch.float32, torch.float64)
+
+
+def check_type(*tensors: torch.Tensor | None) -> None:
+    """Refuse other numbers than those of float32 and float64, and one type beside the other; None
+    stands for a tensor that is not there."""
+    first: torch.dtype | None = None
     for tensor in tensors:
-        if tensor is not None and tensor.dtype != torch.float32:
-            raise NoPortableForm(f"has a portable form for float32 only, and got {tensor.dtype}")
+        if tensor is None:
+            continue
+        if tensor.dtype not in _PRECISE:
+            raise NoPortableForm(
+                f"has a portable form for float32 and float64, and got {tensor.dtype}"
+            )
+        if first is None:
+            first = tensor.dtype
+        elif tensor.dtype != first:
+            raise NoPortableForm(
+                f"has a portable form for one type of numbers, and got {first} beside "
+                f"{tensor.dtype}"
+            )
+
+
+def is_double(numbers: torch.Tensor) -> bool:
+    """Whether numbers are those of float64, and not of float32; others are refused."""
+    check_type(numbers)
+    return numbers.dtype == torch.float64

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from samebits.arithmetic.kernels.finite import all_finite
 from samebits.arithmetic.kernels.indexing import added_at
-from samebits.arithmetic.kernels.products import product
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_float32
+from samebits.arithmetic.kernels.products import multiplied
+from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 from samebits.arithmetic.kernels.sums import pairwise_sum
 from samebits.arithmetic.memory import slices
 
@@ -34,7 +34,7 @@ _REFLECTION = 2
 
 _Scales: TypeAlias = Sequence[float | Sequence[float] | None]
 """One scale for each axis, or in place of them one list of scales; None where a size was given."""
-_SharesOf: TypeAlias = "Callable[[int, int, bool, float | None], _Shares]"
+_SharesOf: TypeAlias = "Callable[[int, int, bool, float | None, torch.dtype], _Shares]"
 """How rows are resampled: by `_linear_shares`, or as that does."""
 
 
@@ -92,13 +92,14 @@ def _resized(
     scales: _Scales,
     shares_of: _SharesOf,
 ) -> torch.Tensor:
-    check_float32(a)
+    check_type(a)
     values = a
     is_finite = all_finite(a)
     size, by_axis = _size_and_scales(a, output_size, scales)
     for axis, length in enumerate(size):
-        shares = shares_of(values.shape[axis + 2], length, align_corners, _scale(by_axis, axis))
-        matrix = shares.matrix().to(a.device)
+        scale = _scale(by_axis, axis)
+        shares = shares_of(values.shape[axis + 2], length, align_corners, scale, a.dtype)
+        matrix = shares.matrix(a.dtype).to(a.device)
         if is_finite:
             values = _multiplied(values, axis + 2, matrix)
         else:
@@ -114,12 +115,13 @@ def _resized_backward(
     scales: Sequence[float | None],
     shares_of: _SharesOf,
 ) -> torch.Tensor:
-    check_float32(gradient)
+    check_type(gradient)
     values = gradient
     is_finite = all_finite(gradient)
     for axis, length in enumerate(input_size[2:]):
-        shares = shares_of(length, values.shape[axis + 2], align_corners, _scale(scales, axis))
-        matrix = shares.matrix().T.to(gradient.device)
+        scale = _scale(scales, axis)
+        shares = shares_of(length, values.shape[axis + 2], align_corners, scale, gradient.dtype)
+        matrix = shares.matrix(gradient.dtype).T.to(gradient.device)
         if is_finite:
             values = _multiplied(values, axis + 2, matrix)
         else:
@@ -149,7 +151,7 @@ def _multiplied(values: torch.Tensor, axis: int, matrix: torch.Tensor) -> torch.
     """Each row along an axis multiplied by a matrix."""
     rows = values.movedim(axis, -1)
     flat = rows.reshape(-1, rows.shape[-1])
-    result = product(flat, matrix.T)
+    result = multiplied(flat, matrix.T)
     return result.reshape(*rows.shape[:-1], matrix.shape[0]).movedim(-1, axis).contiguous()
 
 
@@ -161,13 +163,13 @@ class _Shares(NamedTuple):
     """In the type in which they are added where rows are one."""
     n_rows: int
 
-    def matrix(self) -> torch.Tensor:
-        """The share of each row in each resampled one: float32, shape (length, n_rows)."""
+    def matrix(self, dtype: torch.dtype) -> torch.Tensor:
+        """The share of each row in each resampled one: shape (length, n_rows)."""
         length = self.rows.shape[1]
         matrix = np.zeros((length, self.n_rows), self.weights.dtype)
         for row, weight in zip(self.rows, self.weights, strict=True):
             np.add.at(matrix, (np.arange(length), row), weight)
-        return torch.from_numpy(matrix.astype(np.float32))
+        return torch.from_numpy(matrix).to(dtype)
 
     def not_finite(self, values: torch.Tensor, axis: int) -> torch.Tensor:
         """What of the rows is infinite or NaN, resampled: 0 where nothing is.
@@ -197,28 +199,31 @@ class _Shares(NamedTuple):
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         shape = [1] * values.dim()
         shape[axis] = -1
-        for row, weight in zip(self.rows, self.weights.astype(np.float32), strict=True):
+        for row, weight in zip(self.rows, self.weights, strict=True):
             yield (
                 torch.from_numpy(row).to(values.device),
-                torch.from_numpy(weight).reshape(shape).to(values.device),
+                torch.from_numpy(weight).reshape(shape).to(values.device, values.dtype),
             )
 
 
-def _linear_shares(n_rows: int, length: int, align_corners: bool, scale: float | None) -> _Shares:
+def _linear_shares(
+    n_rows: int, length: int, align_corners: bool, scale: float | None, dtype: torch.dtype
+) -> _Shares:
     """Those of the two rows around each resampled one.
 
-    Positions are computed in float64 and rounded to float32 as shares, so that the shares of a row
-    sum to 1 within one rounding. As many rows as before are the same ones, whatever the scale.
+    Positions are computed in float64 and rounded to that type as shares, so that the shares of a
+    row sum to 1 within one rounding. As many rows as before are the same ones, whatever the scale.
     """
+    number = np.float64 if dtype == torch.float64 else np.float32
     index = np.arange(length)
     if n_rows == length:
-        zeros = np.zeros(length, np.float32)
+        zeros = np.zeros(length, number)
         return _Shares(np.stack([index, index]), np.stack([zeros + 1, zeros]), n_rows)
     position = np.maximum(_positions(n_rows, length, align_corners, scale), 0.0)
     lower = np.minimum(np.floor(position).astype(np.int64), n_rows - 1)
     upper = np.minimum(lower + 1, n_rows - 1)
-    share = np.clip(position - lower, 0.0, 1.0).astype(np.float32)
-    return _Shares(np.stack([lower, upper]), np.stack([np.float32(1) - share, share]), n_rows)
+    share = np.clip(position - lower, 0.0, 1.0).astype(number)
+    return _Shares(np.stack([lower, upper]), np.stack([number(1) - share, share]), n_rows)
 
 
 def _positions(n_rows: int, length: int, align_corners: bool, scale: float | None) -> np.ndarray:
@@ -235,7 +240,13 @@ _CUBIC = -0.75
 and Signal Processing 29, 1153-1160 (1981))."""
 
 
-def _cubic_shares(n_rows: int, length: int, align_corners: bool, scale: float | None) -> _Shares:
+def _cubic_shares(
+    n_rows: int,
+    length: int,
+    align_corners: bool,
+    scale: float | None,
+    dtype: torch.dtype,
+) -> _Shares:
     """Those of the four rows around each resampled one."""
     position = _positions(n_rows, length, align_corners, scale)
     lower = np.floor(position)
@@ -357,7 +368,7 @@ def _padding_backward(
     gradient: torch.Tensor, a: torch.Tensor, padding: Sequence[int], *, mode: str
 ) -> torch.Tensor:
     """What lies before an axis is added to it, then what lies behind: the last axis first."""
-    check_float32(gradient, a)
+    check_type(gradient, a)
     total = gradient
     if min(padding) < 0:
         total = torch.constant_pad_nd(gradient, [max(0, -margin) for margin in padding])
@@ -385,8 +396,7 @@ def _affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: bool) 
     """Compute where the pixels of images come from under affine maps."""
     n_axes = len(size) - 2
     coordinates = [
-        _normalised_middles(length, align_corners=align_corners).to(theta.device)
-        for length in size[2:]
+        _normalised_middles(length, align_corners=align_corners).to(theta) for length in size[2:]
     ]
     on_grid = torch.meshgrid(*coordinates, indexing="ij")[::-1]
     points = []
@@ -399,7 +409,7 @@ def _affine_grid(theta: torch.Tensor, size: Sequence[int], align_corners: bool) 
 
 
 def _normalised_middles(length: int, *, align_corners: bool) -> torch.Tensor:
-    """The middles of pixels along an axis, from -1 to 1; float32, shape (length,)."""
+    """The middles of pixels along an axis, from -1 to 1; float64, shape (length,)."""
     index = torch.arange(length, dtype=torch.float64)
     if length == 1:
         middles = index
@@ -407,7 +417,7 @@ def _normalised_middles(length: int, *, align_corners: bool) -> torch.Tensor:
         middles = index * 2.0 / float(length - 1) - 1.0
     else:
         middles = (index * 2.0 + 1.0) / float(length) - 1.0
-    return middles.float()
+    return middles
 
 
 @FORMS.of("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
@@ -419,7 +429,7 @@ def _grid_sampler(
     align_corners: bool,
 ) -> torch.Tensor:
     """Images at points between their pixels, by linear interpolation or the nearest pixel."""
-    check_float32(a, grid)
+    check_type(a, grid)
     sampling = _Sampling(a.shape[2:], interpolation_mode, padding_mode, align_corners)
     positions = [place.position for place in sampling.places(grid)]
     flat = a.flatten(2)
@@ -455,7 +465,7 @@ def _grid_sampler_backward(
     output_mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, torch.Tensor]:
     """Of images, shares added up at their pixels; of points, sums over the channels."""
-    check_float32(gradient, a, grid)
+    check_type(gradient, a, grid)
     sampling = _Sampling(a.shape[2:], interpolation_mode, padding_mode, align_corners)
     places = sampling.places(grid)
     points = [place.position.flatten(1) for place in places]

@@ -1,4 +1,5 @@
-"""Sine, cosine and their like of float32 numbers, computed in float64 and rounded once."""
+"""Sine, cosine and their like: of float32 numbers computed in float64 and rounded once, of float64
+numbers within a few units in the last place."""
 
 from __future__ import annotations
 
@@ -7,14 +8,17 @@ import math
 
 import torch
 
+from samebits.arithmetic.kernels.double_angles import cosine_of_doubles, sine_of_doubles
+from samebits.arithmetic.kernels.doubles import polynomial
 from samebits.arithmetic.kernels.elementary import (
     LN2,
     exp_of_double,
+    expm1_of_block,
+    half_exp_of_double,
     log_of_double,
-    polynomial,
     square_root,
 )
-from samebits.arithmetic.kernels.registry import PortableForms, check_float32
+from samebits.arithmetic.kernels.registry import PortableForms, check_type, is_double
 from samebits.arithmetic.memory import IN_DOUBLE, mapped
 from samebits.scalars import pi_in_units
 
@@ -35,22 +39,25 @@ _CHUNK = 26
 
 @FORMS.of("sin")
 def sine(numbers: torch.Tensor) -> torch.Tensor:
-    """Within 0.51 units in the last place, of every number."""
-    check_float32(numbers)
+    """Within 0.51 units in the last place, of every number, and 1 in float64."""
+    if is_double(numbers):
+        return mapped(sine_of_doubles, numbers, item_size=IN_DOUBLE)
     return mapped(_sine_of_block, numbers, item_size=IN_DOUBLE)
 
 
 @FORMS.of("cos")
 def cosine(numbers: torch.Tensor) -> torch.Tensor:
-    """Within 0.51 units in the last place, of every number."""
-    check_float32(numbers)
+    """Within 0.51 units in the last place, of every number, and 1 in float64."""
+    if is_double(numbers):
+        return mapped(cosine_of_doubles, numbers, item_size=IN_DOUBLE)
     return mapped(_cosine_of_block, numbers, item_size=IN_DOUBLE)
 
 
 @FORMS.of("tan")
 def _tan(numbers: torch.Tensor) -> torch.Tensor:
-    """Within 0.51 units in the last place, of every number."""
-    check_float32(numbers)
+    """Within 0.51 units in the last place, of every number, and 3 in float64."""
+    if is_double(numbers):
+        return mapped(_tangent_of_doubles, numbers, item_size=IN_DOUBLE)
     return mapped(_tangent_of_block, numbers, item_size=IN_DOUBLE)
 
 
@@ -64,6 +71,10 @@ def _cosine_of_block(numbers: torch.Tensor) -> torch.Tensor:
 
 def _tangent_of_block(numbers: torch.Tensor) -> torch.Tensor:
     return (sine_of_block(numbers) / sine_of_block(numbers, quarters=1)).float()
+
+
+def _tangent_of_doubles(numbers: torch.Tensor) -> torch.Tensor:
+    return sine_of_doubles(numbers) / cosine_of_doubles(numbers)
 
 
 def sine_of_block(numbers: torch.Tensor, *, quarters: int = 0) -> torch.Tensor:
@@ -138,26 +149,28 @@ def _powers_by_pi() -> torch.Tensor:
 _ATAN = tuple((-1) ** power / (2 * power + 1) for power in range(14, 0, -1))
 """(atan(s) / s - 1) / s**2 in powers of s**2 by Taylor's series, for |s| <= tan(pi / 8): the next
 term is 1e-13."""
+_ATAN_OF_DOUBLE = tuple((-1) ** power / (2 * power + 1) for power in range(21, 0, -1))
+"""The same of float64 numbers: the next term is 3e-19."""
 _TAN_OF_EIGHTH = 0.41421356237309503
 
 
 @FORMS.of("atan")
 def _atan(numbers: torch.Tensor) -> torch.Tensor:
-    """Within 0.51 units in the last place."""
-    check_float32(numbers)
+    """Within 0.51 units in the last place, and 3 in float64."""
+    check_type(numbers)
     return mapped(_atan_of_block, numbers, item_size=IN_DOUBLE)
 
 
 def _atan_of_block(numbers: torch.Tensor) -> torch.Tensor:
     wide = numbers.double()
-    angle = _atan_of_ratio(wide.abs(), torch.ones_like(wide))
-    return torch.copysign(angle, wide).float()
+    angle = _atan_of_ratio(wide.abs(), torch.ones_like(wide), numbers.dtype)
+    return torch.copysign(angle, wide).to(numbers.dtype)
 
 
 @FORMS.of("atan2")
 def _atan2(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Within 0.51 units in the last place."""
-    check_float32(y, x)
+    """Within 0.51 units in the last place, and 3 in float64."""
+    check_type(y, x)
     return mapped(_atan2_of_block, *torch.broadcast_tensors(y, x), item_size=IN_DOUBLE)
 
 
@@ -167,48 +180,50 @@ def _atan2_of_block(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     both_infinite = height.isinf() & width.isinf()
     height.masked_fill_(both_infinite, 1.0)
     width.masked_fill_(both_infinite, 1.0)
-    angle = _atan_of_ratio(height, width)
+    angle = _atan_of_ratio(height, width, x.dtype)
     angle = torch.where((height == 0) & (width == 0), 0.0, angle)
     angle = torch.where(x.signbit(), math.pi - angle, angle)
-    return torch.copysign(angle, y).masked_fill_(x.isnan() | y.isnan(), torch.nan).float()
+    return torch.copysign(angle, y).masked_fill_(x.isnan() | y.isnan(), torch.nan).to(x.dtype)
 
 
-def _atan_of_ratio(height: torch.Tensor, width: torch.Tensor) -> torch.Tensor:
-    """The angle, from 0 to pi / 2, whose tangent is a ratio of float64 numbers of 0 or more."""
+def _atan_of_ratio(height: torch.Tensor, width: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The angle, from 0 to pi / 2, whose tangent is a ratio of float64 numbers of 0 or more; for
+    results of a type."""
     is_steep = height > width
     ratio = torch.where(is_steep, width, height) / torch.where(is_steep, height, width)
     is_turned = ratio > _TAN_OF_EIGHTH
     ratio = torch.where(is_turned, (ratio - 1.0) / (ratio + 1.0), ratio)
     square = ratio * ratio
-    angle = polynomial(square, _ATAN).mul_(square).mul_(ratio).add_(ratio)
+    series = _ATAN_OF_DOUBLE if dtype == torch.float64 else _ATAN
+    angle = polynomial(square, series).mul_(square).mul_(ratio).add_(ratio)
     angle = torch.where(is_turned, angle + math.pi / 4, angle)
     return torch.where(is_steep, math.pi / 2 - angle, angle)
 
 
 @FORMS.of("asin")
 def _asin(numbers: torch.Tensor) -> torch.Tensor:
-    """Within 0.51 units in the last place."""
-    check_float32(numbers)
+    """Within 0.51 units in the last place, and 3 in float64."""
+    check_type(numbers)
     return mapped(_asin_of_block, numbers, item_size=IN_DOUBLE)
 
 
 def _asin_of_block(numbers: torch.Tensor) -> torch.Tensor:
     sine = numbers.double().abs()
-    angle = _atan_of_ratio(sine, square_root((1.0 - sine) * (1.0 + sine)))
-    return torch.copysign(angle, numbers).float()
+    angle = _atan_of_ratio(sine, square_root((1.0 - sine) * (1.0 + sine)), numbers.dtype)
+    return torch.copysign(angle, numbers).to(numbers.dtype)
 
 
 @FORMS.of("acos")
 def _acos(numbers: torch.Tensor) -> torch.Tensor:
-    """Within 0.51 units in the last place."""
-    check_float32(numbers)
+    """Within 0.51 units in the last place, and 3 in float64."""
+    check_type(numbers)
     return mapped(_acos_of_block, numbers, item_size=IN_DOUBLE)
 
 
 def _acos_of_block(numbers: torch.Tensor) -> torch.Tensor:
     cosine = numbers.double().abs()
-    angle = _atan_of_ratio(square_root((1.0 - cosine) * (1.0 + cosine)), cosine)
-    return torch.where(numbers < 0, math.pi - angle, angle).float()
+    angle = _atan_of_ratio(square_root((1.0 - cosine) * (1.0 + cosine)), cosine, numbers.dtype)
+    return torch.where(numbers < 0, math.pi - angle, angle).to(numbers.dtype)
 
 
 # -- hyperbolic functions ----------------------------------------------------------------------
@@ -216,8 +231,9 @@ def _acos_of_block(numbers: torch.Tensor) -> torch.Tensor:
 
 @FORMS.of("cosh")
 def _cosh(numbers: torch.Tensor) -> torch.Tensor:
-    """Within 0.51 units in the last place."""
-    check_float32(numbers)
+    """Within 0.51 units in the last place, and 2 in float64."""
+    if is_double(numbers):
+        return mapped(_cosh_of_doubles, numbers)
     return mapped(_cosh_of_block, numbers, item_size=IN_DOUBLE)
 
 
@@ -226,10 +242,16 @@ def _cosh_of_block(numbers: torch.Tensor) -> torch.Tensor:
     return (power + 1.0 / power).mul_(0.5).float()
 
 
+def _cosh_of_doubles(numbers: torch.Tensor) -> torch.Tensor:
+    half = half_exp_of_double(numbers.abs())
+    return half + 0.25 / half
+
+
 @FORMS.of("sinh")
 def _sinh(numbers: torch.Tensor) -> torch.Tensor:
-    """Within 0.51 units in the last place."""
-    check_float32(numbers)
+    """Within 0.51 units in the last place, and 3 in float64."""
+    if is_double(numbers):
+        return mapped(_sinh_of_doubles, numbers)
     return mapped(_sinh_of_block, numbers, item_size=IN_DOUBLE)
 
 
@@ -245,9 +267,22 @@ def _sinh_of_block(numbers: torch.Tensor) -> torch.Tensor:
     return torch.where(wide.abs() < 0.1, small, large).float()
 
 
+def _sinh_of_doubles(numbers: torch.Tensor) -> torch.Tensor:
+    """(t + t / (t + 1)) / 2, with t = exp(x) - 1, and exp(x) / 2 where that is all."""
+    size = numbers.abs()
+    less_one = expm1_of_block(size)
+    value = (less_one + less_one / (less_one + 1.0)).mul_(0.5)
+    value = torch.where(size > _SINH_IS_HALF_OF_EXP, half_exp_of_double(size), value)
+    return torch.copysign(value, numbers)
+
+
+_SINH_IS_HALF_OF_EXP = 40.0
+
+
 # -- the quantile of normal numbers ------------------------------------------------------------
 
-# Ratios of polynomials, from the highest power down, for the middle and two parts of the tails:
+# Ratios of polynomials, from the highest power down, for the middle and two parts of the tails, of
+# which float32 numbers reach the first:
 # M. J. Wichura, Algorithm AS 241, Applied Statistics 37, 477-484 (1988), of relative error 1e-16.
 _MIDDLE = (
     (
@@ -293,14 +328,37 @@ _TAIL = (
         1.0,
     ),
 )
+_FAR_TAIL = (
+    (
+        2.01033439929228813265e-7,
+        2.71155556874348757815e-5,
+        1.24266094738807843860e-3,
+        2.65321895265761230930e-2,
+        2.96560571828504891230e-1,
+        1.78482653991729133580,
+        5.46378491116411436990,
+        6.65790464350110377720,
+    ),
+    (
+        2.04426310338993978564e-15,
+        1.42151175831644588870e-7,
+        1.84631831751005468180e-5,
+        7.86869131145613259100e-4,
+        1.48753612908506148525e-2,
+        1.36929880922735805310e-1,
+        5.99832206555887937690e-1,
+        1.0,
+    ),
+)
+_FAR_TAIL_BEGINS = 5.0
 _MIDDLE_ENDS = 0.85
 _SQRT_HALF = 0.7071067811865476
 
 
 @FORMS.of("erfinv")
 def _erfinv(numbers: torch.Tensor) -> torch.Tensor:
-    """Within 0.51 units in the last place."""
-    check_float32(numbers)
+    """Within 0.51 units in the last place, and 10 in float64."""
+    check_type(numbers)
     return mapped(_erfinv_of_block, numbers, item_size=IN_DOUBLE)
 
 
@@ -312,10 +370,14 @@ def _erfinv_of_block(numbers: torch.Tensor) -> torch.Tensor:
     middle = _ratio((half * half).neg_().add_(0.180625), _MIDDLE) * half
     chance = (1.0 - wide.abs()).mul_(0.5)
     distance = square_root(log_of_double(chance).neg_())
-    tail = torch.copysign(_ratio(distance - 1.6, _TAIL), wide)
+    tail = _ratio(distance - 1.6, _TAIL)
+    if numbers.dtype == torch.float64:
+        far = _ratio(distance - _FAR_TAIL_BEGINS, _FAR_TAIL)
+        tail = torch.where(distance > _FAR_TAIL_BEGINS, far, tail)
+    tail = torch.copysign(tail, wide)
     value = torch.where(wide.abs() <= _MIDDLE_ENDS, middle, tail).mul_(_SQRT_HALF)
     value = torch.where(wide.abs() == 1, wide * torch.inf, value)
-    return value.masked_fill_((wide.abs() > 1) | wide.isnan(), torch.nan).float()
+    return value.masked_fill_((wide.abs() > 1) | wide.isnan(), torch.nan).to(numbers.dtype)
 
 
 def _ratio(
