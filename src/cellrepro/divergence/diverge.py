@@ -12,6 +12,7 @@ from cellrepro.divergence.judgements import OF_STAGE, DivergenceJudgement
 from cellrepro.divergence.result import Divergence
 from cellrepro.divergence.run_ledgers import compare_runs, of_segmentations, stages_of
 from cellrepro.divergence.step_inspection import StepInspection
+from cellrepro.errors import BadInput
 from cellrepro.explanation.compare_repeats import compare_repeats
 from cellrepro.spec import defaults
 from cellrepro.store.ledger import LEDGER
@@ -79,6 +80,7 @@ def diverge(
     whole("suspects", suspects, 0)
     opened_store = Store(store)
     repeats = opened_store.find_two(a, b)
+    _refuse_two_tasks(repeats)
     ledgers = compare_runs(repeats)
     answer = _by_ledgers(ledgers, repeats)
     kind: type[StepInspection | ImageInspection] = StepInspection
@@ -99,6 +101,15 @@ def diverge(
     if computed is None:
         return answer
     return with_cause_in_step(answer, computed, ledgers, inspection)
+
+
+def _refuse_two_tasks(repeats: Sequence[Repeat]) -> None:
+    of_a, of_b = (repeat.spec.task for repeat in repeats)
+    if of_a != of_b:
+        raise BadInput(
+            f"A is of task {of_a} and B of task {of_b}, which share no step; expected two runs of "
+            "one task: compare their masks with cellrepro compare"
+        )
 
 
 def _by_ledgers(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Divergence:

@@ -104,7 +104,8 @@ class BaselineCheck(Result):
         over = f" in {self.n_images} images" if self.n_images > 1 else ""
         unmatched = f"{share_text(self.changed)} of the cells{over} without a match"
         kinds = Counter(str(cell.change.kind) for cell in self.changed_cells)
-        return f"{state}: {pixels}; {unmatched}: {joined(changes_in_words(kinds)) or 'none lost'}"
+        changes = joined(changes_in_words(kinds)) or "no cell"
+        return f"{state}: {pixels}; {unmatched}; changed: {changes}"
 
 
 def check_baseline(

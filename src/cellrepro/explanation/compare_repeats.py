@@ -126,7 +126,10 @@ def why_of_repeats(a: Repeat, b: Repeat, *, store: Store | None) -> Why:
 
 
 def _command_that_finds_out(a: Repeat, b: Repeat) -> str:
-    """Settings of segmentations are tried one by one; else the first step that differs is found."""
+    """Settings of segmentations are tried one by one; else the first step that differs is found,
+    which two tasks do not have."""
+    if a.spec.task != b.spec.task:
+        return ""
     are_segmentations = a.spec.task == b.spec.task == "segment"
     if are_segmentations and a.spec.settings != b.spec.settings:
         return f"cellrepro explain {a.name} {b.name} --image IMAGE"

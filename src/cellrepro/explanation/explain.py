@@ -201,8 +201,9 @@ def _refuse_without_image(options: Mapping[str, object]) -> None:
     for name, value in options.items():
         if value is not None:
             raise BadInput(
-                f"{name} is {value!r} and there is no image: nothing is segmented without one; "
-                f"give --image with the file that both are of, or leave --{name} out"
+                f"{name} is {value!r} and there is no single image: one at a time is segmented; give "
+                f"two files of masks and --image with the file of their image, or leave --{name} "
+                "out"
             )
 
 
@@ -295,8 +296,9 @@ def _most_different(a: Repeat, b: Repeat) -> tuple[str | None, str]:
     if len(results) < 2:
         return next(iter(results), None), ""
     name = max(results, key=lambda name: image_weight(results[name]))
+    reason = ", on which most differs" if image_weight(results[name]) else ""
     return name, (
-        f"of the {len(results)} images of both runs, {name} is explained, on which most differs; "
+        f"of the {len(results)} images of both runs, {name} is explained{reason}; "
         "--image FILE takes another"
     )
 

@@ -223,8 +223,8 @@ def _cause_line(explanation: Explanation, cause: Change) -> str:
     is_said = explanation.why is not None and explanation.why.is_found
     values = "" if is_said else f" ({value_text(cause.a)} in A, {value_text(cause.b)} in B)"
     return (
-        f"{cause.name}{values} alone changes {cause.cells} of {amount(cause.of_cells, 'cell')}, "
-        f"counted before and after{_found_by_trying(explanation, cause.name)}"
+        f"{cause.name}{values} alone leaves {cause.cells} of {amount(cause.of_cells, 'cell')} "
+        f"without a match, counted before and after{_found_by_trying(explanation, cause.name)}"
     )
 
 

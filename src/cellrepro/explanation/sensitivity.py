@@ -92,7 +92,7 @@ class Sensitivity(Result):
             return f"none of {over} leaves a cell without a match"
         return (
             f"of {over}, {strongest.setting} changes most: {share_text(strongest.changed)} of the "
-            f"cells have no match; with {n_without_effect} every cell has its match"
+            f"cells have no match; {n_without_effect} of the values change no cell"
         )
 
     def rows(self) -> list[Row]:

@@ -71,7 +71,7 @@ def compare(
         A file that ends in ``.html``: a page with the cause, the settings that differ, both masks
         on the image, the cells that differ most, the list of all changed cells, and the scores. It
         is one file, which asks no server for anything. Of several images it shows the one on which
-        most cells differ.
+        the cells agree least.
     overwrite : bool
         Whether a file that is there becomes the page.
     pairs : str, optional

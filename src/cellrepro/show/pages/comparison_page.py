@@ -186,7 +186,10 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         made_again=_made_again(pair),
         differing=[row for row in rows if row.differs],
         rows=rows,
-        tells_settings=pair.are_runs or tell_settings(setting.name for setting in pair.settings),
+        # Of folders the cause says what their files record.
+        tells_settings=pair.are_runs
+        or len(pair.by_image) > 1
+        or tell_settings(setting.name for setting in pair.settings),
         figure=_figure(pair),
         tiles=() if pair.are_unrelated else _tiles(changes, pair),
         listed=_listed_text(n_changed, n_resized),
