@@ -9,13 +9,15 @@ import tifffile
 import cellrepro
 import planted
 from cellrepro.divergence.diverge import diverge
+from cellrepro.explanation.compare_files import compare
 from cellrepro.images.folder import read_folder
 from cellrepro.model.stages import PASSED
 from cellrepro.profiles.profiles import cpu_capability
 from cellrepro.store.ledger import LEDGER, LedgerRow
 from cellrepro.store.row_tables import read_rows, write_rows
 from cellrepro.store.store import Store
-from stores import reseal
+from samebits.errors import BadInput
+from stores import NOTHING, add_run, reseal, three
 
 
 @pytest.fixture(scope="module")
@@ -132,3 +134,14 @@ def test_another_instruction_set_is_round_off_in_an_operation(usual, segmented, 
     assert found.judgement == "round-off"
     assert found.computed.op.startswith("aten.")
     assert 0 < found.computed.max_abs < 1e-3
+
+
+def test_a_training_and_a_segmentation_share_no_step(tmp_path):
+    """What makes the two differ is that, so no command is named that would tell."""
+    store = Store(tmp_path)
+    trained = add_run(store, [(1.0, three())])
+    segmented = add_run(store, [(None, three(first=NOTHING))], task="segment", epochs=0)
+    with pytest.raises(BadInput, match=r"task train and B of task segment.*cellrepro compare"):
+        answer(trained.spec.key, segmented.spec.key, tmp_path)
+    found = compare(trained.spec.key, segmented.spec.key, store=tmp_path)
+    assert "diverge" not in "\n".join(found.lines())

@@ -199,7 +199,7 @@ def test_a_command_makes_its_side(made, explained, invoke, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     answer = invoke(*words, *options(store=tmp_path / "outputs"))
     assert answer.code == 0, answer.err
-    (written,) = (tmp_path / "masks_again").glob("*.tif")
+    (written,) = (tmp_path / "b_again").glob("*.tif")
     assert np.array_equal(tifffile.imread(written), expected)
 
 

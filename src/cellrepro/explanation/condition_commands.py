@@ -27,8 +27,6 @@ from cellrepro.spec.segmentation_settings import CHANNELS, NAMES, Settings
 from cellrepro.store.stored_run import WEIGHTS
 from samebits.mode_names import Mode
 
-_INTO_FILES = ("--repeats", "1", "--masks-into", "masks_again")
-"""Once is enough for masks, which a folder of this name gets."""
 _LOADED_BY_CELLPOSE = (PRETRAINED, "vit-l")
 _HALF = "bfloat16"
 _PROFILES = {_HALF: "cpu-bfloat16"}  # by precision, where it is not that of the usual profile
@@ -45,6 +43,8 @@ class LabSetup:
     """The precision of that profile."""
     mode: Mode = defaults.MODE
     seed: int | None = None
+    masks_into: str = "masks_again"
+    """A folder for the masks."""
 
     def options(self, precision: object) -> list[str]:
         """Words of the command line for all that differs from the defaults."""
@@ -155,7 +155,7 @@ def _lab_command(
         words += ["--cellpose", condition[VERSION]]
     for name, value in settings.items():
         words += ["--set", f"{name}={_in_yaml(value)}"]
-    return shell_line([*words, *_INTO_FILES])
+    return shell_line([*words, "--repeats", "1", "--masks-into", setup.masks_into])
 
 
 def _in_yaml(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from cellrepro.comparison.mask_totals import image_weight
@@ -201,9 +202,9 @@ def _refuse_without_image(options: Mapping[str, object]) -> None:
     for name, value in options.items():
         if value is not None:
             raise BadInput(
-                f"{name} is {value!r} and there is no single image: one at a time is segmented; give "
-                f"two files of masks and --image with the file of their image, or leave --{name} "
-                "out"
+                f"{name} is {value!r} and there is no single image: one at a time is segmented; "
+                "give two files of masks and --image with the file of their image, or leave "
+                f"--{name} out"
             )
 
 
@@ -224,8 +225,8 @@ def _commands_for_both(
     fit_a = None if made_again is None else made_again.a
     fit_b = None if made_again is None else made_again.b
     return {
-        "a": _commands(sides.a, fit_a, image, sources, setup),
-        "b": _commands(sides.b, fit_b, image, sources, setup),
+        "a": _commands(sides.a, fit_a, image, sources, replace(setup, masks_into="a_again")),
+        "b": _commands(sides.b, fit_b, image, sources, replace(setup, masks_into="b_again")),
     }
 
 

@@ -23,8 +23,8 @@ _UPDATES = ("adamax", "asgd", "nadam", "radam")
 of the function in the base or in the exponent."""
 _WITH_OTHER_POWERS = ("Adafactor", "SparseAdam")
 _BY_THE_SYSTEM = (
-    "computes numbers by the system's power function, which is not the same everywhere; PyTorch's "
-    "other optimizers have a portable form"
+    "computes numbers by the system's power function, which is not the same everywhere; SGD, "
+    "Adam and most others of PyTorch have a portable form"
 )
 
 
