@@ -94,10 +94,11 @@ def portable_numbers() -> Iterator[None]:
 
 def why_not_portable(optimizer: torch.optim.Optimizer) -> str:
     """The reason for which an optimizer's update may differ between systems; else empty."""
-    if not type(optimizer).__module__.startswith("torch.optim"):
-        return ""
-    if type(optimizer).__name__ in _WITH_OTHER_POWERS:
+    kinds = [kind for kind in type(optimizer).__mro__ if kind.__module__.startswith("torch.optim")]
+    if any(kind.__name__ in _WITH_OTHER_POWERS for kind in kinds):
         return _BY_THE_SYSTEM
+    if torch.optim.LBFGS not in kinds:
+        return ""
     searches = [group.get("line_search_fn") for group in optimizer.param_groups]
     return f"with line_search_fn={searches[0]!r} {_BY_THE_SYSTEM}" if any(searches) else ""
 

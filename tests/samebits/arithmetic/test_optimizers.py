@@ -195,6 +195,7 @@ def test_cosines_of_a_schedule_are_no_libraries(monkeypatch):
     "make",
     [
         torch.optim.Adafactor,
+        type("OneOfTheirOwn", (torch.optim.Adafactor,), {}),
         lambda parameters: torch.optim.LBFGS(parameters[:1], line_search_fn="strong_wolfe"),
     ],
 )
