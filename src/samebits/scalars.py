@@ -71,12 +71,12 @@ def real_power(base: float, exponent: float) -> float:
     >>> real_power(2.0, 0.5), real_power(0.96, 0.004), real_power(16.0, -0.75)
     (1.4142135623730951, 0.9998367253526753, 0.125)
     """
+    if not (math.isfinite(base) and math.isfinite(exponent)):
+        return math.pow(base, exponent)  # nothing is rounded: 0, 1, infinite or NaN
     if exponent >= 0 and exponent == int(exponent):
         return power(base, int(exponent))
-    if not (0 < base < math.inf and math.isfinite(exponent)):
-        raise ValueError(
-            f"the power is {base!r} ** {exponent!r}; expected a base above 0, both finite"
-        )
+    if base <= 0:
+        raise ValueError(f"the power is {base!r} ** {exponent!r}; expected a base above 0")
     if base == 1:
         return 1.0
     return _power_by_logarithm(base, exponent)

@@ -16,7 +16,7 @@ from cellrepro.explanation.conditions import IMAGE_CROP, MODEL, PRECISION, Condi
 from cellrepro.explanation.explanation import Explanation
 from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
-from cellrepro.explanation.references import file_or_run
+from cellrepro.explanation.references import file_or_run, refuse_to_segment
 from cellrepro.explanation.replay import ReplayedImage
 from cellrepro.explanation.replay_call import replay_window, replayed
 from cellrepro.explanation.side_pair import MasksInCommon, SidePair
@@ -142,7 +142,7 @@ def explain(
     file_or_run(b, name="b")
     opened_store = Store(store)
     if image is None:
-        _refuse_without_image({"model": model, "crop": crop})
+        refuse_to_segment(None, {"model": model, "crop": crop})
         return _from_files(a, b, opened_store, log_a=log_a, log_b=log_b)
     sides = SidePair.read(a, b, image=Path(image).stem, store=opened_store)
     sides = sides.with_logs(log_a, log_b).each(Side.with_cellpose_provided)
@@ -196,16 +196,6 @@ def _why_recorded(sides: SidePair, shown: MasksInCommon | None, store: Store) ->
     if a is None or b is None or is_same:
         return sides.why_from_files(shown)
     return why_of_repeats(a, b, store=store)
-
-
-def _refuse_without_image(options: Mapping[str, object]) -> None:
-    for name, value in options.items():
-        if value is not None:
-            raise BadInput(
-                f"{name} is {value!r} and there is no single image: one at a time is segmented; "
-                "give two files of masks and --image with the file of their image, or leave "
-                f"--{name} out"
-            )
 
 
 def _with_networks(sides: SidePair, store: Store) -> tuple[SidePair, str]:

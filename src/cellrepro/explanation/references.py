@@ -101,3 +101,14 @@ def masks_of(reference: str, store: Store) -> MaskReaders:
     if kind == "folder":
         return readers(mask_files(path))
     return readers({image_name(path.stem): path})
+
+
+def refuse_to_segment(image: object, options: Mapping[str, object]) -> None:
+    """Refuse options of a segmentation beside no image, or beside a folder of them."""
+    given = "there is no image" if image is None else f"image is {image}, a folder"
+    for name, value in options.items():
+        if value is not None:
+            raise BadInput(
+                f"{name} is {value!r}, and {given}: one image is segmented at a time; give two "
+                f"files of masks and --image with the file of their image, or leave --{name} out"
+            )

@@ -65,6 +65,13 @@ def test_any_power_is_correctly_rounded():
     assert [value.hex() for value in actual] == [value.hex() for value in expected]
 
 
+def test_powers_without_an_end_are_the_systems():
+    """A weight that has become infinite, or not a number, is no error of the power."""
+    assert scalars.real_power(0.96, math.inf) == 0
+    assert scalars.real_power(math.inf, 0.75) == math.inf
+    assert math.isnan(scalars.real_power(math.nan, 0.75))
+
+
 def test_power_refuses_fractions():
     """It multiplies: half a multiplication has no meaning."""
     with pytest.raises(ValueError, match=r"exponent is 0.5; expected a whole number"):

@@ -12,7 +12,7 @@ from cellrepro.comparison.mask_totals import image_weight, verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation import compare_files
 from cellrepro.explanation.mask_files import read_both
-from cellrepro.explanation.references import kind_in_words, reference_kind
+from cellrepro.explanation.references import kind_in_words, reference_kind, refuse_to_segment
 from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.two_results import Comparison
 from cellrepro.images.folder_files import image_of_name, is_folder_of_images
@@ -142,10 +142,7 @@ def compare(
     if model is None:
         refuse_idle(("minutes",), "without --model, as nothing is segmented")
     elif image is None or is_folder_of_images(image):
-        raise BadInput(
-            f"model is {model!r} and there is no image: nothing is segmented without one; give "
-            "--image with the file that both are of, or leave --model out"
-        )
+        refuse_to_segment(image, {"model": model})
     target = None
     if html is not None:
         from cellrepro.show.pages.page_file import page_target
