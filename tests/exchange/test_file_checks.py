@@ -162,9 +162,9 @@ def test_ledgers_that_promise_too_much_are_refused(tmp_path):
     parquet.write_table(pa.table({"step": pa.array([0] * 10**6, pa.int32())}), path)
     with pytest.raises(BadInput, match="1000000 rows"):
         check_ledger(path)
-    one_text = pa.DictionaryArray.from_arrays(pa.array([0] * 20_000), pa.array(["x" * 10**5]))
+    one_text = pa.DictionaryArray.from_arrays(pa.array([0] * 1000), pa.array(["x" * 10**5]))
     parquet.write_table(pa.table({"name": one_text.cast(pa.string())}), path, compression="zstd")
-    with pytest.raises(BadInput, match="20000 rows of"):
+    with pytest.raises(BadInput, match="1000 rows of"):
         check_ledger(path)
     parquet.write_table(pa.table({"step": pa.array([[1], [2]])}), path)
     with pytest.raises(BadInput, match="columns of type"):

@@ -214,7 +214,7 @@ def huge_repeat(folder, *, n_images, n_warnings, name_length=0):
     [
         (300, 0, True, True),
         (1500, 0, True, False),
-        (60_000, 0, False, False),
+        (11_000, 0, False, False),
         (900, 100, False, False),
     ],
 )

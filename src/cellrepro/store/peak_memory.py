@@ -7,13 +7,11 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from samebits.libraries import has_library
-
 
 def peak_memory() -> dict[str, int | None]:
     """Peak bytes of this ``process``, and of PyTorch on the ``gpu``, None without one."""
     in_process = peak_memory_of_process()
-    if not has_library("torch"):
+    if "torch" not in sys.modules:  # then nothing of it took memory, and importing it takes some
         return {"process": in_process, "gpu": None}
     import torch
 
