@@ -12,6 +12,7 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 
+import psutil
 import pytest
 
 # Every frame is painted late and every array unpacked late, so that a test that does not wait for
@@ -32,6 +33,7 @@ def chromium():
     """A browser; its absence is a failure unless someone said that it is to be absent."""
     if os.environ.get("CELLREPRO_NO_BROWSER") == "1":
         pytest.skip("CELLREPRO_NO_BROWSER=1")
+    wait_for_installer()
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         pytest.fail("install Chromium, or set CELLREPRO_NO_BROWSER=1 to skip these tests")
@@ -41,6 +43,15 @@ def chromium():
         browser = playwright.chromium.launch(executable_path=path, args=["--disable-gpu"])
         yield browser
         browser.close()
+
+
+def wait_for_installer():
+    """Wait for a process that installs the browser meanwhile, as .ci/run starts one."""
+    number = os.environ.get("CELLREPRO_BROWSER_INSTALLER")
+    if number is None:
+        return
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(number)).wait(timeout=300)
 
 
 @contextmanager

@@ -62,6 +62,7 @@ def test_is_the_run_of_as_many_epochs(few_draws, small_data, tmp_path, wholeness
     assert not Store(tmp_path / "found").unfinished_specs()
 
 
+@pytest.mark.slow
 def test_is_made_once(few_draws, monkeypatch, small_data, tmp_path):
     """What was stored for the same goal is taken; another goal is another training."""
     first = found(small_data, tmp_path)
