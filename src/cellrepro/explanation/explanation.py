@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from cellrepro.comparison.mask_comparison import MaskComparison
@@ -58,6 +59,8 @@ class Explanation(Result):
     """Cells that only one of the two has because of what was done by hand."""
     interrupted: bool = False
     """Whether the user ended the search, so that the causes are those found until then."""
+    store_folder: Path | None = field(default=None, repr=False)
+    """Of the store in which runs and networks were looked up."""
     from_record: Why | None = field(default=None, repr=False)
     """The cause as far as files alone tell."""
 
