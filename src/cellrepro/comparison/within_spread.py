@@ -108,10 +108,9 @@ def every_cell_matches(ppm: float) -> str:
 def _in_pixels_alone(pairs: Sequence[Pair], decision: Decision) -> str:
     """What is said in place of a ratio of 0 changed cells to those of seeds, which is never small
     enough to be shown."""
-    return (
-        f"{every_cell_matches(max(pair.ppm for pair in pairs))}; between seeds {share_text(decision.changed[1])} of the cells have none "
-        f"({_of_seeds(decision)})"
-    )
+    matches = every_cell_matches(max(pair.ppm for pair in pairs))
+    of_seeds = f"{share_text(decision.changed[1])} of the cells have none"
+    return f"{matches}; between seeds {of_seeds} ({_of_seeds(decision)})"
 
 
 def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:

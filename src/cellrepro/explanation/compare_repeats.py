@@ -81,13 +81,8 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
     of_masks = verdict_over(masks.values())
     verdict = combine([of_masks, *_verdict_on_weights(a, b, weights)])
     spread_notes: list[str] = []
-    are_of_one_task = a.spec.task == b.spec.task
-    if (
-        verdict == Verdict.DIFFERENT
-        and store is not None
-        and are_of_one_task
-        and _same_images(a, b)
-    ):
+    is_beside_seeds = a.spec.task == b.spec.task and _same_images(a, b)
+    if verdict == Verdict.DIFFERENT and store is not None and is_beside_seeds:
         spread = decide_between(
             a, b, store.readable_runs(data_digest=a.spec.data_digest), results=masks
         )

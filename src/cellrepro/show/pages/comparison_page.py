@@ -22,6 +22,7 @@ from cellrepro.comparison.object_changes import (
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
 from cellrepro.explanation.cellpose_call import NETWORK
+from cellrepro.explanation.explanation_lines import not_made_lines
 from cellrepro.explanation.label_notes import counting_notes
 from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
@@ -334,6 +335,8 @@ def _why_facts(why: Why, explanation: Explanation | None) -> Iterator[str]:
         yield f"What else may be the cause: {joined([other.name for other in why.others])}."
     if why.remains:
         yield as_sentence(why.remains)
+    if explanation is not None:
+        yield from map(as_sentence, not_made_lines(explanation))
 
 
 # -- pictures --------------------------------------------------------------------------------
