@@ -95,6 +95,8 @@ class ShownPair:
     """Of which images all cells of B follow from those of A by one change, a sentence each."""
     conclusions: tuple[Conclusion, ...] = ()
     """What the groups of images say under each side, where they were named."""
+    headline: str = ""
+    """Said before what the two hold, where B is no result of its own."""
 
     @property
     def are_unrelated(self) -> bool:
@@ -168,6 +170,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     n_resized = len(resized_cells(changes))
     n_changed = len(changes) - n_resized
     conclusions = conclusion_part(pair.conclusions)
+    headline = pair.headline if conclusions is None else conclusions.headline
     view = View(pair.image_name, [pair.a, pair.b], pair.image, pixel_size=pair.pixel_size)
     rows = [_setting_row(setting) for setting in pair.settings]
     counting = [*counting_notes(pair.comparison)]
@@ -175,8 +178,8 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     page = rendered(
         "comparison.html.j2",
         pair=pair,
-        headline=_headline(pair) if conclusions is None else conclusions.headline,
-        cells_headline="" if conclusions is None else _headline(pair),
+        headline=headline or _headline(pair),
+        cells_headline=_headline(pair) if headline else "",
         totals=totals_over(pair.by_image.values()),
         cells_text=totals_over([pair.comparison]).cells_text(),
         counting=[as_sentence(note) for note in counting],
