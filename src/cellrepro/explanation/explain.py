@@ -77,7 +77,7 @@ def explain(
         The image's file; its name is that of the image in stored runs. Without it only what the
         files record is compared, and nothing is segmented.
     model : str, optional
-        As for `cellrepro.segment`; default that which the sides record, else the one that Cellpose
+        As for `segment`; default that which the sides record, else the one that Cellpose
         takes by itself.
     log_a : str or Path, optional
         Cellpose's ``run.log`` of the run that made A.

@@ -51,7 +51,7 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
             yield f"only {letter}, with Cellpose's usual value: {some(values, _MOST_USUAL)}"
     labels = [each.name for each in recorded if each.differs and not each.may_change_cells]
     if labels:
-        yield f"differ, and change no cell: {joined(labels)}"
+        yield f"other values that change no cell: {joined(labels)}"
     told = [each for each in alike if each.may_change_cells]
     if told:
         told.sort(key=_interest)

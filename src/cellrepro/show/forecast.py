@@ -51,7 +51,7 @@ def forecast(
         Folder of images; or ``KEY/REPEAT`` of a stored training, whose images, network, seed,
         profile and mode are its own: how far would it grow apart from itself elsewhere?
     settings : mapping, optional
-        As for `cellrepro.segment`.
+        As for `segment`.
     model : str, optional
         A name of Cellpose or of this lab, a weights file, or ``KEY/REPEAT`` of a stored run. By
         default the network that Cellpose itself takes.

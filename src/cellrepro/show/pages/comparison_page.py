@@ -300,7 +300,8 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
         label = "This makes B again"
         commands = made_b.texts()
     if why.cause is None:
-        of_image = f"{pair.image_name}: " if len(pair.by_image) > 1 else ""
+        is_of_image = explanation is not None and len(pair.by_image) > 1
+        of_image = f"{pair.image_name}: " if is_of_image else ""
         return WhyBox(
             kind="unknown",
             title="Why they differ is not known",
@@ -324,8 +325,7 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
 
 def _shown_cause(cause: Cause) -> ShownCause:
     if cause.words or cause.cells is not None or cause.images is not None:
-        name = field_in_words(cause.name)
-        return ShownCause(f"{name[:1].upper()}{name[1:]}", as_sentence(cause.values_text))
+        return ShownCause(field_in_words(cause.name), as_sentence(cause.values_text))
     return ShownCause(str(cause), "")
 
 
