@@ -210,10 +210,9 @@ def _verdict_on_weights(a: Repeat, b: Repeat, weights: WeightsComparison | None)
 
 def _differing_spec(a: Spec, b: Spec) -> dict[str, TwoValues]:
     """Fields of both specs in which they differ, none that the task of one does not have."""
-    fields_a, fields_b = spec_by_name(a), spec_by_name(b)
-    of_both = (fields_a.keys() & fields_b.keys()) - not_applicable(a) - not_applicable(b)
-    differing = _differing(fields_a, fields_b)
-    return {name: values for name, values in differing.items() if name in of_both}
+    left_out = not_applicable(a) | not_applicable(b)
+    differing = _differing(spec_by_name(a), spec_by_name(b))
+    return {name: values for name, values in differing.items() if name not in left_out}
 
 
 def _own_fields_of_specs(a: Spec, b: Spec) -> dict[str, tuple[object, object]]:
@@ -223,7 +222,10 @@ def _own_fields_of_specs(a: Spec, b: Spec) -> dict[str, tuple[object, object]]:
 def not_applicable(spec: Spec) -> set[str]:
     """Fields of a spec that its task does not have: a training's, of a segmentation."""
     parameters = spec.parameters()
-    return {name for name, value in parameters.items() if value == _NOT_APPLICABLE}
+    names = {name for name, value in parameters.items() if value == _NOT_APPLICABLE}
+    if spec.task != "segment":
+        names |= {f"settings.{name}" for name in spec.settings.by_name()}
+    return names
 
 
 def spec_by_name(spec: Spec) -> dict[str, Any]:
