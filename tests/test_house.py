@@ -13,6 +13,7 @@ import pytest
 import tifffile
 
 import cellrepro
+from cellrepro.commands import BY_NAME
 from samebits.results import Result
 
 SOURCE = Path(cellrepro.__file__).parents[1]
@@ -208,6 +209,23 @@ def test_only_model_knows_cellpose():
             found.add(module)
     assert found > BY_STRING
     assert {rank(module) for module in found - BY_STRING} == {rank("cellrepro.model")}
+
+
+def test_a_command_with_values_is_written_by_the_one_function_that_knows_its_store():
+    """No text has a value behind the name of a command: `lab_command` quotes it, and adds the
+    store that a run lies in."""
+    verbs = "|".join(BY_NAME)
+    command = re.compile(rf"cellrepro ({verbs})( [^`]*)?$")
+    wrong = []
+    for module, tree in trees().items():
+        for text in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
+            before = ""
+            for part in text.values:
+                if isinstance(part, ast.Constant):
+                    before += part.value
+                elif command.search(before.rpartition("`")[2] if before.count("`") % 2 else before):
+                    wrong.append(f"{module}, line {part.lineno}: {before}")
+    assert wrong == []
 
 
 def test_no_private_name_is_imported_across_files():

@@ -1,7 +1,26 @@
 """Command lines, as a shell reads and as a user writes them."""
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+_PLAIN = re.compile(r"[\w@%+=:,./\\-]+")
+
+
+def shell_line(words: Sequence[str]) -> str:
+    """Join words to a line for a shell."""
+    return " ".join(map(quoted, words))
+
+
+def quoted(word: str) -> str:
+    """Quote a word for every shell, Windows' among them, or for POSIX where no quotes suit both.
+
+    >>> quoted("a_masks.tif"), quoted("my cells.tif")
+    ('a_masks.tif', '"my cells.tif"')
+    """
+    if _PLAIN.fullmatch(word):
+        return word
+    return shlex.quote(word) if re.search(r'["$`!]', word) else f'"{word}"'
 
 
 def with_variables(variables: Mapping[str, str], command: str, *, windows: bool) -> str:

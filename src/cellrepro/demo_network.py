@@ -14,6 +14,7 @@ from cellrepro.run.outcome import Outcome
 from cellrepro.run.segment import segment
 from cellrepro.run.training_until_found import train_until_found
 from cellrepro.run.until_found import FOUND, Goal
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import minutes
 from samebits.words import amount, verb_of
 
@@ -93,12 +94,12 @@ def _how_long(base: Outcome) -> str:
 
 def _command(base: Outcome, data: str | Path, model: str) -> str:
     """The demo from another network: by ``make`` in a clone of the project, which sets up, too."""
-    folder = shlex.quote(str(data))
-    store = shlex.quote(str(base.store.root))
     is_clone = Path.cwd() == packaged_folder("grids").parent
     if is_clone and Path("Makefile").is_file():
+        folder = shlex.quote(str(data))
+        store = shlex.quote(str(base.store.root))
         return f"make demo DATA={folder} STORE={store} MODEL={model}"
-    return f"cellrepro demo {folder} --store {store} --model {model}"
+    return lab_command("demo", data, "--model", model, store=base.store.root)
 
 
 def _longer_training(base: Outcome, data: str | Path) -> str | None:
@@ -112,10 +113,10 @@ def _longer_training(base: Outcome, data: str | Path) -> str | None:
     spec = base.repeats[0].spec
     seconds_per_epoch = training.until.taken / spec.epochs
     duration = minutes(seconds_per_epoch * LONGER_EPOCHS)
-    folder = shlex.quote(str(data))
+    options = ["--model", spec.model, "--epochs", LONGER_EPOCHS]
+    options += ["--images-per-epoch", spec.images_per_epoch, "--repeats", 1]
+    training_again = lab_command("train", data, *options, store=base.store.root)
     return (
-        f"more epochs, about {duration} here: cellrepro train {folder} --model {spec.model} "
-        f"--epochs {LONGER_EPOCHS} --images-per-epoch {spec.images_per_epoch} --repeats 1 "
-        f"--store {shlex.quote(str(base.store.root))}, which names a KEY; then "
+        f"more epochs, about {duration} here: {training_again}, which names a KEY; then "
         f"{_command(base, data, 'KEY/0')}"
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cellrepro.commands import BY_NAME
 from cellrepro.extras import EXTRA_OF, IN_THE_LAB, NeedsExtra, absent, missing_module, needs
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.stated import SPELT
 from cellrepro.version import __version__
 from samebits.libraries import version_of
@@ -59,7 +60,7 @@ def _in_lab(refusal: NeedsExtra, command: str) -> int:
     if lab.version != __version__:
         sys.stderr.write(
             f"note: the lab has cellrepro {lab.version}, and this is {__version__}: "
-            f"`cellrepro setup {lab.folder}` brings it up to date\n"
+            f"`{lab_command('setup', lab.folder, store=None)}` brings it up to date\n"
         )
     return handed_to(lab, SPELT.get())
 

@@ -1,5 +1,6 @@
 """Texts that may come from anybody, as a terminal or a sentence shows them."""
 
+import re
 import textwrap
 import unicodedata
 
@@ -8,6 +9,8 @@ _LONGEST_LINE = 5000
 
 LONGEST_WORD = 120
 """Letters that a sentence gives to what a file of someone else says."""
+
+_SECOND_COLUMN = re.compile(r" *\S+(?: \S+)* {2,}(?=\S)")
 
 
 def visible(text: str) -> str:
@@ -35,12 +38,15 @@ def _bounded(line: str) -> str:
 def wrapped(text: str, width: int) -> str:
     """A text in lines of at most that width, broken between words, the next line as far in.
 
-    A line with options stays whole: it may be a command to copy, which a terminal breaks only on
-    the screen.
+    A row of a table goes on under its second column. A line with options stays whole: it may be a
+    command to copy, which a terminal breaks only on the screen.
 
     >>> print(wrapped("  two masks differ in 12 pixels", 20))
       two masks differ
       in 12 pixels
+    >>> print(wrapped("0a1b  identical  train nuclei, seed 0", 27))
+    0a1b  identical  train
+          nuclei, seed 0
     """
     return "".join(_wrapped_line(line, width) for line in text.splitlines(keepends=True))
 
@@ -49,7 +55,11 @@ def _wrapped_line(line: str, width: int) -> str:
     content = line.rstrip("\n")
     if len(content) <= width or " -" in content:
         return line
-    indent = content[: len(content) - len(content.lstrip())]
+    second_column = _SECOND_COLUMN.match(content)
+    if second_column is not None and 2 * second_column.end() <= width:
+        indent = " " * second_column.end()
+    else:
+        indent = content[: len(content) - len(content.lstrip())]
     lines = textwrap.wrap(
         content,
         width,

@@ -85,7 +85,7 @@ def test_a_setting_is_followed_to_its_stage_and_to_the_cells(usual, segmented, d
     assert [line.partition(":")[0] for line in found.evidence.stages_apart][:4] == [
         *("normalised", "resized", "tiles", "network"),
     ]
-    assert found.evidence.arrival == ("7 of 7 stages gave the stored bits",) * 2
+    assert found.evidence.arrival == ("7 of 7 stages came out as stored",) * 2
     n = found.comparison.n_objects
     assert n["lost"] + n["gained"] + n["matched"] - n["kept"] > 0
 

@@ -121,9 +121,9 @@ def test_damage_is_repaired_from_equal_content(store, separate):
     write(separate[1] / "masks" / "img_a.tif", b"")
     assert kinds(store) == ["damaged", "damaged"]
     source = (separate[1] / WEIGHTS).relative_to(store.root).as_posix()
-    assert (
-        f"--repair` brings its content back from {source}" in check_store(store).problems[0].remedy
-    )
+    remedy = check_store(store).problems[0].remedy
+    command = f"cellrepro fsck --repair --store {store.root}"
+    assert remedy == f"`{command}` brings its content back from {source}"
     check = repaired(store)
     assert (check.problems, len(check.repaired)) == ([], 2)
     assert (separate[0] / WEIGHTS).read_bytes() == whole

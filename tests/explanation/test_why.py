@@ -1,6 +1,8 @@
 """Why two results differ, as it is said first: the likely cause, the found one, and none."""
 
 import itertools
+import re
+import shlex
 
 import numpy as np
 import pytest
@@ -374,14 +376,16 @@ def test_every_pair_of_a_store_has_one_cause_in_compare_and_in_explain(tmp_path,
         if said[1]["verdict"] == "different":  # the masks do, not the weights alone
             assert compared == explained, (a, b)
             causes.add(compared and compared["name"])
-    assert {"chance", "seed", "task"} <= causes
+    assert {"chance", "seed", "model"} <= causes
+    assert "task" not in causes
 
 
 def test_of_repeats_of_one_run_nothing_recorded_tells(tmp_path, invoke):
     key = add_run(Store(tmp_path), [(1, three()), (2, three(squares(second=False)))]).key
     answer = invoke("compare", key, key, "--store", tmp_path)
     assert "  why: not known, as both were asked for the same, in the same" in answer.out
-    assert "to find out: cellrepro diverge " in answer.out
+    (command,) = re.findall("to find out: cellrepro (diverge .*)", answer.out)
+    assert invoke(*shlex.split(command)).code == 1  # in its store, which is not the default one
 
 
 # -- with a network --------------------------------------------------------------------------

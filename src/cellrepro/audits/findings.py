@@ -12,6 +12,7 @@ from cellrepro.model.cellpose_generation import generation_of
 from cellrepro.process.setup import Setup
 from cellrepro.profiles import process_start
 from cellrepro.profiles.profiles import Profile
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.store import installed_versions, machine_identity
 from samebits import known_operations, modes
 from samebits.words import joined
@@ -111,12 +112,12 @@ def _of_races(setup: Setup) -> Iterator[Finding]:
     if race is None:
         return
     audited_mode = "fast" if setup.mode == "off" else setup.mode  # what the audit can do
+    audit = lab_command("audit", "DATA", "--mode", audited_mode, store=None)
     yield Finding(
         level="error" if setup.mode in modes.FREE else "info",
         what=f"{race}, such as index_put in the backward of Cellpose's attention: bits may differ "
         "from run to run, and repeats then agree by chance",
-        remedy=f"use --mode strict; `cellrepro audit DATA --mode {audited_mode}` names the "
-        "operations",
+        remedy=f"use --mode strict; `{audit}` names the operations",
     )
 
 

@@ -81,7 +81,6 @@ def cell_rows(
     for image, change in cells[:most]:
         cuts = f", cut between {change.cuts}" if change.cuts else ""
         has_both = change.labels_a and change.labels_b
-        of_parts = " (all parts)" if max(len(change.labels_a), len(change.labels_b)) > 1 else ""
         rows.append(
             {
                 "image": image if with_images else "",
@@ -91,7 +90,7 @@ def cell_rows(
                 where: f"{place_text(change.position)}{cuts}",
                 f"{unit} in {a}": str(change.area_a or "–"),
                 f"{unit} in {b}": str(change.area_b or "–"),
-                "IoU": f"{change.iou:.3f}{of_parts}" if has_both else "–",
+                "IoU": f"{change.iou:.3f}" if has_both else "–",
             }
         )
     return rows

@@ -15,6 +15,7 @@ from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_SEEDS
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import as_sentence, pixels_text, share_text, span
 from samebits.words import amount, joined, verb_of
 
@@ -75,7 +76,8 @@ class _Question:
             runs_needed += ", trained longer or from a network that finds cells"
         elif not evidence:
             answer = "Nothing was compared."
-        todo = f"Run {runs_needed}; `cellrepro grid {GRID}` runs what one device can answer."
+        command = lab_command("grid", GRID, store=None)
+        todo = f"Run {runs_needed}; `{command}` runs what one device can answer."
         return Step(
             number=self.number,
             question=self.text,

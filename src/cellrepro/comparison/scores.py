@@ -267,7 +267,7 @@ class MaskScores:
         Score(
             "matches",
             "mean change in size of a matched cell",
-            "by how much it is larger in {b}",
+            "its size in {b} less its size in {a}",
             range="",
             unit="pixels",
             best=None,

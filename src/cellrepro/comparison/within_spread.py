@@ -21,7 +21,7 @@ import numpy as np
 
 from cellrepro.comparison.repeat_pairs import Pair, Values, mean_of, parts_of, units_of
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.words import share_text
+from cellrepro.words import pixels_text, share_text
 from samebits.results import Result
 from samebits.words import amount, joined
 
@@ -32,6 +32,7 @@ SAME_OUTLINES = "every pair has the same outlines: there is no difference to jud
 NO_SEEDS = "segmenting uses no random seed"
 _N_RESAMPLES = 2000
 _RANDOM_SEED = 20261101
+_MANY_PPM = 1e4  # more differ than rounding moves
 _FURTHEST = 700.0  # exp of more overflows
 
 
@@ -88,7 +89,28 @@ def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     evidence = [pair for pair in pairs if not pair.vacuous]
     if evidence and not any(pair.verdict == Verdict.DIFFERENT for pair in evidence):
         return replace(decision, reason=SAME_OUTLINES)
+    is_open = decision.is_judged and not decision.within
+    if is_open and not any(pair.changed for pair in evidence):
+        return replace(decision, reason=_in_pixels_alone(evidence, decision))
     return decision
+
+
+def every_cell_matches(ppm: float) -> str:
+    """Say of results in which every cell has a match how much the difference matters.
+
+    >>> every_cell_matches(20.3)
+    'hardly, 20.3 ppm of the pixels differ and every cell has a match'
+    """
+    how_much = "hardly" if ppm < _MANY_PPM else "in outlines alone"
+    return f"{how_much}, {pixels_text(ppm)} differ and every cell has a match"
+
+
+def _in_pixels_alone(pairs: Sequence[Pair], decision: Decision) -> str:
+    """What is said in place of a ratio of 0 changed cells to those of seeds, which is never small
+    enough to be shown."""
+    matches = every_cell_matches(max(pair.ppm for pair in pairs))
+    of_seeds = f"{share_text(decision.changed[1])} of the cells have none"
+    return f"{matches}; between seeds {of_seeds} ({_of_seeds(decision)})"
 
 
 def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
@@ -127,10 +149,15 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
         )
     reason = (
         f"{share_text(known.changed[0])} of the cells have no match, between seeds "
-        f"{share_text(known.changed[1])} ({amount(known.n_seed_pairs, 'pair')} of "
-        f"{known.n_seeds} seeds, {amount(known.n_images, 'image')}); {judged} (95 % confidence)"
+        f"{share_text(known.changed[1])} ({_of_seeds(known)}); {judged} (95 % confidence)"
     )
     return replace(known, within=within, reason=reason, changed_ratio=cells, ppm_ratio=pixels)
+
+
+def _of_seeds(decision: Decision) -> str:
+    """Say over what the seeds were compared."""
+    pairs = amount(decision.n_seed_pairs, "pair")
+    return f"{pairs} of {decision.n_seeds} seeds, {amount(decision.n_images, 'image')}"
 
 
 def _images_of_all(pairs: Sequence[Pair]) -> list[str]:

@@ -142,4 +142,4 @@ def _agreement_with_stored(replayed: SegmentedAgain, repeat: Repeat, image: str)
         stage for stage in PASSED if f"{image} {stage}" in stored and stage in replayed.digests
     ]
     n_same = sum(stored[f"{image} {stage}"] == replayed.digests[stage] for stage in in_both)
-    return f"{n_same} of {amount(len(in_both), 'stage')} gave the stored bits"
+    return f"{n_same} of {amount(len(in_both), 'stage')} came out as stored"

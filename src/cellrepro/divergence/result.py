@@ -14,7 +14,7 @@ from cellrepro.divergence.first_difference import OF_FIELDS, FirstDifference
 from cellrepro.divergence.judgements import JUDGEMENTS, OF_STAGE, DivergenceJudgement
 from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.explanation.two_results import Comparison
-from cellrepro.store.ledger import STAGES
+from cellrepro.store.ledger import IN_EVERY_STEP, STAGES
 from cellrepro.words import pixels_text
 from samebits import Alignment
 from samebits.results import Result, Row, derived, in_json
@@ -105,7 +105,7 @@ class Divergence(Result):
         return [
             {
                 "stage": OF_STAGE[stage].name,
-                "what differs": _names_in_words(stage, names, len(names)),
+                "what differs": self._what_differs(stage, len(names)),
             }
             for stage, names in self.stages.items()
         ]
@@ -113,14 +113,25 @@ class Divergence(Result):
     def lines(self) -> list[str]:
         """Give the sentence, every stage that differs, the evidence, and what was left out."""
         stages = (
-            f"  {OF_STAGE[stage].name:15} {_names_in_words(stage, names, _MOST_NAMES)}"
-            for stage, names in self.stages.items()
+            f"  {OF_STAGE[stage].name:15}  {self._what_differs(stage, _MOST_NAMES)}"
+            for stage in self.stages
         )
         evidence = () if self.evidence is None else evidence_lines(self.evidence)
         notes = (f"  note: {note}" for note in self.notes)
         title = ["what differs, by stage:"] if self.stages else []
         said = [self.sentence()] if self.first is None else self._statements(self.first)
         return [*said, *title, *stages, *evidence, *notes]
+
+    def _what_differs(self, stage: str, most: int) -> str:
+        """Name what differs in a stage, and in a training the first step in which something does.
+
+        A stage that comes first in a step may differ first in the next one.
+        """
+        text = _names_in_words(stage, self.stages[stage], most)
+        if stage not in IN_EVERY_STEP or self.ledgers is None:
+            return text
+        steps = [each.step for each in self.ledgers.of_stage(stage) if each.step is not None]
+        return f"{text} (from step {min(steps)})" if steps else text
 
     def cells(self) -> str:
         """Say what it came to in cells and weights."""

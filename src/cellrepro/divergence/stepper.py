@@ -98,9 +98,8 @@ class Stepper:
             self._child.phase(f"step {index}")
         self.ledger.entries.clear()
         begun_at = f"the checkpoint at step {start}" if start else "the initial weights"
-        way = f"{n_verified} of {step - start} steps on the way gave the stored bits"
         reasons = "".join(f"; a nearer checkpoint was passed over: {why}" for why in passed_over)
-        return f"restored from {begun_at}, {way}{reasons}"
+        return f"{_way(begun_at, n_steps=step - start, n_as_stored=n_verified)}{reasons}"
 
     def _step_as_stored(self, stored: Stored, *, n_tries: int) -> bool:
         """Make a step, several times if need be; say whether it ended in the stored bits."""
@@ -119,3 +118,20 @@ class Stepper:
         self.loop.step()
         ends = [row for row in self.ledger.entries if row.stage in _ENDS]
         return same_as_stored(ends, stored)
+
+
+def _way(begun_at: str, *, n_steps: int, n_as_stored: int) -> str:
+    """Say how the state before a step was reached.
+
+    >>> _way("the initial weights", n_steps=21, n_as_stored=8)
+    'computed again from the initial weights; 8 of the 21 steps before this one ended as stored'
+    >>> _way("the checkpoint at step 20", n_steps=0, n_as_stored=0)
+    'begun at the checkpoint at step 20, just before this step'
+    """
+    if not n_steps:
+        return f"begun at {begun_at}, just before this step"
+    how_many = f"all {n_steps}" if n_as_stored == n_steps else f"{n_as_stored} of the {n_steps}"
+    if n_steps == 1:
+        how_many = "the one" if n_as_stored else "not the one"
+    steps = "step" if n_steps == 1 else "steps"
+    return f"computed again from {begun_at}; {how_many} {steps} before this one ended as stored"

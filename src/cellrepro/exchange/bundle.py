@@ -23,6 +23,7 @@ from cellrepro.exchange.receipt import Receipt, is_receipt, read_receipt
 from cellrepro.exchange.signed.envelope import IN_TOTO, is_envelope, read_envelope
 from cellrepro.exchange.statement import MOST_BYTES, STATEMENT, Attestation, read_payload
 from cellrepro.exchange.strict_json import read_json
+from cellrepro.spec.lab_command import lab_command
 from samebits.errors import BadInput
 from samebits.results import Result, Row
 from samebits.words import amount, grouped, joined
@@ -284,7 +285,5 @@ def _too_large(where: str) -> BadInput:
 
 
 def _no_bundle(where: str, why: str) -> BadInput:
-    return BadInput(
-        f"{where} is no bundle of passports ({why}); expected a file of `cellrepro export RUN "
-        f"NAME{BUNDLE_ENDING}`"
-    )
+    command = lab_command("export", "RUN", f"NAME{BUNDLE_ENDING}", store=None)
+    return BadInput(f"{where} is no bundle of passports ({why}); expected a file of `{command}`")

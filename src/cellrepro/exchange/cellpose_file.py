@@ -31,6 +31,7 @@ from cellrepro.process.calling import in_child
 from cellrepro.process.setup import Setup
 from cellrepro.profiles.profiles import load
 from cellrepro.spec import defaults
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
@@ -208,10 +209,12 @@ def _refuse_unbuildable(repeat: Repeat, source: ModelSource) -> None:
         return
     architecture = repeat.manifest.model.architecture
     why = recognised.note or f"Cellpose would load {recognised.loads_as} of it"
+    options = ("--model", repeat.spec.key)
+    here = lab_command("segment", "FOLDER", *options, store=repeat.store_folder)
     raise BadInput(
         f"the network of {repeat.name} is {architecture!r}, which Cellpose cannot build ({why}); "
         "expected a run that was trained from cpsam_v2, cpsam, a file of these, or vit-l. "
-        f"`cellrepro segment FOLDER --model {repeat.spec.key}` segments with it here"
+        f"`{here}` segments with it here"
     )
 
 

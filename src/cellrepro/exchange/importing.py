@@ -14,6 +14,7 @@ from cellrepro.exchange.archive.reading import opened_export
 from cellrepro.exchange.import_staging import ImportStaging
 from cellrepro.exchange.kept_passports import keep_attestations, refuse_to_keep_too_much
 from cellrepro.spec import defaults
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.store.store import Store
 from cellrepro.store.store_paths import inside, regular_bytes
 from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, WEIGHTS, Repeat
@@ -131,10 +132,11 @@ def _refuse_conflicts(path: Path, store: Store, repeats: Iterable[ReceivedRepeat
         try:
             content = regular_bytes(manifest, most_bytes=MOST_RECORD_BYTES)
         except OSError as error:
+            command = lab_command("fsck", store=store.root)
             raise Damaged(
                 f"{path}: the store {store.root} holds a repeat {repeat.name}, too, whose "
                 f"{MANIFEST} cannot be read ({error.strerror}), so that nothing says whether it is "
-                f"the same; nothing is overwritten: `cellrepro fsck --store {store.root}` says "
+                f"the same; nothing is overwritten: `{command}` says "
                 "what is damaged, or import into another store with --store"
             ) from error
         stored = hashlib.sha256(content).hexdigest()

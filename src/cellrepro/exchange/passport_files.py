@@ -16,6 +16,7 @@ from cellrepro.exchange.passport_check import contradictions
 from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.signed.signer import find_signer, fingerprint_of
 from cellrepro.spec import defaults
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.spec.sent_spec import refuse_strange_variables, refused_elsewhere
 from cellrepro.store.store import Store
 from cellrepro.store.whole_files import new_file, whole_file
@@ -233,9 +234,10 @@ def import_passports(file: str | Path, *, store: str | Path = defaults.STORE) ->
     target = Store(store)
     bundle = _with_known_passports(read_bundle(path), target, path)
     if not bundle.passports:
+        command = lab_command("verify", path, store=None)
         raise BadInput(
-            f"{path} holds no passport of a run, so a store has nothing to keep of it; `cellrepro "
-            f"verify {path}` holds the network's file beside it to what is attested"
+            f"{path} holds no passport of a run, so a store has nothing to keep of it; "
+            f"`{command}` holds the network's file beside it to what is attested"
         )
     for passport in bundle.passports:
         refuse_strange_variables(passport.spec, whose=passport.name)

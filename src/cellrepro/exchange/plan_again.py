@@ -19,6 +19,7 @@ from cellrepro.run.plan import Plan
 from cellrepro.run.plan_sources import PlanInputs, refuse_unreadable_network
 from cellrepro.run.planning import plan_segmentation, plan_training
 from cellrepro.run.program_segmenter import plan_program
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.spec.sent_spec import refuse_strange_variables
 from cellrepro.spec.spec import Spec
 from cellrepro.store.record_values import is_on_another_computer
@@ -58,7 +59,7 @@ class RecordedRun:
 def plan_again(recorded: RecordedRun, request: ReplayRequest, store: Store) -> Plan:
     """Plan a run with the spec of a recorded one; raises if the spec cannot be met here."""
     spec = recorded.spec
-    refuse_at_once(recorded, request)
+    refuse_at_once(recorded, request, store)
     data = images_for(recorded, request, store)
     inputs = _RecordedInputs(recorded, request, store)
     asked = dict(spec)
@@ -171,7 +172,7 @@ def _network(recorded: RecordedRun, request: ReplayRequest, store: Store) -> Mod
 # -- refusals ------------------------------------------------------------------------------
 
 
-def refuse_at_once(recorded: RecordedRun, request: ReplayRequest) -> None:
+def refuse_at_once(recorded: RecordedRun, request: ReplayRequest, store: Store) -> None:
     """Refuse what can be refused before images and networks are read."""
     if request.profile is None:
         refuse_strange_variables(recorded.spec, whose=recorded.name)
@@ -189,10 +190,11 @@ def refuse_at_once(recorded: RecordedRun, request: ReplayRequest) -> None:
         )
     if not request.command and recorded.spec.task == "wrap":
         words = " ".join(recorded.spec.program or ())
+        command = lab_command("verify", recorded.name, "--replay", store=store.root)
         raise BadInput(
             f"{recorded.name} ran a program, `{words[:200]}`, and nothing that was sent is "
             "executed: look at the program, and if you trust it, give the command yourself after "
-            f"--, as `cellrepro verify {recorded.name} --replay -- COMMAND`"
+            f"--, as `{command} -- COMMAND`"
         )
 
 

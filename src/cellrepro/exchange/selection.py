@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.store.references import Reference, has_values, repeats_of_one_machine
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
@@ -91,9 +92,10 @@ def _of_grid(store: Store, file: str) -> Selection:
     present: list[Run] = [run for run in runs.values() if run is not None]
     missing = [key for key, run in runs.items() if run is None]
     if not present:
+        command = lab_command("grid", Path(file), store=store.root)
         raise BadInput(
             f"none of the {amount(len(keys), 'spec')} of {file} is in the store {store.root}; "
-            f"run them first with `cellrepro grid {Path(file)}`"
+            f"run them first with `{command}`"
         )
     notes = []
     if missing:

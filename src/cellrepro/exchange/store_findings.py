@@ -27,6 +27,7 @@ from cellrepro.exchange.signed.allowed_signers import AllowedSigner
 from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.images.folder import folder_digest
 from cellrepro.progress import progress
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store import locks
 from cellrepro.store.manifest import ResultSummary
@@ -107,7 +108,8 @@ def _with_source(problem: Problem, on_disk: FilesOnDisk) -> Problem:
     if not sources:
         return problem
     source = on_disk.where(sources[0])
-    remedy = f"`cellrepro fsck --repair` brings its content back from {source}"
+    repair = lab_command("fsck", "--repair", store=on_disk.root)
+    remedy = f"`{repair}` brings its content back from {source}"
     return replace(problem, remedy=remedy)
 
 

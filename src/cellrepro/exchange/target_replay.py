@@ -64,7 +64,7 @@ def _refuse_before_import(
 ) -> None:
     """Refuse what cannot be computed again, before the import writes anything."""
     recorded = RecordedRun.of(original)
-    refuse_at_once(recorded, request)
+    refuse_at_once(recorded, request, store)
     came_with_it = any(one.name == original.name and one.has_images for one in repeats)
     if request.data is not None or not came_with_it:
         images_for(recorded, request, store)

@@ -18,6 +18,7 @@ from cellrepro.exchange.stored_check import check_runs, check_whole_store
 from cellrepro.exchange.target_findings import Checking, TargetFindings
 from cellrepro.exchange.verification_result import TargetKind, Verification
 from cellrepro.spec import defaults
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Quiet
 from samebits.errors import BadInput
@@ -185,9 +186,10 @@ def kind_of(target: str | Path) -> TargetKind:
             )
         return "store"
     if path.is_file():
+        command = lab_command("describe", target, store=None)
         raise BadInput(
             f"{target} is a file of another kind; expected {_AN_EXPORT}, or {_A_PASSPORT}: "
-            f"`cellrepro describe {target}` says what it is"
+            f"`{command}` says what it is"
         )
     if path.suffix and path.parent.is_dir():  # a machine's name may have a dot in it, too
         raise no_such_file(

@@ -8,12 +8,12 @@ decides.
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import inf
 
+from cellrepro.command_lines import shell_line
 from cellrepro.explanation.recorded_settings import GenerationNumber
 from cellrepro.model.cellpose_generation import generation_of
 
@@ -33,7 +33,6 @@ _NAMES_OF_2 = frozenset(
     | {"TN1", "TN2", "TN3", "LC1", "LC2", "LC3", "LC4"}
 )
 _ESTIMATING = frozenset({"cyto", "cyto2", "cyto3", "nuclei"})
-_PLAIN = re.compile(r"[\w@%+=:,./\\-]+")
 _NEGATIVE = re.compile(r"-(\d+|\d*\.\d+)")  # what argparse takes for a number, not for an option
 _NOT_OF_2 = frozenset({"niter", "bsize", "max_size_fraction", "flow3D_smooth"})
 """Settings that ``eval`` of Cellpose 2 does not have."""
@@ -256,19 +255,3 @@ def _writers(generation: GenerationNumber, version: str | None) -> Mapping[str, 
 
 def _major_and_minor(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-
-
-def shell_line(words: Sequence[str]) -> str:
-    """Join words to a line for a shell."""
-    return " ".join(map(quoted, words))
-
-
-def quoted(word: str) -> str:
-    """Quote a word for every shell, Windows' among them, or for POSIX where no quotes suit both.
-
-    >>> quoted("a_masks.tif"), quoted("my cells.tif")
-    ('a_masks.tif', '"my cells.tif"')
-    """
-    if _PLAIN.fullmatch(word):
-        return word
-    return shlex.quote(word) if re.search(r'["$`!]', word) else f'"{word}"'

@@ -56,8 +56,8 @@ def _without_network(
     if commands is None:
         return None
     note = (
-        f"{NETWORK} is the network of the run {network}, which is in no store here: where it is, "
-        f"`cellrepro export {network} {NETWORK.lower()}.pth` writes it as Cellpose loads it"
+        f"{NETWORK} is the network of the run {network}, which is in no store here; with --store "
+        "and the folder that holds this run, the commands are whole"
     )
     shell = replace(commands.shell, notes=(note, *commands.shell.notes))
     return replace(commands, shell=shell)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cellrepro.comparison.mask_totals import image_weight, verdict_over
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.explanation.cellpose_call import IMAGE, NETWORK, shell_line
+from cellrepro.explanation.cellpose_call import IMAGE, NETWORK
 from cellrepro.explanation.conditions import MODEL
 from cellrepro.explanation.folder_cause import why_of_folders
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
@@ -43,6 +43,7 @@ from cellrepro.images.image_file import read_image, read_labels
 from cellrepro.images.image_names import image_name
 from cellrepro.images.outline_files import is_outline_file
 from cellrepro.spec import defaults
+from cellrepro.spec.lab_command import lab_command
 from samebits.errors import BadInput
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ def _command_with_network(
 ) -> str:
     """Write the command line that finds the cause of a difference with a network."""
     options = ["--image", str(image or IMAGE), "--model", _network_of_both(settings)]
-    return shell_line(["cellrepro", "compare", str(a), str(b), *options])
+    return lab_command("compare", a, b, *options, store=None)
 
 
 def _network_of_both(settings: Sequence[SettingOfBoth]) -> str:

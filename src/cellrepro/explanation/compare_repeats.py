@@ -14,6 +14,7 @@ from cellrepro.comparison.spread_axes import RANKS_DIFFER
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.comparison.weight_comparison import WeightsComparison, compare_weights
 from cellrepro.comparison.within_spread import SAME_OUTLINES
+from cellrepro.explanation.cellpose_call import IMAGE
 from cellrepro.explanation.compare_weights import not_finite_notes
 from cellrepro.explanation.recorded_cause import own_fields, why_of_runs
 from cellrepro.explanation.store_evidence import StoreEvidence, evidence_of_store
@@ -26,8 +27,10 @@ from cellrepro.explanation.two_results import (
     masks_differ,
     stitching_notes,
 )
+from cellrepro.explanation.two_tasks import fields_of_both_tasks, maker_as_cause
 from cellrepro.explanation.why import Why
 from cellrepro.nested_values import flattened
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.numeric_class import differing_probes
@@ -78,7 +81,8 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
     of_masks = verdict_over(masks.values())
     verdict = combine([of_masks, *_verdict_on_weights(a, b, weights)])
     spread_notes: list[str] = []
-    if verdict == Verdict.DIFFERENT and store is not None and _same_images(a, b):
+    is_beside_seeds = a.spec.task == b.spec.task and _same_images(a, b)
+    if verdict == Verdict.DIFFERENT and store is not None and is_beside_seeds:
         spread = decide_between(
             a, b, store.readable_runs(data_digest=a.spec.data_digest), results=masks
         )
@@ -112,13 +116,19 @@ def why_of_repeats(a: Repeat, b: Repeat, *, store: Store | None) -> Why:
 
     The masks of other runs of ``store`` decide between several settings.
     """
+    fields: Mapping[str, tuple[object, object]] = _differing_spec(a.spec, b.spec)
+    maker = None
     evidence = StoreEvidence()
-    if store is not None:
+    if a.spec.task != b.spec.task:
+        fields = fields_of_both_tasks(a.spec, b.spec, fields)
+        maker = maker_as_cause(a, b)
+    elif store is not None:
         runs = store.readable_runs(data_digest=a.spec.data_digest)
         evidence = evidence_of_store(a, b, runs, differing=_own_fields_of_specs)
     return why_of_runs(
-        _differing_spec(a.spec, b.spec),
+        fields,
         _differing(environment_by_name(a.manifest), environment_by_name(b.manifest)),
+        maker=maker,
         store=evidence,
         mode=a.spec.mode,
         find_out=_command_that_finds_out(a, b),
@@ -132,8 +142,13 @@ def _command_that_finds_out(a: Repeat, b: Repeat) -> str:
         return ""
     are_segmentations = a.spec.task == b.spec.task == "segment"
     if are_segmentations and a.spec.settings != b.spec.settings:
-        return f"cellrepro explain {a.name} {b.name} --image IMAGE"
-    return f"cellrepro diverge {a.name} {b.name}"
+        words = ("explain", a.name, b.name, "--image", IMAGE)
+        return lab_command(*words, store=a.store_folder)
+    return _diverge_command(a, b)
+
+
+def _diverge_command(a: Repeat, b: Repeat) -> str:
+    return lab_command("diverge", a.name, b.name, store=a.store_folder)
 
 
 def _differing_parts(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[Differs]:
@@ -194,13 +209,10 @@ def _verdict_on_weights(a: Repeat, b: Repeat, weights: WeightsComparison | None)
 
 
 def _differing_spec(a: Spec, b: Spec) -> dict[str, TwoValues]:
-    """Fields in which two specs differ, but for a training's where one of the two has none."""
+    """Fields of both specs in which they differ, none that the task of one does not have."""
     left_out = not_applicable(a) | not_applicable(b)
-    return {
-        name: values
-        for name, values in _differing(spec_by_name(a), spec_by_name(b)).items()
-        if name not in left_out
-    }
+    differing = _differing(spec_by_name(a), spec_by_name(b))
+    return {name: values for name, values in differing.items() if name not in left_out}
 
 
 def _own_fields_of_specs(a: Spec, b: Spec) -> dict[str, tuple[object, object]]:
@@ -210,7 +222,10 @@ def _own_fields_of_specs(a: Spec, b: Spec) -> dict[str, tuple[object, object]]:
 def not_applicable(spec: Spec) -> set[str]:
     """Fields of a spec that its task does not have: a training's, of a segmentation."""
     parameters = spec.parameters()
-    return {name for name, value in parameters.items() if value == _NOT_APPLICABLE}
+    names = {name for name, value in parameters.items() if value == _NOT_APPLICABLE}
+    if spec.task != "segment":
+        names |= {f"settings.{name}" for name in spec.settings.by_name()}
+    return names
 
 
 def spec_by_name(spec: Spec) -> dict[str, Any]:
@@ -278,8 +293,8 @@ def _portable_notes(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[st
         return
     yield (
         "mode portable promises the same bits here, and they differ: run `cellrepro doctor "
-        f"--portable` on both machines, and `cellrepro diverge {a.name} {b.name}`, which names the "
-        "first operation that differs; please report what they say"
+        f"--portable` on both machines, and `{_diverge_command(a, b)}`, which names the first "
+        "operation that differs; please report what they say"
     )
 
 

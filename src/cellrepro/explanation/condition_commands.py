@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.explanation.cellpose_call import CellposeCall, shell_line
+from cellrepro.explanation.cellpose_call import CellposeCall
 from cellrepro.explanation.commands import Commands, ShellLine
 from cellrepro.explanation.conditions import (
     IMAGE_CHANNELS,
@@ -23,6 +23,7 @@ from cellrepro.model import cellpose_generation
 from cellrepro.model.encoders import ENCODERS, PRETRAINED
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.spec import defaults
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.spec.segmentation_settings import CHANNELS, NAMES, Settings
 from cellrepro.store.stored_run import WEIGHTS
 from samebits.mode_names import Mode
@@ -128,18 +129,17 @@ def _file_for_cellpose(source: ModelSource) -> str:
 
 def _export_command(weights: Path, file: str) -> str:
     """The command that makes of a network of the store a file that Cellpose loads."""
-    return shell_line(["cellrepro", "export", *words_for_repeat(weights.resolve().parent), file])
+    folder = weights.resolve().parent
+    return lab_command("export", name_of_repeat(folder), file, store=folder.parents[3])
 
 
 def _is_in_store(weights: Path) -> bool:
     return weights.name == WEIGHTS and len(weights.parents) > 5
 
 
-def words_for_repeat(folder: Path) -> list[str]:
-    """``KEY/MACHINE/REPEAT`` of a stored repeat, and ``--store`` unless it is the default."""
-    root = folder.parents[3]
-    name = folder.relative_to(folder.parents[2]).as_posix()
-    return [name] if root == Path(defaults.STORE).resolve() else [name, "--store", str(root)]
+def name_of_repeat(folder: Path) -> str:
+    """``KEY/MACHINE/REPEAT`` of a stored repeat."""
+    return folder.relative_to(folder.parents[2]).as_posix()
 
 
 def _lab_command(
@@ -149,13 +149,14 @@ def _lab_command(
     source: ModelSource,
     setup: LabSetup,
 ) -> str:
-    words = ["cellrepro", "segment", image, "--model", str(source.path or source.label)]
+    words = ["segment", image, "--model", str(source.path or source.label)]
     words += setup.options(condition[PRECISION])
     if condition.get(VERSION) not in (None, cellpose_generation.installed_version()):
         words += ["--cellpose", condition[VERSION]]
     for name, value in settings.items():
         words += ["--set", f"{name}={_in_yaml(value)}"]
-    return shell_line([*words, "--repeats", "1", "--masks-into", setup.masks_into])
+    words += ["--repeats", "1", "--masks-into", setup.masks_into]
+    return lab_command(*words, store=None)
 
 
 def _in_yaml(value: object) -> str:

@@ -77,7 +77,7 @@ def explain(
         The image's file; its name is that of the image in stored runs. Without it only what the
         files record is compared, and nothing is segmented.
     model : str, optional
-        As for `cellrepro.segment`; default that which the sides record, else the one that Cellpose
+        As for `segment`; default that which the sides record, else the one that Cellpose
         takes by itself.
     log_a : str or Path, optional
         Cellpose's ``run.log`` of the run that made A.
@@ -184,6 +184,7 @@ def explain(
         window=window,
         notes=(*shown.notes, *([note] if note else []), *by_hand.notes),
         by_hand=by_hand,
+        store_folder=opened_store.root,
         from_record=_why_recorded(sides, shown, opened_store),
         interrupted=interrupted or (made_again is not None and made_again.cut_short),
     )
@@ -277,6 +278,7 @@ def _from_files(
             *by_hand.notes,
         ),
         by_hand=by_hand,
+        store_folder=store.root,
         from_record=_why_recorded(sides, shown, store),
     )
 
@@ -310,5 +312,6 @@ def _of_stacks(sides: SidePair, store: Store, image: str | Path) -> Explanation:
         settings=sides.settings,
         commands=sides.recorded_commands(store, image=str(image)),
         not_replayed=_STACKS_NOT_REPLAYED,
+        store_folder=store.root,
         from_record=_why_recorded(sides, shown, store),
     )

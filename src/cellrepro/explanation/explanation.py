@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from cellrepro.comparison.mask_comparison import MaskComparison
@@ -58,6 +59,8 @@ class Explanation(Result):
     """Cells that only one of the two has because of what was done by hand."""
     interrupted: bool = False
     """Whether the user ended the search, so that the causes are those found until then."""
+    store_folder: Path | None = field(default=None, repr=False)
+    """Of the store in which runs and networks were looked up."""
     from_record: Why | None = field(default=None, repr=False)
     """The cause as far as files alone tell."""
 
@@ -145,7 +148,7 @@ class Explanation(Result):
         where = "" if self.window is None else f" in {self.window.in_words}"
         cut_short = "; the search was cut short" if self.interrupted else ""
         if self.unexplained:
-            rest = f"{share_text(self.unexplained)} of the cells"
+            rest = ", and ".join(str(each) for each in self._remainders if each.n)
             return f"unexplained: {rest}{where}{cut_short}"
         n_pixels = 0 if self.replayed is None else self.replayed.left.n_differing
         exactly = f"but for {amount(n_pixels, 'pixel')}" if n_pixels else "exactly"
@@ -191,11 +194,22 @@ class Explanation(Result):
             return 0.0
         if self.vacuous or self.replayed is None:
             return self.result.changed if self.result.n_differing else 0.0
-        shares = [self.replayed.left.n_unmatched / max(1, self.replayed.n_cells)]
-        fit = self.replayed.a
+        return max(each.n / max(1, each.of) for each in self._remainders)
+
+    @property
+    def _remainders(self) -> list[_Remainder]:
+        """What the causes leave of B, and of A where that was not made again."""
+        replayed = self.replayed
+        if replayed is None:
+            return []
+        made = "with these changes" if replayed.causes else "as it was made again"
+        of_both = f"B's, and those of A {made}"
+        remainders = [_Remainder(replayed.left.n_unmatched, replayed.n_cells, of_both)]
+        fit = replayed.a
         if fit.found != Reproduced.MADE:
-            shares.append(fit.cells_left / max(1, fit.of_cells))
-        return max(shares)
+            of_a = "A's, and those of A as it was made again"
+            remainders.append(_Remainder(fit.cells_left, fit.of_cells, of_a))
+        return remainders
 
     def sentence(self) -> str:
         """Say the cause and what it leaves unexplained, then how many cells differ."""
@@ -240,6 +254,20 @@ class Explanation(Result):
     def lines(self) -> list[str]:
         """Say what differs, what each side records, what caused it, how to make each again."""
         return list(explanation_lines(self))
+
+
+@dataclass(frozen=True)
+class _Remainder:
+    """Cells that stay without a match."""
+
+    n: int
+    of: int
+    """All of them."""
+    whose: str
+
+    def __str__(self) -> str:
+        share = share_text(self.n / max(1, self.of))
+        return f"{self.n} of {amount(self.of, 'cell')} ({self.whose}: {share})"
 
 
 def _only_cut(part: Part) -> Cause:

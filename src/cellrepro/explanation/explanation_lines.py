@@ -16,7 +16,7 @@ from samebits.words import amount, some, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
-    from cellrepro.explanation.causes import Change, Replayed
+    from cellrepro.explanation.causes import Change
     from cellrepro.explanation.crops import Part
     from cellrepro.explanation.explanation import Explanation
 
@@ -157,17 +157,30 @@ def cause_lines(explanation: Explanation) -> Iterator[str]:
         )
     if explanation.interrupted:
         yield "cut short: you ended the search, and what follows is what it had found until then"
+    yield from not_made_lines(explanation)
+    for cause in replayed.causes:
+        yield _cause_line(explanation, cause)
+
+
+def not_made_lines(explanation: Explanation) -> Iterator[str]:
+    """Say how near the search came to a side that was not made again, and what it cannot vary."""
+    replayed = explanation.replayed
+    if replayed is None:
+        return
     for letter, fit in replayed.fits:
         if fit.found not in (Reproduced.MADE, Reproduced.VACUOUS):
             if fit.network_doubt:
                 yield _other_network_line(letter, fit, explanation)
             else:
                 yield _not_made_line(letter, fit, cut_short=explanation.interrupted)
-    for cause in replayed.causes:
-        yield _cause_line(explanation, cause)
-    is_said = explanation.why is not None and explanation.why.is_found
-    if not explanation.vacuous and not (is_said and not explanation.unexplained):
-        yield _remainder_line(explanation, replayed)
+    recorded = {*explanation.a.recorded, *explanation.b.recorded}
+    others = {
+        setting.name
+        for setting in explanation.settings
+        if setting.a != setting.b and setting.may_change_cells and setting.name in recorded
+    }
+    if others and explanation.unexplained:
+        yield f"what differs and cannot be varied here: {', '.join(sorted(others))}"
 
 
 def _other_network_line(letter: str, fit: Fit, explanation: Explanation) -> str:
@@ -191,6 +204,8 @@ def _other_network_line(letter: str, fit: Fit, explanation: Explanation) -> str:
 def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
     """Say how near a search came that did not make a side again."""
     tried = f"{amount(fit.tried, 'setting')} tried"
+    if fit.stopped and fit.tried < fit.n_first:
+        tried = f"{fit.tried} of {amount(fit.n_first, 'setting')} tried"
     if fit.stopped and cut_short:
         tried += " until you ended the search"
     elif fit.stopped:
@@ -232,33 +247,6 @@ def _found_by_trying(explanation: Explanation, name: str) -> str:
     """Say of which sides a value was searched, as no file records it."""
     missing = [letter for letter, side in explanation.sides if name not in side.known]
     return f"; its value in {' and '.join(missing)} was found by trying" if missing else ""
-
-
-def _remainder_line(explanation: Explanation, replayed: Replayed) -> str:
-    """Say how much no change explains, and what may be behind it."""
-    if not explanation.unexplained:
-        return explanation.remains
-    compared = "with these changes" if replayed.causes else "as it was made again"
-    n_left = replayed.left.n_unmatched
-    text = (
-        f"unexplained: {n_left} of {amount(replayed.n_cells, 'cell')} (those of B, and of A "
-        f"{compared})"
-    )
-    fit = replayed.a
-    if fit.cells_left and fit.found != Reproduced.MADE:
-        text += (
-            f", and of A itself {fit.cells_left} of {amount(fit.of_cells, 'cell')} (A's, and "
-            "those made again)"
-        )
-    recorded = {*explanation.a.recorded, *explanation.b.recorded}
-    others = {
-        setting.name
-        for setting in explanation.settings
-        if setting.a != setting.b and setting.may_change_cells and setting.name in recorded
-    }
-    if others:
-        text += f". What differs and cannot be varied here: {', '.join(sorted(others))}"
-    return text
 
 
 def vacuous_lines(explanation: Explanation) -> Iterator[str]:

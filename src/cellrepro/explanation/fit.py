@@ -59,6 +59,8 @@ class Fit:
     """Pixels of the result's cells."""
     tried: int
     """Conditions that were tried."""
+    n_first: int = field(default=0, repr=False)
+    """Conditions that a search with enough time tries first, one by one."""
     stopped: bool = False
     """Whether time was up, or the user ended the search, before everything was tried."""
     empty_with: tuple[ValueTried, ...] = ()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from cellrepro.command_lines import quoted
 from cellrepro.explanation.binary_kinds import (
     N_OF_HEADER,
     kind_by_first_bytes,
     kind_in_gzip,
     kind_of_archive,
 )
-from cellrepro.explanation.cellpose_call import quoted
 from cellrepro.explanation.file_kinds import NOT_USED, FileKind
 from cellrepro.explanation.text_kinds import kind_of_text
 from cellrepro.torch_files import PICKLE, ZIP

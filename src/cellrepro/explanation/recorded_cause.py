@@ -312,7 +312,7 @@ _SAME = "both were asked for the same, in the same environment"
 _HELD: tuple[Mode, ...] = ("strict", "portable")
 """Modes in which repeats of one spec should be equal."""
 _OF_SETTINGS = "settings."
-_OF_SPEC = ("task", "program", "data_digest", "model", "model_digest", "epochs", _OF_SETTINGS)
+_OF_SPEC = ("program", "data_digest", "model", "model_digest", "epochs", _OF_SETTINGS)
 """Fields of a spec that change most; then come all others, and `_LAST_OF_SPEC`."""
 _ROUNDING = ("profile", "profile_settings", "ranks", "mode", "loose")
 """Fields that change the last digits alone: which of them changes cells, none of them tells."""
@@ -340,14 +340,16 @@ def why_of_runs(
     spec: Mapping[str, tuple[object, object]],
     environment: Mapping[str, tuple[object, object]],
     *,
+    maker: Cause | None = None,
     store: StoreEvidence,
     mode: Mode,
     find_out: str,
 ) -> Why:
     """Say what probably makes two runs differ: a field of the spec, else of the environment.
 
-    Of several fields the masks of other runs in the store decide, where they do. ``mode`` is that
-    of A, which decides whether repeats may differ by chance.
+    Of several fields the masks of other runs in the store decide, where they do. ``maker`` says of
+    two tasks that their masks are of two networks. ``mode`` is that of A, which decides whether
+    repeats may differ by chance.
     """
     fields = own_fields(spec)
     ranked = sorted(fields, key=_rank_in_spec)
@@ -355,6 +357,8 @@ def why_of_runs(
     open_ones.sort(key=lambda name: name not in store.shown)
     remains = "; ".join(_store_sentences(store, open_ones))
     causes = [_cause_in_spec(name, *fields[name]) for name in open_ones]
+    if maker is not None:
+        return Why(maker, tuple(causes), remains=remains, find_out=find_out)
     if ranked and not causes:
         nothing = "each setting that differs changes no pixel by itself"
         return Why(None, nothing_tells=nothing, remains=remains, find_out=find_out)

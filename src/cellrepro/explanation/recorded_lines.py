@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cellrepro.explanation.cellpose_call import quoted
+from cellrepro.explanation.cellpose_call import IMAGE, NETWORK
 from cellrepro.explanation.commands import command_lines, where_in_words
 from cellrepro.explanation.conditions import IMAGE_CROP
 from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, REMOVED, tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
 from cellrepro.explanation.settings_of_both import is_missing, setting_in_words
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import short_digest
 from samebits.words import joined, some
 
@@ -50,7 +51,7 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
             yield f"only {letter}, with Cellpose's usual value: {some(values, _MOST_USUAL)}"
     labels = [each.name for each in recorded if each.differs and not each.may_change_cells]
     if labels:
-        yield f"differ, and change no cell: {joined(labels)}"
+        yield f"other values that change no cell: {joined(labels)}"
     told = [each for each in alike if each.may_change_cells]
     if told:
         told.sort(key=_interest)
@@ -118,11 +119,12 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.why is not None and explanation.why.find_out:
         yield f"  to find out: {explanation.why.find_out}"
         return
-    a, b = quoted(explanation.a.name), quoted(explanation.b.name)
-    records = (explanation.a.record, explanation.b.record)
-    is_known = all("model" in record.values for record in records)
-    model = "" if is_known else " --model MODEL"
-    yield f"  to find out: cellrepro explain {a} {b} --image IMAGE{model}"
+    sides = (explanation.a, explanation.b)
+    is_known = all("model" in side.record.values for side in sides)
+    options = ["--image", IMAGE, *([] if is_known else ["--model", NETWORK])]
+    names = [side.name for side in sides]
+    command = lab_command("explain", *names, *options, store=explanation.store_folder)
+    yield f"  to find out: {command}"
     yield "    (segments the image again, and says which setting changes how many cells)"
 
 

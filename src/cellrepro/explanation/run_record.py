@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.explanation.cellpose_call import IMAGE, shell_line
+from cellrepro.explanation.cellpose_call import IMAGE
 from cellrepro.explanation.commands import Commands, ShellLine
-from cellrepro.explanation.condition_commands import LabSetup, commands_for, words_for_repeat
+from cellrepro.explanation.condition_commands import LabSetup, commands_for, name_of_repeat
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
 from cellrepro.explanation.recorded_settings import (
     DEVICE,
@@ -17,6 +17,7 @@ from cellrepro.explanation.recorded_settings import (
     of_file,
 )
 from cellrepro.model.weight_sources import ModelSource
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.store.stored_run import WEIGHTS
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ def run_commands(repeat: Repeat, *, image: str | None = None) -> Commands:
     Those of Cellpose are empty for a network that it does not load, and for a wrapped program.
     """
     folder = repeat.folder.resolve()
-    words = ["cellrepro", "verify", *words_for_repeat(folder), "--replay"]
-    lab = ShellLine(shell_line(words))
+    replay = lab_command("verify", name_of_repeat(folder), "--replay", store=folder.parents[3])
+    lab = ShellLine(replay)
     spec = repeat.spec
     if spec.task == "wrap":
         return Commands(lab=lab)

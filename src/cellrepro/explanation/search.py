@@ -312,6 +312,7 @@ class Search:
             exact=int(np.count_nonzero(is_whole_a & is_whole_b)),
             n_pixels=int(np.count_nonzero(self._target)),
             tried=self._trials.n_tried - self._n_tried_before,
+            n_first=1 + len(self.first_round()),
             stopped=self._stopped,
             empty_with=empty_with,
             network_doubt=network_doubt,

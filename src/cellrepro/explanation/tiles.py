@@ -131,7 +131,7 @@ def tiles(
     masks : str or Path, optional
         A label image instead: its straight cuts alone, and nothing is segmented.
     settings : mapping, optional
-        Of all variants, as for `cellrepro.segment`.
+        Of all variants, as for `segment`.
     model : str, optional
         A name of Cellpose or of this lab, a weights file, or ``KEY/REPEAT`` of a stored run. By
         default the network that Cellpose itself takes.

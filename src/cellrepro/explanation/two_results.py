@@ -16,7 +16,6 @@ from cellrepro.comparison.systematic_change import (
     over_images,
 )
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.explanation.cellpose_call import shell_line
 from cellrepro.explanation.differing_fields import field_lines
 from cellrepro.explanation.label_notes import counts_by_plane, label_notes, no_cell_note
 from cellrepro.explanation.mask_files import MaskReaders, read_both
@@ -24,6 +23,7 @@ from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.explanation.stitching import cut_cells, stitching_text
 from cellrepro.images.image_axes import size_text
 from cellrepro.images.size_factor import factor_text
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import short_digest
 from samebits.errors import BadInput
 from samebits.results import MOST_LINES, Result, Row, derived, table_lines
@@ -383,7 +383,7 @@ def _refuse_other_size(a: Sequence[int], b: Sequence[int], names: tuple[str, str
     if len(a) == 2 and (a[0] <= b[0]) == (a[1] <= b[1]):
         command = "cellrepro explain A B"
         if all(Path(name).is_file() for name in names):
-            command = shell_line(["cellrepro", "explain", *names])
+            command = lab_command("explain", *names, store=None)
         reasons.append(
             f"an image and a crop of it: `{command}` finds where the crop lies, and compares what "
             "both show"

@@ -19,6 +19,7 @@ from cellrepro.grid.job import Job
 from cellrepro.grid.job_run import run_job
 from cellrepro.grid.status import JobReporter
 from cellrepro.process.calling import Children
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.store import hardware, machine_identity
 from cellrepro.version import __version__
 
@@ -38,12 +39,13 @@ def machine_resource(identity: str) -> str:
 
 def not_seen(worker: str, path: Path, store: Path) -> str:
     """Say that a worker does not see what it needs, and what to do."""
+    bring_here = lab_command("import", "runs.cellrepro.zip", store=store)
     return (
         f"the worker {worker} does not see {path}; expected store, images, notebook and network "
         "on a file system that all machines share, at the same paths. Where a machine shares none, "
         "give the grid file there by itself, and bring its runs here: `cellrepro export FILE.yaml "
-        "runs.cellrepro.zip --weights --images` there, then `cellrepro import runs.cellrepro.zip "
-        f"--store {store}` here"
+        "runs.cellrepro.zip --weights --images` there, then "
+        f"`{bring_here}` here"
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cellrepro.images import public_sets, synthetic_sets
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName
 from samebits.errors import BadInput, whole
@@ -107,16 +108,17 @@ def data(
         return ProvidedData(write_benchmark(Path(into), images=images, size=size, cells=cells))
     if not name:
         if mirror is not None:
+            fetching = lab_command("data", "NAME", "--mirror", mirror, store=None)
             raise BadInput(
                 f"--mirror is {mirror!r}, and no set is named that could be fetched from there: "
-                f"expected `cellrepro data NAME --mirror {mirror}`; without --mirror the sets are "
+                f"expected `{fetching}`; without --mirror the sets are "
                 "listed"
             )
+        making = lab_command("data", SYNTHETIC, "--into", into, store=None)
         refuse_idle(
             ("into",),
             "without the name of a set",
-            instead=f"`cellrepro data {SYNTHETIC} --into {into}` makes one there; without --into "
-            "the sets are listed",
+            instead=f"`{making}` makes one there; without --into the sets are listed",
         )
         return KnownData(describe_all())
     return ProvidedData(provide_data(name, data_dir=into, mirror=mirror))

@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from cellrepro.process.locked_environment import program_in, uv_command
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.store.installed_versions import distributions
 from cellrepro.store.locks import locked
 from cellrepro.store.whole_files import write_whole
@@ -76,10 +77,11 @@ def refuse_not_made(version: str | None) -> None:
         return
     _refuse_no_version(version)
     if not is_installed(version) and not (_folder(version, _preferred()) / LOCK).exists():
+        making = lab_command("segment", "FOLDER", "--cellpose", version, store=None)
         raise NotPossibleHere(
             f"the run was segmented with Cellpose {version}, which is not here, and nothing is "
             "installed because a run names it; make its environment yourself, by segmenting any "
-            f"folder of images: `cellrepro segment FOLDER --cellpose {version}`"
+            f"folder of images: `{making}`"
         )
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from cellrepro.process.locked_environment import FolderTaken, LockedEnvironment, SetUpFailed
 from cellrepro.process.own_wheel import write_own_wheel
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.whole_files import write_whole
 from cellrepro.version import __version__
@@ -104,7 +105,7 @@ def known_lab() -> Lab | None:
 
 
 def _environment(folder: Path) -> LockedEnvironment:
-    again = f"`cellrepro setup {folder}`"
+    again = f"`{lab_command('setup', folder, store=None)}`"
     return LockedEnvironment(folder, LOCK, mark=_MARK, again=again)
 
 

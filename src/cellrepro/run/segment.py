@@ -56,7 +56,7 @@ def segment(
     mode : {"off", "fast", "warn", "strict", "portable"}
         How strictly PyTorch is held to equal results.
     ledger : {"off", "steps", "ops"}
-        What is written down of the computation, for `cellrepro.diverge`.
+        What is written down of the computation, for `diverge`.
     loose : str, optional
         The one operation that mode ``strict`` leaves as it is.
     repeats : int

@@ -35,7 +35,7 @@ def wrap(
     Parameters
     ----------
     data : str or Path
-        Folder of images as for `cellrepro.segment`.
+        Folder of images as for `segment`.
     *command : str
         The program and its words, or one line as for a shell; in a terminal what stands after
         ``--``. ``{image}`` stands for the path of an image, ``{masks}`` for that of the label image
@@ -109,9 +109,9 @@ def wrap_python(
         0 for background; of a stack, (Z, Y, X) or (Z, Y, X, C), one of shape (Z, Y, X). One more
         axis of length 1 is taken off.
     data : str or Path
-        Folder of images as for `cellrepro.segment`.
+        Folder of images as for `segment`.
     mode : {"off", "fast", "warn", "strict", "portable"}
-        In force around the function, as around `cellrepro.segment`. In mode ``off`` nothing is
+        In force around the function, as around `segment`. In mode ``off`` nothing is
         seeded, Python's hashes of text included; every other mode fixes them, so that an order of
         sets that changes by itself is only seen in mode ``off``.
     seed : int, optional

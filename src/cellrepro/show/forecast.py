@@ -19,6 +19,7 @@ from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.terminal import FileName, Quiet
 from cellrepro.terminal_values import EvalSettings
+from cellrepro.words import as_sentence
 from samebits.errors import BadInput
 from samebits.mode_names import Mode
 from samebits.words import joined
@@ -50,7 +51,7 @@ def forecast(
         Folder of images; or ``KEY/REPEAT`` of a stored training, whose images, network, seed,
         profile and mode are its own: how far would it grow apart from itself elsewhere?
     settings : mapping, optional
-        As for `cellrepro.segment`.
+        As for `segment`.
     model : str, optional
         A name of Cellpose or of this lab, a weights file, or ``KEY/REPEAT`` of a stored run. By
         default the network that Cellpose itself takes.
@@ -187,8 +188,9 @@ def _write_page(target: PageTarget, foretold: Forecast, example: ForecastExample
         target,
         ShownPair(
             image_name=example.image,
-            name_a="this computer",
-            name_b=f"draw {example.draw}",
+            name_a="as this computer computes it",
+            name_b=f"draw {example.draw}, with simulated rounding of another computer",
+            headline=as_sentence(foretold.sentence()),
             a=example.usual,
             b=example.masks,
             image=example.pixels,

@@ -135,6 +135,11 @@ class Repeat:
         return read_record(self.folder.parents[1] / SPEC, read_spec)
 
     @property
+    def store_folder(self) -> Path:
+        """The folder of the store that it lies in."""
+        return self.folder.parents[3]
+
+    @property
     def index(self) -> int:
         """Number of the repeat, from 0."""
         return self.manifest.repeat

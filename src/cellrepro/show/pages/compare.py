@@ -62,8 +62,8 @@ def compare(
         the page shows them on it. Of folders of masks it also says which image the page shows; or
         it is the folder of their images, from which readouts of intensities are measured.
     model : str, optional
-        The network that made both, as for `cellrepro.segment`: the image is segmented again, one
-        change at a time, until it is found why the two differ, as `cellrepro.explain` does, which
+        The network that made both, as for `segment`: the image is segmented again, one
+        change at a time, until it is found why the two differ, as `explain` does, which
         has more options. Without it the cause is the likely one of what the files record.
     minutes : float
         After which that search ends, half of them for each side.

@@ -22,6 +22,7 @@ from cellrepro.comparison.object_changes import (
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
 from cellrepro.explanation.cellpose_call import NETWORK
+from cellrepro.explanation.explanation_lines import not_made_lines
 from cellrepro.explanation.label_notes import counting_notes
 from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
@@ -94,6 +95,8 @@ class ShownPair:
     """Of which images all cells of B follow from those of A by one change, a sentence each."""
     conclusions: tuple[Conclusion, ...] = ()
     """What the groups of images say under each side, where they were named."""
+    headline: str = ""
+    """Said before what the two hold, where B is no result of its own."""
 
     @property
     def are_unrelated(self) -> bool:
@@ -167,6 +170,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     n_resized = len(resized_cells(changes))
     n_changed = len(changes) - n_resized
     conclusions = conclusion_part(pair.conclusions)
+    headline = pair.headline if conclusions is None else conclusions.headline
     view = View(pair.image_name, [pair.a, pair.b], pair.image, pixel_size=pair.pixel_size)
     rows = [_setting_row(setting) for setting in pair.settings]
     counting = [*counting_notes(pair.comparison)]
@@ -174,8 +178,8 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     page = rendered(
         "comparison.html.j2",
         pair=pair,
-        headline=_headline(pair) if conclusions is None else conclusions.headline,
-        cells_headline="" if conclusions is None else _headline(pair),
+        headline=headline or _headline(pair),
+        cells_headline=_headline(pair) if headline else "",
         totals=totals_over(pair.by_image.values()),
         cells_text=totals_over([pair.comparison]).cells_text(),
         counting=[as_sentence(note) for note in counting],
@@ -296,7 +300,8 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
         label = "This makes B again"
         commands = made_b.texts()
     if why.cause is None:
-        of_image = f"{pair.image_name}: " if len(pair.by_image) > 1 else ""
+        is_of_image = explanation is not None and len(pair.by_image) > 1
+        of_image = f"{pair.image_name}: " if is_of_image else ""
         return WhyBox(
             kind="unknown",
             title="Why they differ is not known",
@@ -320,8 +325,7 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
 
 def _shown_cause(cause: Cause) -> ShownCause:
     if cause.words or cause.cells is not None or cause.images is not None:
-        name = field_in_words(cause.name)
-        return ShownCause(f"{name[:1].upper()}{name[1:]}", as_sentence(cause.values_text))
+        return ShownCause(field_in_words(cause.name), as_sentence(cause.values_text))
     return ShownCause(str(cause), "")
 
 
@@ -334,6 +338,8 @@ def _why_facts(why: Why, explanation: Explanation | None) -> Iterator[str]:
         yield f"What else may be the cause: {joined([other.name for other in why.others])}."
     if why.remains:
         yield as_sentence(why.remains)
+    if explanation is not None:
+        yield from map(as_sentence, not_made_lines(explanation))
 
 
 # -- pictures --------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def explorer_page(
     Parameters
     ----------
     image, masks_a, masks_b, truth
-        As for `cellrepro.explore`.
+        As for `explore`.
     name_a, name_b : str
         What the two are called on screen; the names of their files by default.
     html : str or Path, optional
@@ -176,7 +176,7 @@ def explore_files(
     overwrite : bool
         Whether a page that is there is replaced.
     model : str, optional
-        Segment the image with this network, as for `cellrepro.segment`, with sliders.
+        Segment the image with this network, as for `segment`, with sliders.
     settings : mapping, optional
         Where the sliders begin, and settings that have none, as ``diameter=60``.
     profile : str

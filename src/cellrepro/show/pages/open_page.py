@@ -17,7 +17,7 @@ from typing import Literal
 
 from markupsafe import escape
 
-from cellrepro.explanation.cellpose_call import shell_line
+from cellrepro.command_lines import shell_line
 from cellrepro.explanation.mask_files import MASK_ENDINGS
 from cellrepro.images.outline_files import OUTLINE_ENDINGS, ROI_ENDING
 from cellrepro.own_scripts import script_command

@@ -251,7 +251,7 @@
 
     command(a, b) {
       const names = this.facts.command_name;
-      return `cellrepro compare ${names[a.number]} ${names[b.number]}`;
+      return `cellrepro compare ${names[a.number]} ${names[b.number]}${this.facts.command_options}`;
     }
 
     sentence(a, b) {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from cellrepro.command_lines import quoted
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST
 from cellrepro.comparison.place_fields import BARE
 from cellrepro.explanation.compare_repeats import environment_by_name, not_applicable, spec_by_name
@@ -21,6 +22,7 @@ from cellrepro.show.pages.page_file import rendered
 from cellrepro.show.report.run_pairs import RunPairs, run_pairs
 from cellrepro.show.report.section_equality import Equality, equalities_of
 from cellrepro.show.report.summary import Chapter, JudgedSpec, chapters_of, short_name
+from cellrepro.spec.lab_command import store_options
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
 from samebits.errors import BadInput
@@ -148,6 +150,7 @@ def run_table(
                 ),
                 "bits": [_bits(each.repeat) for each in listed],
                 "command_name": [_command_name(each) for each in listed],
+                "command_options": "".join(f" {word}" for word in _store_words(chapters)),
                 "endings": pairs.endings,
                 "result": [pairs.results.get(each.repeat.name) for each in listed],
                 "outlines": pairs.outlines,
@@ -282,6 +285,12 @@ def _asked_cell(name: str, value: object) -> RunCell:
     if name in BARE or isinstance(value, bool) or not isinstance(value, int | float):
         return RunCell(setting_text(value))
     return RunCell(setting_text(value), float(value))
+
+
+def _store_words(chapters: Sequence[Chapter]) -> list[str]:
+    """The words of a command that name the store, if it needs them."""
+    options = store_options(chapters[0].store.root) if chapters else []
+    return [quoted(word) for word in options]
 
 
 def _command_name(each: _Listed) -> str:

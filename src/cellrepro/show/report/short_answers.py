@@ -10,10 +10,11 @@ from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.comparison.within_spread import FEWEST_SEEDS, NO_SEEDS
+from cellrepro.comparison.within_spread import FEWEST_SEEDS, NO_SEEDS, every_cell_matches
 from cellrepro.show.pages.parts import which
 from cellrepro.show.report.summary import Chapter, JudgedSpec, Summary, short_name
-from cellrepro.words import as_sentence, pixels_text, share_text
+from cellrepro.spec.lab_command import lab_command
+from cellrepro.words import as_sentence, share_text
 from samebits.modes import SUBSTITUTING
 from samebits.words import amount, joined
 
@@ -182,7 +183,7 @@ def _of_axis(spread: Spread, axis: Axis) -> str:
     """Whether a thing that changes pixels matters, in a sentence that begins with the answer."""
     changed = max(pair.changed for pair in axis.differing)
     if not changed:
-        return f"hardly, {pixels_text(axis.largest_ppm)} differ and every cell has a match."
+        return f"{every_cell_matches(axis.largest_ppm)}."
     up_to = "up to " if len(axis.differing) > 1 else ""
     share = f"{up_to}{share_text(changed)} of the cells have no match"
     decision = spread.decide(axis.name)
@@ -242,5 +243,6 @@ def _where_they_part(one: _Told) -> str:
     first, second = sorted(min(members) for members in groups)[:2]
     machines = [result for result in one.chapter.results if result.spec.key == one.result.spec.key]
     run = short_name(one.result.spec.key) if len(machines) == 1 else one.result.place
-    command = f"cellrepro diverge {run}/{first} {run}/{second}"
+    store = one.chapter.store.root
+    command = lab_command("diverge", f"{run}/{first}", f"{run}/{second}", store=store)
     return f"The first step at which repeats {first} and {second} of {one.name} part: `{command}`."
