@@ -247,7 +247,7 @@ def test_where_no_cell_is_found_the_line_says_why_and_what_to_do(live):
     until(lambda: len(live.asked) == 2)
     live.by.segmentation.answer(live.asked[-1])
     said = live.shown[-1].live
-    expected = "min_size 1000 leaves none; with 15 as usual there are 3 cells. Lower min_size"
+    expected = "min_size 1000 leaves none; with 15, as usual, there are 3 cells. Lower min_size"
     assert (said["state"], said["line"]) == ("empty", f"no cell is found. {expected}")
 
 

@@ -60,7 +60,7 @@ def _because_of(name: str, n_cells: int, settings: Settings) -> str:
         todo = f"Raise {name}"
     else:
         todo = f"Lower {name}"
-    with_usual = "auto" if usual is None else f"{usual:g} as usual"
+    with_usual = "auto" if usual is None else f"{usual:g}, as usual,"
     return (
         f"{name} {value:g} leaves none; with {with_usual} there "
         f"{'is' if n_cells == 1 else 'are'} {amount(n_cells, 'cell')}. {todo}"

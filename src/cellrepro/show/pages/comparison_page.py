@@ -296,7 +296,8 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
         label = "This makes B again"
         commands = made_b.texts()
     if why.cause is None:
-        of_image = f"{pair.image_name}: " if len(pair.by_image) > 1 else ""
+        is_of_one = explanation is not None and len(pair.by_image) > 1
+        of_image = f"{pair.image_name}: " if is_of_one else ""
         return WhyBox(
             kind="unknown",
             title="Why they differ is not known",
