@@ -178,7 +178,7 @@ def _answer(live: LiveMasks, request: LiveRequest) -> LiveAnswer:
     problem = ""
     try:
         masks = make(request.settings)
-        if request.kind == "exact" and not masks.any():
+        if masks is not None and request.kind == "exact" and not masks.any():
             no_cell = live.why_none(request.settings)
     except Unwanted:
         raise

@@ -193,7 +193,7 @@ class CellList {
       return `${(em + SPARE_EM).toFixed(2)}em`;
     });
     const [cells, ...numbers] = widths;
-    const columns = ["minmax(calc(36px + 4.5em), 1fr)", `minmax(2.5em, ${cells})`, ...numbers];
+    const columns = ["minmax(var(--change, calc(36px + 4.5em)), 1fr)", `minmax(2.5em, ${cells})`, ...numbers];
     this.root.style.setProperty("--columns", columns.join(" "));
   }
 
