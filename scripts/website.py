@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -149,20 +150,49 @@ def stage_page(page: Path, name: Path) -> None:
     text = page.read_text(encoding="utf-8")
     staged = LINK.sub(partial(link_on_site, page=page, name=name), text)
     staged = PICTURE.sub(r"[\g<picture>](\g<target>)", staged)  # a click shows its full size
-    staged = BLOCK.sub(terminal_on_site, staged)
+    staged = BLOCK.sub(block_on_site, staged)
     (STAGED / name).write_text(staged, encoding="utf-8")
 
 
-def terminal_on_site(block: re.Match[str]) -> str:
-    """Commands and their output, in which sentences are wrapped and tables keep their columns."""
-    if block["kind"] not in OF_TERMINALS or block["body"].startswith(">>> "):
+def block_on_site(block: re.Match[str]) -> str:
+    """A block of code or of a terminal; of one with prompts only what is typed is copied."""
+    is_session = block["body"].startswith(">>> ")
+    if not is_session and block["kind"] not in OF_TERMINALS:
         return block[0]
+    copied = f' data-copy="{escape(typed(block["body"])).replace(chr(10), "&#10;")}"'
+    if is_session:
+        return f'<div{copied} markdown="1">\n\n```python\n{block["body"]}```\n\n</div>'
+    return terminal_on_site(block, copied)
+
+
+def typed(body: str) -> str:
+    """What is typed of a session, without prompts, comments and what is answered.
+
+    An empty line ends a statement of several lines, as Python's own prompt needs it.
+    """
+    given = body.splitlines()
+    if body.startswith("$ "):
+        return "\n".join(line[2:] for line in given if line.startswith("$ "))
+    if not body.startswith(">>> "):
+        commands = [line for line in given if not line.startswith("# ")]
+        return "\n".join(WITH_COMMENT.sub(r"\g<command>", line) for line in commands)
+    lines = []
+    prompted = [line for line in given if re.match(r"(>>>|\.\.\.)( |$)", line)]
+    for before, line in pairwise(["", *prompted]):
+        if before.startswith("...") and line.startswith(">>>"):
+            lines.append("")
+        lines.append(line[4:])
+    return "\n".join(lines)
+
+
+def terminal_on_site(block: re.Match[str], copied: str) -> str:
+    """Commands and their output, in which sentences are wrapped and tables keep their columns."""
     has_prompt = block["body"].startswith("$ ")
     lines = "".join(line_on_site(line, has_prompt) for line in block["body"].splitlines())
     stiff = [line for line in block["body"].splitlines() if _start_of_last_column(line) > MOST_HUNG]
     columns = max(map(len, stiff), default=0)
     style = f' style="--columns: {columns}"' if columns > USUAL_COLUMNS else ""
-    return f'<pre class="terminal"{style}><code>{lines}</code></pre>'
+    return f'<pre class="terminal"{copied}{style}><code>{lines}</code></pre>'
 
 
 def _start_of_last_column(line: str) -> int:

@@ -123,6 +123,19 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("$ ls a\nb\n$ ls c\n", "ls a\nls c"),
+        (">>> for n in 1, 2:\n...     n\n1\n2\n>>> n\n2\n", "for n in 1, 2:\n    n\n\nn"),
+        ("# which\nls a   # one\nls b\n", "ls a\nls b"),
+    ],
+    ids=["terminal", "Python", "commands"],
+)
+def test_only_what_is_typed_is_copied(body, expected):
+    assert website.typed(body) == expected
+
+
 @pytest.mark.slow
 @pytest.mark.browser
 def test_search_of_the_built_site_finds_what_users_type():

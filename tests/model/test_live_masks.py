@@ -66,6 +66,17 @@ def test_previews_and_exact_masks_are_those_of_eval(network, image):
     assert live.pass_seconds > 0
 
 
+def test_what_leaves_no_cell_is_found_by_trying(network, image):
+    """Of three settings that are not as usual, one leaves none."""
+    live = LiveMasks(evaluator(network, sharing=True), image)
+    settings = Settings().replaced(flow_threshold=1e-6, min_size=20, cellprob_threshold=-0.1)
+    assert not live.exact(settings).any()
+    no_cell = live.why_none(settings)
+    with_usual = live.preview(settings.replaced(flow_threshold=0.4))
+    assert no_cell.with_usual == (("flow_threshold", with_usual.max()),)
+    assert (no_cell.n_found > 0, no_cell.n_fitting) == (True, 0)
+
+
 def test_what_is_no_plane_or_for_stacks_is_refused(network, image):
     with pytest.raises(BadInput, match=r"shape \(3, 4, 5, 1\); expected one plane"):
         LiveMasks(evaluator(network), np.zeros((3, 4, 5, 1)))

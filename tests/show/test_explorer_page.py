@@ -64,7 +64,7 @@ def test_the_page_works_alone(files, browser, invoke):
         page.locator(READY).wait_for()
         assert page.locator("h1").inner_text() == "x<b>: a.tif and b.tif"
         assert "256 of 4" in page.locator("[data-line]").inner_text()
-        page.locator("canvas.cre-canvas").press("n")
+        page.keyboard.press("n")  # without a click
         page.locator('.cellrepro-explorer[data-chosen^="lost"]').wait_for()
         page.locator("canvas.cre-canvas").press("x")
         page.locator('.cellrepro-explorer[data-a="b.tif"][data-loading="0"]').wait_for()

@@ -24,9 +24,11 @@ from cellrepro.explanation.live_segmentation import (
     answer_requests,
 )
 from cellrepro.images.folder import read_folder
+from cellrepro.model.no_cell import NoCell
 from cellrepro.show.explorer.live_start import NAMES, Answers, LiveImage, start_live
 from cellrepro.show.explorer.live_view import LiveView, settings_at, values_of
 from cellrepro.show.explorer.live_widget import LiveExplorer
+from cellrepro.show.explorer.no_cell import why_none
 from cellrepro.show.explorer.scenes import Scenes
 from cellrepro.show.explorer.view import View
 from cellrepro.show.local_server import LocalServer
@@ -57,6 +59,9 @@ def cells(settings: Settings) -> np.ndarray:
     return labels.astype(np.uint16)
 
 
+WHY = why_none(SimpleNamespace(label="tiny", untrained=False))
+
+
 class Segmenter:
     """Answers in this very process, when it is told to."""
 
@@ -72,8 +77,11 @@ class Segmenter:
 
     def answer(self, request: LiveRequest, problem: str = "") -> None:
         masks = None if problem else cells(request.settings)
+        no_cell = NoCell(2.5, 3, 3, 3, (("min_size", 3),))
         self.answers(
-            LiveAnswer(request.number, request.kind, request.settings, masks, 0.1, 3.0, problem)
+            LiveAnswer(
+                request.number, request.kind, request.settings, masks, 0.1, 3.0, problem, no_cell
+            )
         )
 
     def close(self) -> None:
@@ -91,7 +99,7 @@ def live_image(*, at_once: bool = False) -> LiveImage:
         words = " ".join(f"--set {n}={v}" for n, v in settings.not_default().items())
         return Commands(lab=ShellLine(f"cellrepro segment hills.tif {words}"))
 
-    return LiveImage(view, first, segmenter, answers, commands)  # type: ignore[arg-type]
+    return LiveImage(view, first, segmenter, answers, commands, WHY)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -105,7 +113,7 @@ def live():
         image.segmentation,
         commands=image.commands,
         show=shown.append,
-        if_none="Take a trained network",
+        why_none=image.why_none,
         still_seconds=0.01,
     )
     image.answers.follow = view.answer
@@ -238,7 +246,24 @@ def test_where_no_cell_is_found_the_line_says_why_and_what_to_do(live):
     live.view.receive({"set": {"min_size": 1000}})
     until(lambda: len(live.asked) == 2)
     live.by.segmentation.answer(live.asked[-1])
-    assert live.shown[-1].live["line"] == "no cell is found. Take a trained network"
+    said = live.shown[-1].live
+    expected = "min_size 1000 leaves none; with 15, as usual, there are 3 cells. Lower min_size"
+    assert (said["state"], said["line"]) == ("empty", f"no cell is found. {expected}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "no_cell", "expected"),
+    [
+        ({}, NoCell(-2.5, 0, 0, 0, ()), "the highest value that the network gives is -2.5. Lower"),
+        ({}, NoCell(1, 7, 7, 0, ()), "flow_threshold 0.4 removed all 7 cells that the flows give"),
+        ({}, NoCell(1, 7, 6, 2, ()), "max_size_fraction 0.4 removed 1, flow_threshold 0.4 removed"),
+        ({"niter": 5}, NoCell(1, 0, 0, 0, (("niter", 4),)), "4 cells. Set niter to auto"),
+        ({"flow_threshold": 0.1}, NoCell(1, 7, 7, 0, (("flow_threshold", 4),)), "Raise flow_thr"),
+    ],
+)
+def test_the_setting_that_left_no_cell_is_named(changes, no_cell, expected):
+    settings = Settings().replaced(**changes)
+    assert expected in WHY(LiveAnswer(1, "exact", settings, cells(settings), no_cell=no_cell))
 
 
 def test_of_several_requests_that_wait_the_last_is_answered():

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from cellrepro.errors import CellreproError
+from cellrepro.model.no_cell import NoCell
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.calling import Children, in_child
 from cellrepro.process.child import Child, Event
@@ -60,6 +61,8 @@ class LiveAnswer:
     """Duration of the last segmentation with a pass of the network."""
     problem: str = ""
     """Why there are no masks."""
+    no_cell: NoCell | None = None
+    """Why exact masks hold no cell, where that is known."""
 
 
 class Segmenting(Protocol):
@@ -171,9 +174,12 @@ def _answer(live: LiveMasks, request: LiveRequest) -> LiveAnswer:
     make = live.preview if request.kind == "preview" else live.exact
     started = time.perf_counter()
     masks = None
+    no_cell = None
     problem = ""
     try:
         masks = make(request.settings)
+        if masks is not None and request.kind == "exact" and not masks.any():
+            no_cell = live.why_none(request.settings)
     except Unwanted:
         raise
     except CellreproError as error:
@@ -188,6 +194,7 @@ def _answer(live: LiveMasks, request: LiveRequest) -> LiveAnswer:
         seconds=time.perf_counter() - started,
         pass_seconds=live.pass_seconds,
         problem=problem,
+        no_cell=no_cell,
     )
 
 
@@ -206,6 +213,7 @@ def serve(child: Child, *, image: np.ndarray, model: ModelSource, key: bytes) ->
             evaluator(network, sharing=True, before_step=inbox.stop_unwanted),
             image,
             n_threads=max(1, torch.get_num_threads()),
+            before_step=inbox.stop_unwanted,
         )
         child.tell("ready", json.dumps(listener.address))
         with listener.accept() as connection, generators_kept():

@@ -7,7 +7,9 @@ errors are computed cell by cell (`cell_flow_errors`). `LiveMasks.exact` calls `
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,20 +17,33 @@ import numpy as np
 from cellrepro.model.cell_flow_errors import CellFlowErrors
 from cellrepro.model.cellpose_generation import FLOW_STEPS, NETWORK_DIAMETER
 from cellrepro.model.followed_paths import FollowedPaths
-from cellrepro.spec.segmentation_settings import Settings
+from cellrepro.model.no_cell import NoCell
+from cellrepro.spec.segmentation_settings import AFTER_NETWORK, Settings
 from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from cellrepro.model.evaluator import EvalOutput, Evaluator
 
 
+def _nothing() -> None:
+    pass
+
+
 class LiveMasks:
     """One flat image, segmented under one setting after the other.
 
-    `preview` and `exact` may be called from two threads.
+    `preview` may be called from one thread, `exact` and `why_none` from another; ``before_step`` is
+    called before each slow step of `why_none`, and gives up by an exception.
     """
 
-    def __init__(self, evaluate: Evaluator, image: np.ndarray, *, n_threads: int = 1) -> None:
+    def __init__(
+        self,
+        evaluate: Evaluator,
+        image: np.ndarray,
+        *,
+        n_threads: int = 1,
+        before_step: Callable[[], None] = _nothing,
+    ) -> None:
         if image.ndim not in (2, 3) or min(image.shape[:2]) < 2:
             raise BadInput(
                 f"the image has shape {image.shape}; expected one plane, (Y, X) or (Y, X, C), of "
@@ -37,6 +52,7 @@ class LiveMasks:
         self._evaluate = evaluate
         self._image = image
         self._n_threads = n_threads
+        self._before_step = before_step
         self._held: _HeldOutput | None = None
         self.pass_seconds = 0.0
         """Duration of the last segmentation with a pass of the network."""
@@ -55,6 +71,28 @@ class LiveMasks:
 
     def preview(self, settings: Settings) -> np.ndarray | None:
         """Give the masks of the network's output that is kept; None where another is needed."""
+        held = self._held_for(settings)
+        return None if held is None else held.masks(settings, self._n_threads)
+
+    def why_none(self, settings: Settings) -> NoCell | None:
+        """Find what left no cell; None where the network's output for that is not kept."""
+        held = self._held_for(settings)
+        if held is None:
+            return None
+        usual = Settings().by_name()
+        given = settings.by_name()
+        with_usual = []
+        for name in sorted(AFTER_NETWORK):
+            if given[name] != usual[name]:
+                self._before_step()
+                masks = held.masks(settings.replaced(**{name: usual[name]}), self._n_threads)
+                with_usual.append((name, _n_cells(masks)))
+        self._before_step()
+        return held.no_cell(
+            settings, self._n_threads, tuple(each for each in with_usual if each[1])
+        )
+
+    def _held_for(self, settings: Settings) -> _HeldOutput | None:
         from cellpose import dynamics
 
         held = self._held
@@ -62,7 +100,7 @@ class LiveMasks:
             return None
         if not hasattr(dynamics, "get_masks_torch"):  # an older Cellpose
             return None
-        return held.masks(settings, self._n_threads)
+        return held
 
 
 def refuse_stack_settings(settings: Settings) -> None:
@@ -87,33 +125,20 @@ class _HeldOutput:
         self.before_masks = settings.before_masks()
         self._shape = shape
         self._flows_shape = output.probability.shape
+        self._highest_probability = float(output.probability.max())
+        self._lock = threading.Lock()  # paths and errors keep what they computed
         self._paths = FollowedPaths(output.flows, output.probability)
         self._errors = CellFlowErrors(output.flows)
 
     def masks(self, settings: Settings, n_threads: int) -> np.ndarray:
         """Make masks as ``dynamics.resize_and_compute_masks`` does (4.2.1.1)."""
         import cv2
-        import fastremap
-        from cellpose.dynamics import get_masks_torch
         from cellpose.transforms import resize_image
         from cellpose.utils import fill_holes_and_remove_small_masks
 
-        ends = self._paths.ends(
-            settings.cellprob_threshold, steps_of(settings), n_threads=n_threads
-        )
-        if len(ends.pixels[0]) == 0:
-            return np.zeros(self._shape, np.uint16)
-        masks = get_masks_torch(
-            ends.places.int(),
-            ends.pixels,
-            self._flows_shape,
-            max_size_fraction=settings.max_size_fraction,
-        )
-        if settings.flow_threshold and masks.max() > 0:
-            errors = self._errors.of(masks, n_threads=n_threads)
-            wrong = 1 + np.flatnonzero(errors > settings.flow_threshold)
-            fastremap.mask(masks, wrong, in_place=True)
-            fastremap.renumber(masks, in_place=True)
+        with self._lock:
+            masks = self._found(settings, settings.max_size_fraction, n_threads)
+            self._remove_not_fitting(masks, settings, n_threads)
         if masks.max() < 2**16:
             masks = masks.astype(np.uint16)
         if self._flows_shape != self._shape:
@@ -122,3 +147,48 @@ class _HeldOutput:
             )
         filled: np.ndarray = fill_holes_and_remove_small_masks(masks, min_size=settings.min_size)
         return filled
+
+    def no_cell(
+        self, settings: Settings, n_threads: int, with_usual: tuple[tuple[str, int], ...]
+    ) -> NoCell:
+        """Count what each step leaves of settings that leave nothing."""
+        with self._lock:
+            found = self._found(settings, 1.0, n_threads)
+            masks = self._found(settings, settings.max_size_fraction, n_threads)
+            n_not_too_large = _n_cells(masks)
+            self._remove_not_fitting(masks, settings, n_threads)
+        return NoCell(
+            highest_probability=self._highest_probability,
+            n_found=_n_cells(found),
+            n_not_too_large=n_not_too_large,
+            n_fitting=_n_cells(masks),
+            with_usual=with_usual,
+        )
+
+    def _found(self, settings: Settings, largest: float, n_threads: int) -> np.ndarray:
+        """Cells that the flows give, but for those of more than a share of the image."""
+        from cellpose.dynamics import get_masks_torch
+
+        ends = self._paths.ends(
+            settings.cellprob_threshold, steps_of(settings), n_threads=n_threads
+        )
+        if len(ends.pixels[0]) == 0:
+            return np.zeros(self._flows_shape, np.uint16)
+        masks: np.ndarray = get_masks_torch(
+            ends.places.int(), ends.pixels, self._flows_shape, max_size_fraction=largest
+        )
+        return masks
+
+    def _remove_not_fitting(self, masks: np.ndarray, settings: Settings, n_threads: int) -> None:
+        """Remove, in place, cells whose shape does not fit their flows."""
+        import fastremap
+
+        if settings.flow_threshold and masks.max() > 0:
+            errors = self._errors.of(masks, n_threads=n_threads)
+            wrong = 1 + np.flatnonzero(errors > settings.flow_threshold)
+            fastremap.mask(masks, wrong, in_place=True)
+            fastremap.renumber(masks, in_place=True)
+
+
+def _n_cells(masks: np.ndarray) -> int:
+    return int(np.count_nonzero(np.unique(masks)))

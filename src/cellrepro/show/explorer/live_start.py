@@ -19,6 +19,7 @@ from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.setup import Setup
 from cellrepro.profiles import profiles
 from cellrepro.show.explorer.live_view import NOW, REFERENCE
+from cellrepro.show.explorer.no_cell import why_none
 from cellrepro.show.explorer.read_view import read_pixels_of_masks
 from cellrepro.show.explorer.view import View
 from cellrepro.spec.segmentation_settings import Settings
@@ -41,8 +42,8 @@ class LiveImage:
     segmentation: LiveSegmentation
     answers: Answers
     commands: Callable[[Settings], Commands]
-    if_none: str = ""
-    """What is said where no cell is found: why, and what to do."""
+    why_none: Callable[[LiveAnswer], str]
+    """What says of an answer without a cell why there is none, and what to do."""
 
 
 class Answers:
@@ -108,21 +109,7 @@ def start_live(
         segmentation,
         answers,
         _commands_of(written, source, lab_setup),
-        _if_none(source),
-    )
-
-
-def _if_none(source: ModelSource) -> str:
-    """Say why a network finds no cell, and what to do."""
-    if source.untrained:
-        return (
-            f"The network {source.label} is untrained and has learnt nothing: start again with a "
-            "trained one, --model with a run of your store (KEY/REPEAT), a name as cpsam, or the "
-            "file of its weights"
-        )
-    return (
-        "Lower cellprob_threshold, set diameter to that of your cells, or check that the network "
-        f"{source.label} was trained on such images"
+        why_none(source),
     )
 
 

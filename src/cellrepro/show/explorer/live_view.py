@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,8 +149,13 @@ class _Made:
 
     settings: Settings
     line: str
-    """How many cells they hold, and whether these are exact."""
-    is_exact: bool
+    """How many cells they hold, and whether these are exact; of none, why and what to do."""
+    state: Literal["exact", "preview", "empty"]
+    """Empty: exact, and no cell."""
+
+    @property
+    def is_exact(self) -> bool:
+        return self.state != "preview"
 
 
 class LiveView:
@@ -164,7 +169,7 @@ class LiveView:
         *,
         commands: Callable[[Settings], Commands],
         show: Callable[[Shown], None],
-        if_none: str = "",
+        why_none: Callable[[LiveAnswer], str],
         still_seconds: float = _STILL_SECONDS,
     ) -> None:
         self.lock = threading.RLock()
@@ -176,17 +181,17 @@ class LiveView:
         self._segmenting = segmenting
         self._commands = commands
         self._show = show
-        self._if_none = if_none  # what is said where no cell is found
+        self._why_none = why_none
         self._still_seconds = still_seconds
         self._number = first.number
         self._shown_number = first.number
         self._wanted = first.settings  # where the sliders stand
         self._held = first.settings  # with which the network ran last
-        self._now = _Made(first.settings, self._line_of(first), True)  # what is shown
+        self._now = self._made(first)  # what is shown
         self._reference = self._now
         self._pass_seconds = first.pass_seconds
         self._timer: threading.Timer | None = None
-        self._state = "exact"
+        self._state: str = self._now.state
         self._line = self._now.line
 
     def close(self) -> None:
@@ -266,7 +271,7 @@ class LiveView:
             self._now = made
         self._number += 1
         self._shown_number = self._number  # what was asked for before comes too late
-        self._say("exact", made.line)
+        self._say(made.state, made.line)
         return True
 
     def _ask_when_still(self, settings: Settings) -> None:
@@ -310,20 +315,18 @@ class LiveView:
             if answer.number < self._shown_number:
                 return
             self._shown_number = answer.number
-            is_exact = answer.kind == "exact"
-            line = self._line_of(answer)
-            self._now = _Made(answer.settings, line, is_exact)
+            self._now = self._made(answer)
             self._put(_SIDE_NOW, answer.masks)
-            self._say(answer.kind, line)
+            self._say(self._now.state, self._now.line)
             self._publish(with_scene=True)
 
-    def _line_of(self, answer: LiveAnswer) -> str:
-        """Say how many cells there are, and whether they are exact; of none, what to do."""
-        n_cells = 0 if answer.masks is None else np.count_nonzero(np.unique(answer.masks))
+    def _made(self, answer: LiveAnswer) -> _Made:
+        n_cells = 0 if answer.masks is None else int(np.count_nonzero(np.unique(answer.masks)))
+        if answer.kind == "exact" and not n_cells:
+            line = f"no cell is found. {self._why_none(answer)}"
+            return _Made(answer.settings, line, "empty")
         how = "exact, as Cellpose gives them" if answer.kind == "exact" else "preview"
-        if not n_cells and self._if_none and answer.kind == "exact":
-            return f"no cell is found. {self._if_none}"
-        return f"{amount(int(n_cells), 'cell')}: {how}"
+        return _Made(answer.settings, f"{amount(n_cells, 'cell')}: {how}", answer.kind)
 
     def _put(self, side: int, masks: NDArray[np.uint16 | np.uint32]) -> None:
         self._scenes.put(0, side, masks)

@@ -29,7 +29,7 @@ class LiveExplorer(Explorer):
             image.first,
             image.segmentation,
             commands=image.commands,
-            if_none=image.if_none,
+            why_none=image.why_none,
             show=self._show,
         )
         self.live = self._live_view.live

@@ -91,11 +91,7 @@ def training_curves(
         handles.append(style.line("marker: test images", marker="o", mfc="none", mec=GREY))
     style.legend(figure, handles)
     n_repeats = amount(len(repeats), "repeat")
-    n_curves = "all with one curve"
-    if len(courses) > 1:
-        n_curves = f"{len(courses)} different curves"
-    elif len(repeats) == 1:
-        n_curves = "one curve"
+    n_curves = f"{len(courses)} different curves" if len(courses) > 1 else "one curve"
     return figure.described(f"Training loss by epoch: {n_repeats}, {n_curves}", _caption(courses))
 
 

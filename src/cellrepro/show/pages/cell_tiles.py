@@ -213,7 +213,7 @@ def _window(centre: Sequence[float], area: int, shape: Sequence[int]) -> tuple[s
 
 
 def _facts(change: ObjectChange) -> tuple[str, ...]:
-    place = f"centre {place_text(change.position)}"
+    place = f"centre {place_text(change.position)}".replace(" x ", " x\u00a0")
     unit = "voxels" if len(change.position) == 3 else "px"
     in_a = _cells(change.labels_a)
     in_b = _cells(change.labels_b)

@@ -46,7 +46,7 @@ class LivePage:
             image.first,
             image.segmentation,
             commands=image.commands,
-            if_none=image.if_none,
+            why_none=image.why_none,
             show=self._show,
         )
         self._scene: Scene = self._scenes.scene(0, 0, 1)

@@ -398,7 +398,8 @@ def _chosen(desk: Desk, asked: Mapping[str, object]) -> dict[Slot, DroppedFile]:
         if dropped is not None:
             if dropped.likely == "beside":
                 raise BadInput(
-                    f"{dropped.name}: {dropped.words}; expected masks, or as the image a picture"
+                    f"{dropped.name}: {dropped.words}; drop masks, ROIs or outlines instead, or "
+                    "as the image a picture"
                 )
             chosen[slot] = dropped
         elif slot != "image" or key is not None:

@@ -3,7 +3,7 @@
 
 class Values {
   constructor(state) {
-    this.values = { ...state, planes: {} };
+    this.values = { ...state, planes: {}, is_page: true };
     this.listeners = {};
   }
 

@@ -130,7 +130,7 @@ function storyFacts(story, row) {
   if (areaA && areaB) {
     const percent = ((areaB - areaA) / areaA) * 100;
     const sign = percent < 0 ? "\u2212" : "+";
-    const relative = `${sign}${Math.abs(percent).toFixed(1)} %`;
+    const relative = `${sign}${Math.abs(percent).toFixed(1)}\u00a0%`;
     facts.push([isStack ? "volume" : "area", `${signed(areaB - areaA)} ${unit} (${relative})`]);
     const isCut = story.labels_a[row].length + story.labels_b[row].length > 2;
     facts.push([isCut ? "IoU of all parts together" : "IoU", story.iou[row].toFixed(3)]);
@@ -193,7 +193,7 @@ class CellList {
       return `${(em + SPARE_EM).toFixed(2)}em`;
     });
     const [cells, ...numbers] = widths;
-    const columns = ["minmax(calc(32px + 4em), 1fr)", `minmax(2.5em, ${cells})`, ...numbers];
+    const columns = ["minmax(var(--change, calc(36px + 4.5em)), 1fr)", `minmax(2.5em, ${cells})`, ...numbers];
     this.root.style.setProperty("--columns", columns.join(" "));
   }
 

@@ -130,12 +130,16 @@ function listenToWheel(explorer, on) {
   on(explorer.parts.canvas, "wheel", zoom, { passive: false });
 }
 
+// In a notebook keys are the explorer's where it has the focus; a page has them from anywhere while
+// the explorer is in sight.
 function listenToKeys(explorer, on) {
-  // Anywhere in the explorer, but for what has keys of its own.
-  on(explorer.parts.root, "keydown", (event) => {
+  const { root } = explorer.parts;
+  on(explorer.model.get("is_page") ? document : root, "keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-    if (event.target.closest("input, select, textarea, [role=listbox], [role=grid]")) return;
-    if (event.target.closest("button, a") && [" ", "Enter"].includes(event.key)) return;
+    const { target } = event;
+    if (isTypedInto(target) || hasKeyOfItsOwn(target, event.key)) return;
+    // Keys that scroll a page scroll it, unless the focus is here.
+    if (!root.contains(target) && (SCROLLING.test(event.key) || !isInSight(root))) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     const reading = event.shiftKey ? readingKeys(explorer)[event.key] : undefined;
     const act = reading ?? keys(explorer)[key];
@@ -144,6 +148,24 @@ function listenToKeys(explorer, on) {
     event.stopPropagation();
     act();
   });
+}
+
+const SCROLLING = /^(Arrow.*|Page.*|Home|End|Enter| )$/;
+
+function isTypedInto(element) {
+  return element.closest?.(
+    "textarea, select, [contenteditable], dialog, input:not([type=range], [type=checkbox], [type=radio])",
+  );
+}
+
+function hasKeyOfItsOwn(element, key) {
+  if (element.closest?.("input, [role=listbox]")) return SCROLLING.test(key);
+  return element.closest?.("button, a, summary") && [" ", "Enter"].includes(key);
+}
+
+function isInSight(element) {
+  const { top, bottom } = element.getBoundingClientRect();
+  return bottom > 0 && top < innerHeight;
 }
 
 // Keys that are pressed with shift.

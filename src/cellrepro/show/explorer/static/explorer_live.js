@@ -7,6 +7,7 @@ const LIVE_SIGNS = {
   waiting: "\u2026",
   "needs-pass": "\u25b6",
   problem: "!",
+  empty: "!",
 };
 
 // A command in parts, so that no line ends within an option.

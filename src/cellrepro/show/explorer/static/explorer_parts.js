@@ -363,7 +363,7 @@ function build(model, el) {
   parts.root = make(
     "div",
     "cellrepro-explorer",
-    { "data-ready": "0", "data-loading": "0" },
+    { ...KEEP_KEYS, tabindex: "-1", "data-ready": "0", "data-loading": "0" }, // a click gives it the keys
     header,
     choices(model, parts),
     toolbar,

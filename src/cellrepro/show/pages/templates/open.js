@@ -259,13 +259,33 @@ function hint() {
   if (!at("problem").hidden) return "";
   const doubtful = SLOTS.map((slot) => files.get(slots[slot])).find((file) => file?.problem);
   if (doubtful) return `${doubtful.name} could not be read as what it is used for; its place says why.`;
-  if (areOfSeveralSizes()) return "These files are not of one size: see ⚠ above. Two results of one image have the size of the image.";
+  const doubted = SLOTS.find((slot) => misplaced(slot, files.get(slots[slot])));
+  if (doubted) return `${files.get(slots[doubted]).name} is probably not what it is used for: replace it, or choose another use.`;
+  if (areOfSeveralSizes()) return ofSeveralSizes();
   if (slots.a !== null && slots.b !== null) {
     const others = at("others").hidden ? "" : " The files under the three places are not compared.";
     return `Ready.${slots.image === null ? " An image is not needed, but shows more." : ""}${others}`;
   }
   if (files.size === 0) return "";
-  return slots.a === null && slots.b === null ? "Two results are still missing." : "One result is still missing.";
+  return missing();
+}
+
+// Which results are missing, what to drop, and of files that are no masks what they are.
+function missing() {
+  const what = slots.a === null && slots.b === null ? "Two results are" : "One result is";
+  const unused = [...files.values()].filter(
+    ({ id, likely, words }) => !Object.values(slots).includes(id) && (likely === "image" || words.startsWith("not masks")),
+  );
+  const names = unused.map(({ name, likely }) => `${name} is ${likely === "image" ? "a picture" : "no file of masks"}.`);
+  return `${what} still missing: drop masks (NAME_masks.tif, NAME_seg.npy), ROIs or outlines. ${names.join(" ")}`.trim();
+}
+
+function ofSeveralSizes() {
+  const odd = SLOTS.filter((slot) => otherSize(slot, files.get(slots[slot])));
+  if (String(odd) === "image") {
+    return "The image does not have the size of the two results: replace it by the image that was segmented, or remove it; the cells are then shown on black.";
+  }
+  return "Results of one image have its size: replace what is marked ⚠. For masks of a part of the image or of an enlarged one, run cellrepro explain A B in a terminal: it says how the two sizes belong together.";
 }
 
 // What stands between back-ticks is code.
