@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -35,6 +35,23 @@ def as_array(tensor: torch.Tensor, *, of_any_size: bool = False) -> NDArray[Any]
     return array
 
 
+Block = TypeVar("Block", torch.Tensor, NDArray[Any])
+"""Numbers of one block, as a tensor of PyTorch or an array of NumPy."""
+_OF_EITHER: set[Callable[..., Any]] = set()
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_MOST_OF_A_FUNCTION = 2**14
+"""The same of a function made of some twenty operations, whose intermediate results PyTorch takes
+from memory that was used before."""
+
+
+def of_either(function: _Function) -> _Function:
+    """Let `mapped` give small blocks of float32 to a function as arrays: it is written with
+    operators and what `samebits.arithmetic.kernels.blocks` has, which take both."""
+    _OF_EITHER.add(function)
+    return function
+
+
 def slices(n_items: int, *, item_size: int, device: torch.device) -> Iterator[slice]:
     """Slices that cut items into blocks small enough for the cache, of one item or more."""
     block = _BLOCK if device.type == "cpu" else _BLOCK_OF_GPU
@@ -57,7 +74,13 @@ def mapped(
     first = tensors[0]
     is_one_block = 0 < first.numel() * item_size <= _BLOCK and first.dim() > 0
     if is_one_block and dtype is None and all(each.is_contiguous() for each in tensors):
-        return function(*tensors)
+        if function not in _OF_EITHER or first.numel() > _MOST_OF_A_FUNCTION:
+            return function(*tensors)
+        if any(each.dtype != torch.float32 or each.device.type != "cpu" for each in tensors):
+            return function(*tensors)
+        arrays = (tensor.detach().resolve_neg().numpy() for tensor in tensors)
+        with np.errstate(all="ignore"):
+            return torch.from_numpy(function(*arrays))
     result = torch.empty_like(first, dtype=dtype)
     if not _is_dense_alike(result, tensors):
         tensors = tuple(tensor.contiguous() for tensor in tensors)
