@@ -31,7 +31,7 @@ def as_array(tensor: torch.Tensor, *, of_any_size: bool = False) -> NDArray[Any]
     is_small = of_any_size or tensor.numel() <= _MOST_FOR_NUMPY
     if not is_small or tensor.device.type != "cpu" or tensor.dtype not in _OF_NUMPY:
         return None
-    array: NDArray[Any] = tensor.detach().resolve_neg().numpy()
+    array: NDArray[Any] = tensor.numpy(force=True)
     return array
 
 
@@ -50,6 +50,17 @@ def of_either(function: _Function) -> _Function:
     operators and what `samebits.arithmetic.kernels.blocks` has, which take both."""
     _OF_EITHER.add(function)
     return function
+
+
+def arrays_of(
+    first: torch.Tensor, *others: torch.Tensor | None
+) -> list[Any] | None:
+    """The memory of tensors as arrays where the first one is small and has numbers; None stands for
+    a tensor that is not there."""
+    array = as_array(first)
+    if array is None or array.size == 0:
+        return None
+    return [array, *(None if each is None else each.numpy(force=True) for each in others)]
 
 
 def slices(n_items: int, *, item_size: int, device: torch.device) -> Iterator[slice]:
@@ -78,7 +89,7 @@ def mapped(
             return function(*tensors)
         if any(each.dtype != torch.float32 or each.device.type != "cpu" for each in tensors):
             return function(*tensors)
-        arrays = (tensor.detach().resolve_neg().numpy() for tensor in tensors)
+        arrays = (tensor.numpy(force=True) for tensor in tensors)
         with np.errstate(all="ignore"):
             return torch.from_numpy(function(*arrays))
     result = torch.empty_like(first, dtype=dtype)

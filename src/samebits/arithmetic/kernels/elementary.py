@@ -524,6 +524,11 @@ def square_root(numbers: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(np.asarray(roots))
 
 
+def root(numbers: Block) -> Block:
+    """The same of a tensor or an array; NumPy may warn of negative numbers."""
+    return np.sqrt(numbers) if isinstance(numbers, np.ndarray) else square_root(numbers)
+
+
 @FORMS.of("rsqrt")
 def _inverse_square_root(numbers: torch.Tensor) -> torch.Tensor:
     root = square_root(numbers)

@@ -40,74 +40,8 @@ def small_product(
 
     None where a number is not finite.
     """
-    rows_given = _array(left)
-    columns_given = _array(right)
-    if rows_given.size + columns_given.size > _MOST_TOGETHER or left.shape[2] == 1:
-        columns = SmallColumns.of(right, bits)
-        return None if columns is None else columns.product(left, added, in_one_slice=in_one_slice)
-    both = _both(rows_given, columns_given.swapaxes(1, 2), bits)
-    if both is None:
-        return None
-    rows, columns, magnitudes_of_rows, magnitudes_of_columns = both
-    exact = np.matmul(rows.numbers, columns.numbers)
-    if not in_one_slice:
-        of_columns = SmallColumns(
-            columns, magnitudes_of_columns, columns.total(magnitudes_of_columns), bits
-        )
-        _refine(exact, rows, magnitudes_of_rows, of_columns)
-    return _result(exact, len(left), added)
-
-
-_MOST_TOGETHER = 2**14
-"""Numbers of both factors up to which they are rounded together: later calls cost less than the
-copy."""
-
-
-def _both(
-    rows: _Matrices, columns: _Matrices, bits: Bits
-) -> tuple[_Slice, _Slice, _Matrices, _Matrices] | None:
-    """Slices of both factors and their magnitudes, from one call for both of each operation; the
-    columns are (B, N, K). None where a number is not finite."""
-    length = bits.length
-    n_rows = len(rows) * rows.shape[1]
-    shapes = (rows.shape, columns.shape)
-    given = np.empty((n_rows + len(columns) * columns.shape[1], length))
-    given[:n_rows].reshape(shapes[0])[...] = rows
-    given[n_rows:].reshape(shapes[1])[...] = columns
-    magnitudes = np.abs(given)
-    largest = np.maximum.reduce(magnitudes, axis=1, keepdims=True)
-    if not math.isfinite(np.maximum.reduce(largest, axis=None)):
-        return None
-    unit = (largest.view(np.int64) & _EXPONENT).view(np.float64)
-    left_out = unit * 2.0**-bits.left
-    if bits.left != bits.right:
-        left_out[n_rows:] *= 2.0 ** (bits.left - bits.right)
-    shift = left_out * (3 * 2.0 ** (BITS_OF_DOUBLE - 1))
-    numbers = given + shift
-    numbers -= shift
-    np.abs(numbers, out=magnitudes)
-
-    def of_rows(part: _Matrices) -> _Matrices:
-        return part[:n_rows].reshape(len(rows), -1, part.shape[1])
-
-    def of_columns(part: _Matrices) -> _Matrices:
-        return part[n_rows:].reshape(len(columns), -1, part.shape[1]).swapaxes(1, 2)
-
-    parts = (given, numbers, unit, left_out)
-    return (
-        _Slice(*map(of_rows, parts), axis=2),
-        _Slice(*map(of_columns, parts), axis=1),
-        of_rows(magnitudes),
-        of_columns(magnitudes),
-    )
-
-
-def _result(exact: _Matrices, n_stacked: int, added: torch.Tensor | None) -> torch.Tensor:
-    """Rounded to float32 once; the same product again where all factors were the same."""
-    result = torch.from_numpy(exact)
-    if len(exact) < n_stacked:
-        result = result.repeat(n_stacked, 1, 1)
-    return result.float() if added is None else result.add_(added).float()
+    columns = SmallColumns.of(right, bits)
+    return None if columns is None else columns.product(left, added, in_one_slice=in_one_slice)
 
 
 class SmallColumns(NamedTuple):
@@ -141,8 +75,11 @@ class SmallColumns(NamedTuple):
             return None
         exact = _product(rows.numbers, self.columns.numbers, "product")
         if not in_one_slice:
-            _refine(exact, rows, _magnitudes(rows.numbers, "magnitudes of rows"), self)
-        return _result(exact, len(left), added)
+            _refine(exact, rows, self)
+        result = torch.from_numpy(exact)
+        if len(exact) < len(left):
+            result = result.repeat(len(left), 1, 1)
+        return result.float() if added is None else result.add_(added).float()
 
 
 def _array(stack: torch.Tensor) -> _Matrices:
@@ -195,10 +132,10 @@ class _Slice(NamedTuple):
         return _largest(np.subtract(self.given, self.numbers, out=rest), self.axis)
 
 
-def _refine(exact: _Matrices, rows: _Slice, of_rows: _Matrices, right: SmallColumns) -> None:
-    """Put better numbers into the product of slices where one slice is not enough; ``of_rows`` are
-    magnitudes."""
+def _refine(exact: _Matrices, rows: _Slice, right: SmallColumns) -> None:
+    """Put better numbers into the product of slices where one slice is not enough."""
     columns, of_columns, total_of_columns, bits = right
+    of_rows = _magnitudes(rows.numbers, "magnitudes of rows")
     total_of_rows = rows.total(of_rows)
     tolerated = _product(of_rows, of_columns, "tolerated")
     tolerated *= bits.tolerance
