@@ -410,9 +410,7 @@ LARGER: dict[str, Callable[[], Example]] = {
     "GRU, Adagrad": lambda: _example(
         Recurrent(nn.GRU, 256), _WORDS, CLASSES, torch.optim.Adagrad, lr=0.01
     ),
-    "RNN, SGD": lambda: _example(
-        Recurrent(nn.RNN, 256), _WORDS, CLASSES, torch.optim.SGD, lr=0.01
-    ),
+    "RNN, SGD": lambda: _example(Recurrent(nn.RNN, 256), _WORDS, CLASSES, torch.optim.SGD, lr=0.01),
     "perceptron, Adadelta": lambda: _example(
         perceptron(512),
         (_images(512, 8), _images(512, 1)),

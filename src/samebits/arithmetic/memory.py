@@ -52,9 +52,7 @@ def of_either(function: _Function) -> _Function:
     return function
 
 
-def arrays_of(
-    first: torch.Tensor, *others: torch.Tensor | None
-) -> list[Any] | None:
+def arrays_of(first: torch.Tensor, *others: torch.Tensor | None) -> list[Any] | None:
     """The memory of tensors as arrays where the first one is small and has numbers; None stands for
     a tensor that is not there."""
     array = as_array(first)

@@ -48,24 +48,26 @@ def _together(update: Update) -> Update:
     place_of_steps = names.index("state_steps") if "state_steps" in names else None
 
     @functools.wraps(update)
-    def updated(*lists: object, **settings: object) -> None:
+    def updated(*arguments: object, **settings: object) -> None:
+        lists: list[list[torch.Tensor]] = [each for each in arguments if isinstance(each, list)]
         with modes_suspended():
-            small = _small(lists, place_of_steps, settings)
+            is_usual = len(lists) == len(arguments)
+            small = _small(lists, place_of_steps, settings) if is_usual else []
         if len(small) < 2:
-            update(*lists, **settings)
+            update(*arguments, **settings)
             return
-        whole: list[_Tensors] = [each for each in lists if isinstance(each, list)]
-        chosen = set(small)
-        others = [index for index in range(len(whole[0])) if index not in chosen]
         with modes_suspended():
-            rows = [_row(each, small, is_step=i == place_of_steps) for i, each in enumerate(whole)]
+            rows = [_row(each, small, is_step=i == place_of_steps) for i, each in enumerate(lists)]
         update(*rows, **settings)
         with modes_suspended():
-            for place, (each, row) in enumerate(zip(whole, rows, strict=True)):
+            for place, (each, row) in enumerate(zip(lists, rows, strict=True)):
                 if row and place != _GRADIENTS:
                     _write([each[index] for index in small], row[0], place == place_of_steps)
+        chosen = set(small)
+        others = [index for index in range(len(lists[0])) if index not in chosen]
         if others:
-            update(*([each[index] for index in others] if each else [] for each in whole), **settings)
+            left = [[each[index] for index in others] if each else [] for each in lists]
+            update(*left, **settings)
 
     return updated
 
@@ -74,12 +76,12 @@ _GRADIENTS = 1
 """Where they stand among the lists: they are read only."""
 
 
-def _small(lists: Sequence[object], place_of_steps: int | None, settings: dict[str, object]) -> list[int]:
+def _small(
+    lists: Sequence[list[torch.Tensor]], place_of_steps: int | None, settings: dict[str, object]
+) -> list[int]:
     """Which parameters are updated together: small ones of one type, device and step; none where
     the update is not number by number, or a state is not there yet."""
     if any(settings.get(name) for name in _IN_A_WAY_OF_ITS_OWN):
-        return []
-    if not all(isinstance(each, list) for each in lists):
         return []
     parameters, gradients, *states = lists
     if not parameters or any(item is None for each in states for item in each):

@@ -23,7 +23,9 @@ def clamp_(numbers: Block, *, low: float | None = None, high: float | None = Non
 
 def clamp(numbers: Block, *, low: float | None = None, high: float | None = None) -> Block:
     """The same in new memory."""
-    return clamp_(numbers.copy() if isinstance(numbers, np.ndarray) else numbers.clone(), low=low, high=high)
+    return clamp_(
+        numbers.copy() if isinstance(numbers, np.ndarray) else numbers.clone(), low=low, high=high
+    )
 
 
 def copy_sign(numbers: Block, signs: Block) -> Block:

@@ -170,10 +170,9 @@ def _native_layer_norm_backward(
     inverse_deviations = rstd.reshape(-1, 1)
     arrays = arrays_of(rows, gradients, means, inverse_deviations, weight)
     if arrays is not None:
-        by_array = map(torch.from_numpy, _layer_norm_backward_of_arrays(*arrays))
-        shapes = (a.shape, torch.Size(normalized_shape), torch.Size(normalized_shape))
-        reshaped = [each.reshape(shape) for each, shape in zip(by_array, shapes, strict=True)]
-        return _masked(reshaped, output_mask)
+        of_input, *of_both = map(torch.from_numpy, _layer_norm_backward_of_arrays(*arrays))
+        of_parameters = [each.reshape(tuple(normalized_shape)) for each in of_both]
+        return _masked((of_input.reshape(a.shape), *of_parameters), output_mask)
     of_rows = torch.empty_like(rows, memory_format=torch.contiguous_format)
     for_weight = torch.empty_like(of_rows)
     for part in slices(len(rows), item_size=n_normalised, device=rows.device):
@@ -330,7 +329,7 @@ def _native_batch_norm(
         nothing = a.new_empty(0)
         return _scaled(normalised, weight, bias), nothing, nothing
     arrays = arrays_of(a, weight, bias, running_mean, running_var)
-    outputs = arrays and _batch_norm_of_arrays(*arrays, momentum, eps)
+    outputs = arrays and _batch_norm_of_arrays(arrays, momentum=momentum, epsilon=eps)
     if outputs:
         output, mean, inverse, *statistics = map(_tensor, outputs)
         for target, new in zip((running_mean, running_var), statistics, strict=True):
@@ -394,11 +393,12 @@ def _native_batch_norm_backward(
 
 
 def _batch_norm_of_arrays(
-    a: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
+    given: Sequence[Any], *, momentum: float, epsilon: float
 ) -> tuple[Any, ...] | None:
     """In training: output, mean, 1 by the standard deviation, and the running statistics, of small
     arrays; None where a number is not finite."""
-    of_batch = _normalised_array(a, _axes_without_channels(a), epsilon=eps)
+    a, weight, bias, running_mean, running_var = given
+    of_batch = _normalised_array(a, _axes_without_channels(a), epsilon=epsilon)
     if of_batch is None:
         return None
     with np.errstate(all="ignore"):

@@ -187,9 +187,7 @@ def in_a_row(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 def write_back(tensors: Sequence[torch.Tensor], row: torch.Tensor) -> None:
     """Write a row into the tensors that it was made of."""
     parts = row.split([tensor.numel() for tensor in tensors])
-    in_shape = [
-        part.view(tensor.shape) for tensor, part in zip(tensors, parts, strict=True)
-    ]
+    in_shape = [part.view(tensor.shape) for tensor, part in zip(tensors, parts, strict=True)]
     torch._foreach_copy_(list(tensors), in_shape)
 
 
