@@ -111,10 +111,19 @@ def ratio_of(
 
 def small_networks() -> Mapping[str, Callable[[], Any]]:
     """The networks that the tests of `samebits` train, each with its batch and optimizer."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/samebits"))
-    from networks import EXAMPLES
+    return _networks().EXAMPLES
 
-    return EXAMPLES
+
+def larger_networks() -> Mapping[str, Callable[[], Any]]:
+    """The same ones of a size at which they are of use."""
+    return _networks().LARGER
+
+
+def _networks() -> Any:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/samebits"))
+    import networks
+
+    return networks
 
 
 def warm_loop(

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from benchmarks.measuring import Extent, Figure, in_turns, ratio_of, small_networks
+from benchmarks.measuring import (
+    ROUNDS,
+    Extent,
+    Figure,
+    in_turns,
+    larger_networks,
+    ratio_of,
+    small_networks,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +34,7 @@ def portable(extent: Extent) -> Iterator[Figure]:
         yield from _passes(encoder, n_tiles=1, n_rounds=extent.of(1, 3), most="<= 4")
     yield _training_step(n_rounds=n_rounds)
     yield _dynamics(size=extent.of(256, 1024, 2048), n_cells=extent.of(80, 1250, 5000))
-    yield from _networks(n_rounds=extent.of(1, 5))
+    yield from _networks(n_rounds=extent.of(1, 5), with_larger=extent.name == "all")
 
 
 def _passes(encoder: str, *, n_tiles: int, n_rounds: int, most: str) -> Iterator[Figure]:
@@ -111,13 +121,89 @@ def _dynamics(*, size: int, n_cells: int) -> Figure:
     return ratio_of(name, seconds, "portable", "plain", "<= 2", how)
 
 
-def _networks(*, n_rounds: int) -> Iterator[Figure]:
-    """A step of each network that the tests of `samebits` train."""
+def _networks(*, n_rounds: int, with_larger: bool) -> Iterator[Figure]:
+    """A step of each network that the tests of `samebits` train; also of a size of use."""
+    larger = larger_networks() if with_larger else {}
     for name, make in small_networks().items():
-        seconds = in_turns(_in_both(make().step, _arithmetic), n_rounds)
+        step = make().step
+        seconds = in_turns(_in_both(step, _arithmetic) | {"seen": _seen(step)}, n_rounds)
         most = "<= 8" if name.startswith(("LSTM", "GRU", "RNN")) else "<= 4"
-        title = f"{name}: portable / plain step"
-        yield ratio_of(title, seconds, "portable", "plain", most, f"{n_rounds} rounds of one step")
+        parts = _parts_of_step(step)
+        how = f"{n_rounds} rounds of one step"
+        yield ratio_of(f"{name}: portable / plain step", seconds, "portable", "plain", most, how)
+        yield ratio_of(f"{name}: only seen / plain step", seconds, "seen", "plain", "", how)
+        yield Figure(f"{name}: operations of a step", parts.n_operations, "", "one step")
+        how = "of a portable step, outside of operations: PyTorch's dispatch, autograd and Python"
+        yield Figure(f"{name}: share that is dispatch", parts.share_outside, "", how)
+        if name in larger:
+            seconds = in_turns(_in_both(larger[name]().step, _arithmetic), n_rounds)
+            how = (
+                f"{n_rounds} rounds of one step; {statistics.median(seconds['plain']):.3f} s plain"
+            )
+            title = f"{name}, larger: portable / plain step"
+            yield ratio_of(title, seconds, "portable", "plain", most, how)
+
+
+def _seen(step: Callable[[], object]) -> Callable[[], object]:
+    """A step whose operations come to Python and are carried out as they are."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Seeing(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    def seen() -> object:
+        with Seeing():
+            return step()
+
+    return seen
+
+
+class _Parts(NamedTuple):
+    n_operations: int
+    share_outside: float
+    """Of the time of a portable step, what is not spent in operations."""
+
+
+def _parts_of_step(step: Callable[[], object]) -> _Parts:
+    """Count the operations of a portable step and the time in them; the median of five steps."""
+    from samebits.arithmetic.kernels import recurrent
+    from samebits.arithmetic.portable_mode import PortableArithmetic
+    from samebits.trace.observer import Call
+
+    class Timed(PortableArithmetic):
+        n_operations = 0
+        seconds = 0.0
+
+        def observe(self, call: Call) -> Any:
+            return self.timed(super().observe)(call)
+
+        def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+            def called(*arguments: Any) -> Any:
+                started = time.perf_counter()
+                try:
+                    return function(*arguments)
+                finally:
+                    self.seconds += time.perf_counter() - started
+                    self.n_operations += 1
+
+            return called
+
+    def parts() -> _Parts:
+        started = time.perf_counter()
+        with Timed() as timed, ExitStack() as way_back:
+            for name in ("forward", "backward"):  # a layer is one operation, which no mode sees
+                original = getattr(recurrent._Direction, name)
+                way_back.callback(setattr, recurrent._Direction, name, staticmethod(original))
+                setattr(recurrent._Direction, name, staticmethod(timed.timed(original)))
+            step()
+        return _Parts(timed.n_operations, 1 - timed.seconds / (time.perf_counter() - started))
+
+    parts()
+    of_steps = sorted((parts() for _ in range(ROUNDS)), key=lambda each: each.share_outside)
+    return of_steps[len(of_steps) // 2]
 
 
 def _in_both(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,20 +53,22 @@ class Residual(nn.Module):
         return functional.relu(self.body(x) + self.shortcut(x))
 
 
-def resnet(width: int = 8) -> nn.Module:
-    """ResNet with a stem whose pooling windows overlap."""
-    return nn.Sequential(
+def resnet(width: int = 8, n_blocks: Sequence[int] = (1, 1, 1)) -> nn.Module:
+    """ResNet with a stem whose pooling windows overlap; ``n_blocks`` are those of each stage."""
+    layers = [
         nn.Conv2d(3, width, 7, 2, 3),
         nn.BatchNorm2d(width),
         nn.ReLU(inplace=True),
         nn.MaxPool2d(3, 2, 1),
-        Residual(width, width, 1),
-        Residual(width, 2 * width, 2),
-        Residual(2 * width, 4 * width, 2),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(4 * width, 10),
-    )
+    ]
+    n_in = width
+    for stage, n_of_stage in enumerate(n_blocks):
+        n_out = width * 2**stage
+        for block in range(n_of_stage):
+            layers.append(Residual(n_in, n_out, 2 if stage and not block else 1))
+            n_in = n_out
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(n_in, 10))
+    return nn.Sequential(*layers, *head)
 
 
 def convolutions(n_in: int, n_out: int) -> nn.Module:
@@ -175,10 +177,12 @@ class Diffusion(nn.Module):
 class Autoencoder(nn.Module):
     """A variational autoencoder (Kingma and Welling 2014)."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 32, n_pixels: int = 256) -> None:
         super().__init__()
-        self.encode = nn.Sequential(nn.Flatten(), nn.Linear(256, 32), nn.ELU(), nn.Linear(32, 8))
-        self.decode = nn.Sequential(nn.Linear(4, 32), nn.Softplus(), nn.Linear(32, 256))
+        self.encode = nn.Sequential(
+            nn.Flatten(), nn.Linear(n_pixels, width), nn.ELU(), nn.Linear(width, 8)
+        )
+        self.decode = nn.Sequential(nn.Linear(4, width), nn.Softplus(), nn.Linear(width, n_pixels))
 
     def forward(self, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         mean, log_variance = self.encode(x).chunk(2, 1)
@@ -187,7 +191,7 @@ class Autoencoder(nn.Module):
 
     @staticmethod
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        decoded, mean, log_variance = output.split([256, 4, 4], 1)
+        decoded, mean, log_variance = output.split([output.shape[1] - 8, 4, 4], 1)
         of_images = functional.binary_cross_entropy_with_logits(decoded, target.flatten(1))
         divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).mean()
         return of_images + divergence
@@ -207,13 +211,13 @@ def transformer(width: int, *, dropout: float) -> nn.Module:
 class ViT(nn.Module):
     """A vision transformer (Dosovitskiy et al. 2021)."""
 
-    def __init__(self, width: int = 32) -> None:
+    def __init__(self, width: int = 32, n_patches: int = 16) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, width, 8, 8)
         self.token = nn.Parameter(torch.zeros(1, 1, width))
-        self.place = nn.Parameter(torch.full((1, 17, width), 0.02))
+        self.place = nn.Parameter(torch.full((1, n_patches + 1, width), 0.02))
         layer = nn.TransformerEncoderLayer(
-            width, 4, 64, 0.1, "gelu", batch_first=True, norm_first=True
+            width, 4, 2 * width, 0.1, "gelu", batch_first=True, norm_first=True
         )
         self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.head = nn.Linear(width, 10)
@@ -227,12 +231,12 @@ class ViT(nn.Module):
 class GPT(nn.Module):
     """A causal transformer over tokens (Radford et al. 2018)."""
 
-    def __init__(self, width: int = 32, n_tokens: int = 50) -> None:
+    def __init__(self, width: int = 32, n_tokens: int = 50, length: int = 24) -> None:
         super().__init__()
         self.tokens = nn.Embedding(n_tokens, width)
-        self.places = nn.Embedding(24, width)
+        self.places = nn.Embedding(length, width)
         layer = nn.TransformerEncoderLayer(
-            width, 4, 64, 0.0, "gelu", batch_first=True, norm_first=True
+            width, 4, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True
         )
         self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.head = nn.Linear(width, n_tokens, bias=False)
@@ -256,6 +260,13 @@ class Recurrent(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.head(self.body(self.tokens(tokens))[0][:, -1])
+
+
+def perceptron(width: int) -> nn.Module:
+    return nn.Sequential(
+        *(nn.Linear(8, width), nn.Tanh(), nn.Linear(width, width), nn.LeakyReLU()),
+        nn.Linear(width, 1),
+    )
 
 
 # -- all of them ---------------------------------------------------------------------------
@@ -332,12 +343,79 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
         Recurrent(nn.RNN), (_whole(50, 4, 12), _whole(4, 4)), CLASSES, torch.optim.SGD, lr=0.01
     ),
     "perceptron, Adadelta": lambda: _example(
-        nn.Sequential(
-            nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.LeakyReLU(), nn.Linear(16, 1)
-        ),
+        perceptron(16),
         (_images(16, 8), _images(16, 1)),
         functional.smooth_l1_loss,
         torch.optim.Adadelta,
     ),
 }
 """Each made anew, from one seed that the caller sets."""
+
+_LARGE_COLOUR = (8, 3, 64, 64)
+_LARGE_GREY = (2, 1, 128, 128)
+_WORDS = (_whole(50, 32, 50), _whole(4, 32))
+
+LARGER: dict[str, Callable[[], Example]] = {
+    "ResNet, SGD": lambda: _example(
+        resnet(64, (2, 2, 2, 2)),
+        (_images(*_LARGE_COLOUR), _whole(10, 8)),
+        CLASSES,
+        torch.optim.SGD,
+        **_SGD,
+    ),
+    "U-Net, Adam": lambda: _example(
+        UNet(32),
+        (_images(*_LARGE_GREY), _images(*_LARGE_GREY).round()),
+        functional.binary_cross_entropy_with_logits,
+        torch.optim.Adam,
+        **_ADAM,
+    ),
+    "ConvNeXt, AdamW": lambda: _example(
+        convnext(96), (_images(*_LARGE_COLOUR), _whole(10, 8)), CLASSES, torch.optim.AdamW, **_ADAM
+    ),
+    "MobileNet, RMSprop": lambda: _example(
+        mobilenet(64),
+        (_images(*_LARGE_COLOUR), _whole(10, 8)),
+        CLASSES,
+        torch.optim.RMSprop,
+        **_ADAM,
+    ),
+    "diffusion U-Net, AdamW": lambda: _example(
+        Diffusion(64),
+        (_images(4, 1, 64, 64), torch.tensor([3.0, 40.0, 200.0, 700.0]), _images(4, 1, 64, 64)),
+        functional.mse_loss,
+        torch.optim.AdamW,
+        **_ADAM,
+    ),
+    "variational autoencoder, Adam": lambda: _example(
+        Autoencoder(512, 1024),
+        (_images(128, 1, 32, 32), _images(128, 4), _images(128, 1, 32, 32)),
+        Autoencoder.loss,
+        torch.optim.Adam,
+        **_ADAM,
+    ),
+    "ViT, AdamW": lambda: _example(
+        ViT(256, 64), (_images(*_LARGE_COLOUR), _whole(10, 8)), CLASSES, torch.optim.AdamW, **_ADAM
+    ),
+    "GPT, AdamW": lambda: _example(
+        GPT(256, 1000, 128),
+        (_whole(1000, 4, 128), _whole(1000, 512)),
+        CLASSES,
+        torch.optim.AdamW,
+        **_ADAM,
+    ),
+    "LSTM, Adam": lambda: _example(
+        Recurrent(nn.LSTM, 256), _WORDS, CLASSES, torch.optim.Adam, **_ADAM
+    ),
+    "GRU, Adagrad": lambda: _example(
+        Recurrent(nn.GRU, 256), _WORDS, CLASSES, torch.optim.Adagrad, lr=0.01
+    ),
+    "RNN, SGD": lambda: _example(Recurrent(nn.RNN, 256), _WORDS, CLASSES, torch.optim.SGD, lr=0.01),
+    "perceptron, Adadelta": lambda: _example(
+        perceptron(512),
+        (_images(512, 8), _images(512, 1)),
+        functional.smooth_l1_loss,
+        torch.optim.Adadelta,
+    ),
+}
+"""The same ones of the size at which they are of use, for benchmarks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -31,8 +31,34 @@ def as_array(tensor: torch.Tensor, *, of_any_size: bool = False) -> NDArray[Any]
     is_small = of_any_size or tensor.numel() <= _MOST_FOR_NUMPY
     if not is_small or tensor.device.type != "cpu" or tensor.dtype not in _OF_NUMPY:
         return None
-    array: NDArray[Any] = tensor.detach().resolve_neg().numpy()
+    array: NDArray[Any] = tensor.numpy(force=True)
     return array
+
+
+Block = TypeVar("Block", torch.Tensor, NDArray[Any])
+"""Numbers of one block, as a tensor of PyTorch or an array of NumPy."""
+_OF_EITHER: set[Callable[..., Any]] = set()
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_MOST_OF_A_FUNCTION = 2**14
+"""The same of a function made of some twenty operations, whose intermediate results PyTorch takes
+from memory that was used before."""
+
+
+def of_either(function: _Function) -> _Function:
+    """Let `mapped` give small blocks of float32 to a function as arrays: it is written with
+    operators and what `samebits.arithmetic.kernels.blocks` has, which take both."""
+    _OF_EITHER.add(function)
+    return function
+
+
+def arrays_of(first: torch.Tensor, *others: torch.Tensor | None) -> list[Any] | None:
+    """The memory of tensors as arrays where the first one is small and has numbers; None stands for
+    a tensor that is not there."""
+    array = as_array(first)
+    if array is None or array.size == 0:
+        return None
+    return [array, *(None if each is None else each.numpy(force=True) for each in others)]
 
 
 def slices(n_items: int, *, item_size: int, device: torch.device) -> Iterator[slice]:
@@ -57,7 +83,13 @@ def mapped(
     first = tensors[0]
     is_one_block = 0 < first.numel() * item_size <= _BLOCK and first.dim() > 0
     if is_one_block and dtype is None and all(each.is_contiguous() for each in tensors):
-        return function(*tensors)
+        if function not in _OF_EITHER or first.numel() > _MOST_OF_A_FUNCTION:
+            return function(*tensors)
+        if any(each.dtype != torch.float32 or each.device.type != "cpu" for each in tensors):
+            return function(*tensors)
+        arrays = (tensor.numpy(force=True) for tensor in tensors)
+        with np.errstate(all="ignore"):
+            return torch.from_numpy(function(*arrays))
     result = torch.empty_like(first, dtype=dtype)
     if not _is_dense_alike(result, tensors):
         tensors = tuple(tensor.contiguous() for tensor in tensors)

@@ -27,6 +27,7 @@ from samebits.arithmetic.operation_forms import (
 from samebits.arithmetic.portable_numbers import portable_numbers, why_not_portable
 from samebits.arithmetic.proof import prove
 from samebits.arithmetic.threads_of_block import block_of_this_thread, computing_in, handed_over
+from samebits.arithmetic.updates_in_a_row import updates_in_a_row
 from samebits.call_site import Site
 from samebits.errors import NotPossibleHere
 from samebits.modes import mode_in_force
@@ -164,6 +165,7 @@ class PortableArithmetic(Observer):
         way_back.enter_context(choices_of_libraries_made())
         way_back.enter_context(optimizers.adam_as_one_operation())
         way_back.enter_context(portable_numbers())
+        way_back.enter_context(updates_in_a_row())
         way_back.enter_context(handed_over())
         way_back.enter_context(computing_in(self, PortableArithmetic))
 

@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 import torch
 
+from samebits.arithmetic import updates_in_a_row
 from samebits.arithmetic.kernels import optimizers
 from samebits.arithmetic.portable_mode import NotPortable, PortableArithmetic
 
@@ -85,6 +86,26 @@ def test_adam_is_the_same_whether_fused_or_not():
         fused = Trained(_OPTIMIZERS["AdamW fused"]).steps(_STEPS)
         listed = Trained(_OPTIMIZERS["AdamW foreach"]).steps(_STEPS)
     assert largest_difference(fused, listed) == 0
+
+
+@pytest.mark.parametrize("kind", ["SGD", "RMSprop", "Adagrad", "Adadelta"])
+def test_small_parameters_have_the_same_bits_together(kind, monkeypatch):
+    """As each by itself, and so have their states, which hold the number of steps."""
+    settings = {"momentum": 0.9} if kind in ("SGD", "RMSprop") else {}
+
+    def trained():
+        make = getattr(torch.optim, kind)
+        with PortableArithmetic():
+            return Trained(lambda parameters: make(parameters, lr=_RATE, **settings)).steps(3)
+
+    together = trained()
+    monkeypatch.setattr(updates_in_a_row, "MOST_TOGETHER", 0)
+    alone = trained()
+
+    assert largest_difference(together, alone) == 0
+    expected = alone.optimizer.state_dict()["state"]
+    for index, state in together.optimizer.state_dict()["state"].items():
+        torch.testing.assert_close(state, expected[index], rtol=0, atol=0)
 
 
 def test_state_is_pytorchs():

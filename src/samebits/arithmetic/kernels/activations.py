@@ -20,7 +20,7 @@ from samebits.arithmetic.kernels.elementary import (
 )
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 from samebits.arithmetic.kernels.sums import pairwise_sum
-from samebits.arithmetic.memory import mapped, slices
+from samebits.arithmetic.memory import Block, mapped, of_either, slices
 
 FORMS = PortableForms()
 
@@ -35,13 +35,19 @@ def gelu(numbers: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
     return mapped(_gelu_of_block if approximate == "none" else _gelu_by_tanh, numbers)
 
 
-def _gelu_of_block(numbers: torch.Tensor) -> torch.Tensor:
-    return _normal_chance(numbers).mul_(numbers)
+@of_either
+def _gelu_of_block(numbers: Block) -> Block:
+    value = _normal_chance(numbers)
+    value *= numbers
+    return value
 
 
-def _normal_chance(numbers: torch.Tensor) -> torch.Tensor:
+def _normal_chance(numbers: Block) -> Block:
     """The chance that a normal number is less than x: (1 + erf(x / sqrt 2)) / 2."""
-    return erf_of_block(numbers * _SQRT_HALF).add_(1.0).mul_(0.5)
+    chance = erf_of_block(numbers * _SQRT_HALF)
+    chance += 1.0
+    chance *= 0.5
+    return chance
 
 
 @FORMS.of("gelu_backward")
@@ -54,36 +60,51 @@ def gelu_backward(
     return mapped(of_block, *torch.broadcast_tensors(gradient, numbers))
 
 
-def _gelu_backward_of_block(gradient: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    density = exp_at_most_one((numbers * numbers).mul_(-0.5))
+@of_either
+def _gelu_backward_of_block(gradient: Block, numbers: Block) -> Block:
+    density = exp_at_most_one((numbers * numbers) * -0.5)
     density *= _ONE_BY_SQRT_TWO_PI
     density *= numbers
     density += _normal_chance(numbers)
-    return density.mul_(gradient)
+    density *= gradient
+    return density
 
 
 _ROOT_OF_EIGHT_BY_PI = 1.5957691216057308
 _CUBIC = 0.044715
 
 
-def _gelu_by_tanh(numbers: torch.Tensor) -> torch.Tensor:
+@of_either
+def _gelu_by_tanh(numbers: Block) -> Block:
     """x (1 + tanh(u)) / 2, which is x sigmoid(2 u)."""
-    return sigmoid_of_block(_doubled_argument(numbers)).mul_(numbers)
+    value = sigmoid_of_block(_doubled_argument(numbers))
+    value *= numbers
+    return value
 
 
-def _doubled_argument(numbers: torch.Tensor) -> torch.Tensor:
+def _doubled_argument(numbers: Block) -> Block:
     """2 u = sqrt(8 / pi) (x + 0.044715 x**3)."""
-    factor = (numbers * numbers).mul_(_CUBIC).add_(1.0)
-    return factor.mul_(numbers).mul_(_ROOT_OF_EIGHT_BY_PI)
+    factor = numbers * numbers
+    factor *= _CUBIC
+    factor += 1.0
+    factor *= numbers
+    factor *= _ROOT_OF_EIGHT_BY_PI
+    return factor
 
 
-def _gelu_backward_by_tanh(gradient: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+@of_either
+def _gelu_backward_by_tanh(gradient: Block, numbers: Block) -> Block:
     share = sigmoid_of_block(_doubled_argument(numbers))
-    slope = (numbers * numbers).mul_(3.0 * _CUBIC).add_(1.0).mul_(_ROOT_OF_EIGHT_BY_PI)
+    slope = numbers * numbers
+    slope *= 3.0 * _CUBIC
+    slope += 1.0
+    slope *= _ROOT_OF_EIGHT_BY_PI
     slope *= numbers
     slope *= 1.0 - share
     slope += 1.0
-    return slope.mul_(share).mul_(gradient)
+    slope *= share
+    slope *= gradient
+    return slope
 
 
 @FORMS.of("sigmoid_backward")
@@ -101,16 +122,31 @@ def _tanh_backward(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor
 def silu(numbers: torch.Tensor) -> torch.Tensor:
     """x times its sigmoid."""
     check_type(numbers)
-    return sigmoid(numbers).mul_(numbers)
+    return mapped(_silu_of_block, numbers)
+
+
+@of_either
+def _silu_of_block(numbers: Block) -> Block:
+    value = sigmoid_of_block(numbers)
+    value *= numbers
+    return value
 
 
 @FORMS.of("silu_backward")
 def silu_backward(gradient: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """The gradient of `silu`, from its gradient and what it was given."""
     check_type(gradient, numbers)
-    chance = sigmoid(numbers)
-    slope = chance.neg().add_(1.0).mul_(numbers).add_(1.0).mul_(chance)
-    return gradient * slope
+    return gradient * mapped(_slope_of_silu, numbers)
+
+
+@of_either
+def _slope_of_silu(numbers: Block) -> Block:
+    chance = sigmoid_of_block(numbers)
+    slope = 1.0 - chance
+    slope *= numbers
+    slope += 1.0
+    slope *= chance
+    return slope
 
 
 @FORMS.of("leaky_relu")
@@ -174,8 +210,9 @@ def _log_sigmoid(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return a.clamp(max=0.0).sub_(mapped(log1p_of_unit, exponential)), exponential
 
 
-def _exp_of_less(numbers: torch.Tensor) -> torch.Tensor:
-    return exp_at_most_one(numbers.abs().neg_())
+@of_either
+def _exp_of_less(numbers: Block) -> Block:
+    return exp_at_most_one(-abs(numbers))
 
 
 @FORMS.of("log_sigmoid_backward")

@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 import torch
 
+from samebits.arithmetic.memory import Block
 
-def polynomial(numbers: torch.Tensor, coefficients: Sequence[float]) -> torch.Tensor:
+
+def polynomial(numbers: Block, coefficients: Sequence[float]) -> Block:
     """A polynomial by Horner's scheme, each product and each sum rounded by itself."""
     value = numbers * coefficients[0]
     value += coefficients[1]

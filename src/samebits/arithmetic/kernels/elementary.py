@@ -11,13 +11,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from samebits.arithmetic.kernels import doubles
+from samebits.arithmetic.kernels.blocks import (
+    all_within,
+    clamp,
+    clamp_,
+    copy_sign,
+    double,
+    ones_like,
+    single,
+    where,
+)
 from samebits.arithmetic.kernels.doubles import polynomial
 from samebits.arithmetic.kernels.registry import (
     NoPortableForm,
@@ -25,7 +35,7 @@ from samebits.arithmetic.kernels.registry import (
     check_type,
     is_double,
 )
-from samebits.arithmetic.memory import IN_DOUBLE, mapped
+from samebits.arithmetic.memory import IN_DOUBLE, Block, mapped, of_either
 
 FORMS = PortableForms()
 
@@ -41,8 +51,10 @@ LN2 = 0.6931471805599453
 class _Format:
     """A type of floating-point numbers, and what its exponential function is made of."""
 
-    whole: torch.dtype
-    """Whole numbers of the same length."""
+    fractions: Any
+    """The type, of PyTorch or of NumPy."""
+    whole: Any
+    """That of whole numbers of the same length."""
     mantissa_bits: int
     bias: int
     rounder: float
@@ -64,6 +76,7 @@ class _Format:
 
 
 _SINGLE = _Format(
+    fractions=torch.float32,
     whole=torch.int32,
     mantissa_bits=23,
     bias=127,
@@ -84,6 +97,7 @@ _SINGLE = _Format(
     expm1_is_infinite=89.0,
 )
 _DOUBLE = _Format(
+    fractions=torch.float64,
     whole=torch.int64,
     mantissa_bits=_MANTISSA_BITS_OF_DOUBLE,
     bias=_BIAS_OF_DOUBLE,
@@ -97,7 +111,12 @@ _DOUBLE = _Format(
     expm1_is_minus_one=-50.0,
     expm1_is_infinite=710.0,
 )
-_FORMATS = {torch.float32: _SINGLE, torch.float64: _DOUBLE}
+_FORMATS: dict[Any, _Format] = {
+    torch.float32: _SINGLE,
+    torch.float64: _DOUBLE,
+    np.dtype(np.float32): replace(_SINGLE, fractions=np.float32, whole=np.dtype(np.int32)),
+    np.dtype(np.float64): replace(_DOUBLE, fractions=np.float64, whole=np.dtype(np.int64)),
+}
 
 # (atanh(s) / s - 1) / s**2 in powers of s**2 for s <= 1/3; error of atanh(s) / s 2e-9
 _ATANH = (
@@ -129,9 +148,7 @@ _HUGE = 2.0**16
 """From here on it is exactly 1, as its complement may be multiplied by the number."""
 
 
-def where_negative(
-    signs: torch.Tensor, if_negative: torch.Tensor, otherwise: torch.Tensor
-) -> torch.Tensor:
+def where_negative(signs: Block, if_negative: Block, otherwise: Block) -> Block:
     """Numbers of one tensor where a sign bit is set, of another elsewhere.
 
     It chooses by bits: ``torch.where`` costs as much as 25 additions (torch 2.15, one processor).
@@ -145,9 +162,7 @@ def where_negative(
     return mixed.view(dtype)
 
 
-def where_positive(
-    numbers: torch.Tensor, if_positive: torch.Tensor, otherwise: torch.Tensor
-) -> torch.Tensor:
+def where_positive(numbers: Block, if_positive: Block, otherwise: Block) -> Block:
     """The same where a number is above 0: 0 - x then has a sign, which that of no zero has."""
     return where_negative(0.0 - numbers, if_positive, otherwise)
 
@@ -159,18 +174,20 @@ def exp(numbers: torch.Tensor) -> torch.Tensor:
     return mapped(_exp, numbers)
 
 
-def exp_at_most_one(numbers: torch.Tensor) -> torch.Tensor:
+@of_either
+def exp_at_most_one(numbers: Block) -> Block:
     """The exponential function of a block of numbers that are 0 or less; denormal results are kept,
     and the block is written over."""
     kind = _FORMATS[numbers.dtype]
-    clamped = numbers.clamp_(min=kind.no_exponent / _LOG2_OF_E)
+    clamped = clamp_(numbers, low=kind.no_exponent / _LOG2_OF_E)
     exponents, power = _exponent_and_power(clamped, kind)
     return _times_power_of_two(power, exponents, kind)
 
 
-def _exp(numbers: torch.Tensor) -> torch.Tensor:
+@of_either
+def _exp(numbers: Block) -> Block:
     kind = _FORMATS[numbers.dtype]
-    clamped = numbers.clamp(min=-kind.largest, max=kind.largest)
+    clamped = clamp(numbers, low=-kind.largest, high=kind.largest)
     exponents, power = _exponent_and_power(clamped, kind)
     return _times_power_of_two(power, exponents, kind)
 
@@ -183,12 +200,8 @@ def half_exp_of_double(numbers: torch.Tensor) -> torch.Tensor:
 
 
 def _exponent_and_power(
-    numbers: torch.Tensor,
-    kind: _Format,
-    *,
-    added: float = 1.0,
-    error: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    numbers: Block, kind: _Format, *, added: float = 1.0, error: Block | None = None
+) -> tuple[Block, Block]:
     """Numbers as n ln 2 + r: n, a whole number, and exp(r), or with 0 for ``added`` exp(r) - 1.
 
     ``error`` is what is to be added to the numbers, and is smaller than their last bits.
@@ -198,13 +211,14 @@ def _exponent_and_power(
     exponents = shifted.view(kind.whole) - kind.bits_of_rounder
     shifted -= kind.rounder
     rest = numbers - shifted * kind.ln2_high
-    rest -= shifted.mul_(kind.ln2_low)
+    shifted *= kind.ln2_low
+    rest -= shifted
     if error is not None:
         rest += error
     return exponents, _power_of_rest(rest, kind, added=added)
 
 
-def _power_of_rest(rest: torch.Tensor, kind: _Format, *, added: float = 1.0) -> torch.Tensor:
+def _power_of_rest(rest: Block, kind: _Format, *, added: float = 1.0) -> Block:
     """exp(r), or with 0 for ``added`` exp(r) - 1, of numbers up to ln 2 / 2."""
     power = polynomial(rest, kind.exp)
     power *= rest
@@ -215,18 +229,20 @@ def _power_of_rest(rest: torch.Tensor, kind: _Format, *, added: float = 1.0) -> 
     return power
 
 
-def _times_power_of_two(
-    numbers: torch.Tensor, exponents: torch.Tensor, kind: _Format
-) -> torch.Tensor:
+def _times_power_of_two(numbers: Block, exponents: Block, kind: _Format) -> Block:
     """In two factors, since results may be smaller than the least power with all bits."""
     half = exponents >> 1
-    return numbers.mul_(_two_to(half, kind)).mul_(_two_to(exponents.sub_(half), kind))
+    numbers *= _two_to(half, kind)
+    exponents -= half
+    numbers *= _two_to(exponents, kind)
+    return numbers
 
 
-def _two_to(exponents: torch.Tensor, kind: _Format) -> torch.Tensor:
+def _two_to(exponents: Block, kind: _Format) -> Block:
     """Powers of two from the least with all bits up, from their exponents; 0 for one less."""
-    bits = (exponents + kind.bias) << kind.mantissa_bits
-    return bits.view(torch.float64 if kind is _DOUBLE else torch.float32)
+    bits = exponents + kind.bias
+    bits <<= kind.mantissa_bits
+    return bits.view(kind.fractions)
 
 
 @FORMS.of("log")
@@ -237,33 +253,36 @@ def log(numbers: torch.Tensor) -> torch.Tensor:
     return mapped(_log, numbers, item_size=IN_DOUBLE)
 
 
-def _log(numbers: torch.Tensor) -> torch.Tensor:
-    return log_of_double(numbers.double()).float()
+@of_either
+def _log(numbers: Block) -> Block:
+    return single(log_of_double(double(numbers)))
 
 
-def log_of_double(numbers: torch.Tensor) -> torch.Tensor:
+def log_of_double(numbers: Block) -> Block:
     """The logarithm of float64 numbers, none of them denormal, for results in float32."""
     exponents, rest = _exponent_and_rest(numbers)
     value = _log1p_of_small(rest)
-    value += exponents.double() * LN2
+    value += double(exponents) * LN2
     return _without_logarithm(value, numbers)
 
 
-def _exponent_and_rest(numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _exponent_and_rest(numbers: Block) -> tuple[Block, Block]:
     """Float64 numbers as (1 + y) 2**n, with 1 + y from sqrt(1/2) to sqrt(2): n, int64, and y."""
-    bits = numbers.view(torch.int64)
+    kind = _FORMATS[numbers.dtype]
+    bits = numbers.view(kind.whole)
     exponents = (bits - _BITS_OF_SQRT_HALF) >> _MANTISSA_BITS_OF_DOUBLE
-    mantissas = (bits - (exponents << _MANTISSA_BITS_OF_DOUBLE)).view(torch.float64)
-    return exponents, mantissas.sub_(1.0)
+    mantissas = (bits - (exponents << _MANTISSA_BITS_OF_DOUBLE)).view(kind.fractions)
+    mantissas -= 1.0
+    return exponents, mantissas
 
 
-def _without_logarithm(value: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+def _without_logarithm(value: Block, numbers: Block) -> Block:
     """Logarithms of numbers, mended where the number is 0, infinite, negative or NaN."""
-    if numbers.numel() and 0 < numbers.amin().item() <= numbers.amax().item() < math.inf:
+    if all_within(numbers, 0.0, math.inf):
         return value
-    value = torch.where(numbers == 0, -torch.inf, value)
-    value = torch.where(numbers == torch.inf, torch.inf, value)
-    return torch.where((numbers < 0) | numbers.isnan(), torch.nan, value)
+    value = where(numbers == 0, -math.inf, value)
+    value = where(numbers == math.inf, math.inf, value)
+    return where((numbers < 0) | (numbers != numbers), math.nan, value)
 
 
 @FORMS.of("log2")
@@ -330,36 +349,39 @@ def log1p(numbers: torch.Tensor) -> torch.Tensor:
     return mapped(_log1p_of_block, numbers, item_size=IN_DOUBLE)
 
 
-def _log1p_of_block(numbers: torch.Tensor) -> torch.Tensor:
+@of_either
+def _log1p_of_block(numbers: Block) -> Block:
     """Of a small x, x itself stands for what is left of 1 + x after 1."""
-    wide = numbers.double()
+    wide = double(numbers)
+    kind = _FORMATS[wide.dtype]
     above = wide + 1.0
     exponents, rest = _exponent_and_rest(above)
     is_scaled = (exponents | -exponents) >> 63
-    mixed = (wide.view(torch.int64) ^ rest.view(torch.int64)) & is_scaled
-    rest = (mixed ^ wide.view(torch.int64)).view(torch.float64)
+    mixed = (wide.view(kind.whole) ^ rest.view(kind.whole)) & is_scaled
+    rest = (mixed ^ wide.view(kind.whole)).view(kind.fractions)
     value = _log1p_of_small(rest)
-    value += exponents.double() * LN2
-    return torch.copysign(_without_logarithm(value, above).float(), numbers)
+    value += double(exponents) * LN2
+    return copy_sign(single(_without_logarithm(value, above)), numbers)
 
 
 _ATANH_OF_DOUBLE = tuple(1.0 / (2 * power + 1) for power in range(9, 0, -1))
 """Taylor's series, for |s| <= 0.18: the next term is 1e-16."""
 
 
-def _log1p_of_small(numbers: torch.Tensor) -> torch.Tensor:
+def _log1p_of_small(numbers: Block) -> Block:
     """log(1 + y) of float64 numbers from -0.3 to 0.42."""
     return _log1p(numbers, _ATANH_OF_DOUBLE)
 
 
-def log1p_of_unit(numbers: torch.Tensor) -> torch.Tensor:
+@of_either
+def log1p_of_unit(numbers: Block) -> Block:
     """log(1 + y) of a block of numbers from 0 to 1, within 2 units in the last place."""
-    if numbers.dtype == torch.float64:
+    if not isinstance(numbers, np.ndarray) and numbers.dtype == torch.float64:
         return doubles.log1p(numbers)
     return _log1p(numbers, _ATANH)
 
 
-def _log1p(numbers: torch.Tensor, atanh: Sequence[float]) -> torch.Tensor:
+def _log1p(numbers: Block, atanh: Sequence[float]) -> Block:
     """log(1 + y) as 2 atanh(y / (2 + y)), from the coefficients of (atanh(s) / s - 1) / s**2."""
     ratio = numbers / (numbers + 2.0)
     square = ratio * ratio
@@ -367,7 +389,8 @@ def _log1p(numbers: torch.Tensor, atanh: Sequence[float]) -> torch.Tensor:
     series *= square
     series += 1.0
     series *= ratio
-    return series.mul_(2.0)
+    series *= 2.0
+    return series
 
 
 @FORMS.of("erf")
@@ -377,27 +400,20 @@ def erf(numbers: torch.Tensor) -> torch.Tensor:
     return mapped(erf_of_block, numbers)
 
 
-def erf_of_block(numbers: torch.Tensor) -> torch.Tensor:
+@of_either
+def erf_of_block(numbers: Block) -> Block:
     """The error function of a block of numbers; see `erf`."""
-    if numbers.dtype == torch.float64:
+    if not isinstance(numbers, np.ndarray) and numbers.dtype == torch.float64:
         return _erf_of_doubles(numbers)
-    clamped = numbers.clamp(min=-_ERF_IS_ONE, max=_ERF_IS_ONE)
+    clamped = clamp(numbers, low=-_ERF_IS_ONE, high=_ERF_IS_ONE)
     square = clamped * clamped
     value = polynomial(square, _ERF_NUMERATOR)
     value *= clamped
     value /= polynomial(square, _ERF_DENOMINATOR)
-    value.clamp_(min=-1.0, max=1.0)
-    if not _all_below(numbers, _HUGE):
-        value = torch.where(numbers.abs() >= _HUGE, numbers.sign(), value)
+    clamp_(value, low=-1.0, high=1.0)
+    if not all_within(numbers, -_HUGE, _HUGE):
+        value = where(abs(numbers) >= _HUGE, clamp(numbers, low=-1.0, high=1.0), value)
     return value
-
-
-def _all_below(numbers: torch.Tensor, bound: float) -> bool:
-    """Whether all magnitudes are less than a bound."""
-    if numbers.numel() == 0:
-        return True
-    least, most = torch.aminmax(numbers)
-    return least.item() > -bound and most.item() < bound
 
 
 def _erf_of_doubles(numbers: torch.Tensor) -> torch.Tensor:
@@ -414,11 +430,14 @@ def sigmoid(numbers: torch.Tensor) -> torch.Tensor:
     return mapped(sigmoid_of_block, numbers)
 
 
-def sigmoid_of_block(numbers: torch.Tensor) -> torch.Tensor:
+@of_either
+def sigmoid_of_block(numbers: Block) -> Block:
     """1 / (1 + exp(-x)) of a block of numbers; see `sigmoid`."""
-    exponential = exp_at_most_one(numbers.abs().neg_())
+    exponential = exp_at_most_one(-abs(numbers))
     below = exponential + 1.0
-    return where_negative(numbers, exponential, torch.ones_like(below)).div_(below)
+    value = where_negative(numbers, exponential, ones_like(below))
+    value /= below
+    return value
 
 
 @FORMS.of("tanh")
@@ -428,23 +447,27 @@ def tanh(numbers: torch.Tensor) -> torch.Tensor:
     return mapped(_tanh, numbers)
 
 
-def _tanh(numbers: torch.Tensor) -> torch.Tensor:
+@of_either
+def _tanh(numbers: Block) -> Block:
     """-t / (t + 2), with t = exp(-2 abs(x)) - 1: as near for small numbers."""
-    less_one = expm1_at_most_zero(numbers.abs().mul_(-2.0))
+    less_one = expm1_at_most_zero(abs(numbers) * -2.0)
     below = less_one + 2.0
-    return torch.copysign(less_one.div_(below), numbers)
+    less_one /= below
+    return copy_sign(less_one, numbers)
 
 
-def expm1_at_most_zero(numbers: torch.Tensor) -> torch.Tensor:
+@of_either
+def expm1_at_most_zero(numbers: Block) -> Block:
     """exp(x) - 1 of a block of numbers that are 0 or less, within 2 units in the last place; the
     block is written over."""
     kind = _FORMATS[numbers.dtype]
-    clamped = numbers.clamp_(min=kind.expm1_is_minus_one)
+    clamped = clamp_(numbers, low=kind.expm1_is_minus_one)
     exponents, power = _exponent_and_power(clamped, kind, added=0.0)
     factor = _two_to(exponents, kind)
     power *= factor
     factor -= 1.0
-    return power.add_(factor)
+    power += factor
+    return power
 
 
 @FORMS.of("expm1")
@@ -499,6 +522,11 @@ def square_root(numbers: torch.Tensor) -> torch.Tensor:
     with np.errstate(invalid="ignore"):
         roots = np.sqrt(numbers.detach().resolve_neg().numpy())
     return torch.from_numpy(np.asarray(roots))
+
+
+def root(numbers: Block) -> Block:
+    """The same of a tensor or an array; NumPy may warn of negative numbers."""
+    return np.sqrt(numbers) if isinstance(numbers, np.ndarray) else square_root(numbers)
 
 
 @FORMS.of("rsqrt")

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from samebits.arithmetic.kernels.elementary import square_root
+from samebits.arithmetic.kernels.blocks import ones_like
+from samebits.arithmetic.kernels.elementary import root
 from samebits.arithmetic.kernels.finite import all_finite
 from samebits.arithmetic.kernels.pointwise import between
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
-from samebits.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
-from samebits.arithmetic.memory import slices
+from samebits.arithmetic.kernels.sums import mean_along, pairwise_sum, sum_along
+from samebits.arithmetic.memory import Block, arrays_of, slices
 
 FORMS = PortableForms()
 
@@ -40,6 +42,11 @@ class _Normalised(NamedTuple):
 
 
 def _normalised(numbers: torch.Tensor, axes: list[int], *, epsilon: float) -> _Normalised:
+    arrays = arrays_of(numbers)
+    if arrays is not None:
+        of_array = _normalised_array(arrays[0], axes, epsilon=epsilon)
+        if of_array is not None:
+            return _Normalised(*map(torch.from_numpy, of_array))
     normalised = _normalised_in_its_type(numbers, axes, epsilon=epsilon)
     if all_finite(normalised.variance):
         return normalised
@@ -47,31 +54,38 @@ def _normalised(numbers: torch.Tensor, axes: list[int], *, epsilon: float) -> _N
     return normalised.or_where_infinite(wide)
 
 
-def _normalised_in_its_type(
-    numbers: torch.Tensor, axes: list[int], *, epsilon: float
-) -> _Normalised:
-    mean = pairwise_mean(numbers, axes, keepdim=True)
+def _normalised_array(numbers: Any, axes: list[int], *, epsilon: float) -> Any:
+    """The same of an array, as arrays; None where a variance is infinite, or NaN."""
+    with np.errstate(all="ignore"):
+        normalised = _normalised_in_its_type(numbers, axes, epsilon=epsilon)
+    return normalised if np.isfinite(normalised.variance).all() else None
+
+
+def _normalised_in_its_type(numbers: Any, axes: list[int], *, epsilon: float) -> Any:
+    mean = mean_along(numbers, axes)
     centred = numbers - mean
-    variance = pairwise_mean(centred * centred, axes, keepdim=True)
+    variance = mean_along(centred * centred, axes)
     inverse = _inverse_deviation(variance, epsilon)
-    return _Normalised(centred.mul_(inverse), mean, variance, inverse)
+    centred *= inverse
+    return _Normalised(centred, mean, variance, inverse)
 
 
-def _inverse_deviation(variance: torch.Tensor, epsilon: float) -> torch.Tensor:
+def _inverse_deviation(variance: Block, epsilon: float) -> Block:
     """1 by the square root of a variance and a small number."""
-    deviation = square_root(variance + epsilon)
-    return torch.ones_like(deviation) / deviation
+    deviation = root(variance + epsilon)
+    return ones_like(deviation) / deviation
 
 
 def _gradient_of_normalised(
-    gradient: torch.Tensor, normalised: torch.Tensor, inverse: torch.Tensor, axes: list[int]
-) -> torch.Tensor:
+    gradient: Block, normalised: Block, inverse: Block, axes: list[int]
+) -> Block:
     """The gradient of what was normalised along some axes, from that of the result."""
-    mean_gradient = pairwise_mean(gradient, axes, keepdim=True)
-    mean_product = pairwise_mean(gradient * normalised, axes, keepdim=True)
+    mean_gradient = mean_along(gradient, axes)
+    mean_product = mean_along(gradient * normalised, axes)
     change = gradient - mean_gradient
     change -= normalised * mean_product
-    return change.mul_(inverse)
+    change *= inverse
+    return change
 
 
 def _masked(
@@ -99,6 +113,21 @@ def _native_layer_norm(
     check_type(a, weight, bias)
     n_normalised = torch.Size(normalized_shape).numel()
     rows = a.reshape(-1, n_normalised)
+    outer = _outer_shape(a, n_normalised)
+    arrays = arrays_of(rows, weight, bias)
+    of_rows = arrays and _normalised_array(arrays[0], [1], epsilon=eps)
+    if arrays and of_rows:
+        scaled = of_rows.numbers
+        with np.errstate(all="ignore"):
+            if weight is not None:
+                scaled *= arrays[1].reshape(-1)
+            if bias is not None:
+                scaled += arrays[2].reshape(-1)
+        return (
+            torch.from_numpy(np.ascontiguousarray(scaled).reshape(a.shape)),
+            torch.from_numpy(of_rows.mean.reshape(outer)),
+            torch.from_numpy(of_rows.inverse_deviation.reshape(outer)),
+        )
     output = torch.empty_like(rows, memory_format=torch.contiguous_format)
     means = rows.new_empty((len(rows), 1))
     inverse_deviations = torch.empty_like(means)
@@ -112,15 +141,15 @@ def _native_layer_norm(
         output[part] = scaled
         means[part] = normalised.mean
         inverse_deviations[part] = normalised.inverse_deviation
+    return output.reshape(a.shape), means.reshape(outer), inverse_deviations.reshape(outer)
+
+
+def _outer_shape(a: torch.Tensor, n_normalised: int) -> list[int]:
+    """The shape of one number for each row."""
     n_outer = a.dim()
     while n_outer > 0 and a.shape[n_outer:].numel() != n_normalised:
         n_outer -= 1
-    outer_shape = [*a.shape[:n_outer], *[1] * (a.dim() - n_outer)]
-    return (
-        output.reshape(a.shape),
-        means.reshape(outer_shape),
-        inverse_deviations.reshape(outer_shape),
-    )
+    return [*a.shape[:n_outer], *[1] * (a.dim() - n_outer)]
 
 
 @FORMS.of("native_layer_norm_backward")
@@ -139,6 +168,11 @@ def _native_layer_norm_backward(
     gradients = gradient.reshape(-1, n_normalised)
     means = mean.reshape(-1, 1)
     inverse_deviations = rstd.reshape(-1, 1)
+    arrays = arrays_of(rows, gradients, means, inverse_deviations, weight)
+    if arrays is not None:
+        of_input, *of_both = map(torch.from_numpy, _layer_norm_backward_of_arrays(*arrays))
+        of_parameters = [each.reshape(tuple(normalized_shape)) for each in of_both]
+        return _masked((of_input.reshape(a.shape), *of_parameters), output_mask)
     of_rows = torch.empty_like(rows, memory_format=torch.contiguous_format)
     for_weight = torch.empty_like(of_rows)
     for part in slices(len(rows), item_size=n_normalised, device=rows.device):
@@ -160,17 +194,28 @@ def _native_layer_norm_backward(
     )
 
 
+def _layer_norm_backward_of_arrays(
+    rows: Any, gradients: Any, means: Any, inverse_deviations: Any, weight: Any
+) -> tuple[Any, ...]:
+    """Gradients of rows, weight and bias, of small arrays."""
+    with np.errstate(all="ignore"):
+        normalised = rows - means
+        normalised *= inverse_deviations
+        scaled = gradients if weight is None else gradients * weight.reshape(-1)
+        of_rows = _gradient_of_normalised(scaled, normalised, inverse_deviations, [1])
+        normalised *= gradients
+        return np.ascontiguousarray(of_rows), sum_along(normalised, [0]), sum_along(gradients, [0])
+
+
 # -- channels ------------------------------------------------------------------------------
 
 
-def _per_channel(numbers: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _per_channel(numbers: Block, like: Block) -> Block:
     """One number a channel, shape (C,), in the shape in which it extends over images."""
-    return numbers.reshape(1, -1, *[1] * (like.dim() - 2))
+    return numbers.reshape(1, -1, *[1] * (like.ndim - 2))
 
 
-def _scaled(
-    normalised: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None
-) -> torch.Tensor:
+def _scaled(normalised: Block, weight: Block | None, bias: Block | None) -> Block:
     """Each channel multiplied and moved."""
     result = normalised
     if weight is not None:
@@ -180,13 +225,13 @@ def _scaled(
     return result
 
 
-def _axes_without_channels(numbers: torch.Tensor) -> list[int]:
-    return [axis for axis in range(numbers.dim()) if axis != 1]
+def _axes_without_channels(numbers: Block) -> list[int]:
+    return [axis for axis in range(numbers.ndim) if axis != 1]
 
 
-def _sums_of_channels(numbers: torch.Tensor) -> torch.Tensor:
+def _sums_of_channels(numbers: Block) -> Block:
     """Over images and pixels: shape (C,)."""
-    return pairwise_sum(numbers, _axes_without_channels(numbers))
+    return sum_along(numbers, _axes_without_channels(numbers)).reshape(-1)
 
 
 @FORMS.of("_native_batch_norm_legit")
@@ -283,6 +328,14 @@ def _native_batch_norm(
         normalised = (a - _per_channel(running_mean, a)) * inverse
         nothing = a.new_empty(0)
         return _scaled(normalised, weight, bias), nothing, nothing
+    arrays = arrays_of(a, weight, bias, running_mean, running_var)
+    outputs = arrays and _batch_norm_of_arrays(arrays, momentum=momentum, epsilon=eps)
+    if outputs:
+        output, mean, inverse, *statistics = map(_tensor, outputs)
+        for target, new in zip((running_mean, running_var), statistics, strict=True):
+            if target is not None:
+                target.copy_(new)
+        return output, mean, inverse
     of_batch = _normalised(a, _axes_without_channels(a), epsilon=eps)
     if running_mean is not None:
         running_mean.copy_(between(running_mean, of_batch.mean.flatten(), momentum))
@@ -314,6 +367,11 @@ def _native_batch_norm_backward(
     if train:
         assert save_mean is not None
         assert save_invstd is not None
+        arrays = arrays_of(a, gradient, weight, save_mean, save_invstd)
+        if arrays is not None:
+            return _masked(
+                tuple(map(torch.from_numpy, _batch_norm_backward_of_arrays(*arrays))), output_mask
+            )
         mean = _per_channel(save_mean, a)
         inverse = _per_channel(save_invstd, a)
     else:
@@ -332,6 +390,52 @@ def _native_batch_norm_backward(
         (of_input, _sums_of_channels(gradient * normalised), _sums_of_channels(gradient)),
         output_mask,
     )
+
+
+def _batch_norm_of_arrays(
+    given: Sequence[Any], *, momentum: float, epsilon: float
+) -> tuple[Any, ...] | None:
+    """In training: output, mean, 1 by the standard deviation, and the running statistics, of small
+    arrays; None where a number is not finite."""
+    a, weight, bias, running_mean, running_var = given
+    of_batch = _normalised_array(a, _axes_without_channels(a), epsilon=epsilon)
+    if of_batch is None:
+        return None
+    with np.errstate(all="ignore"):
+        output = of_batch.numbers
+        if weight is not None:
+            output *= _per_channel(weight, a)
+        if bias is not None:
+            output += _per_channel(bias, a)
+        mean = of_batch.mean.reshape(-1)
+        n_averaged = a.size // a.shape[1]
+        unbiased = of_batch.variance.reshape(-1) * float(n_averaged)
+        unbiased /= max(1, n_averaged - 1)
+        statistics = []
+        for before, now in ((running_mean, mean), (running_var, unbiased)):
+            statistics.append(None if before is None else before + (now - before) * momentum)
+    is_finite = all(each is None or np.isfinite(each).all() for each in statistics)
+    inverse = of_batch.inverse_deviation.reshape(-1)
+    return (output, mean, inverse, *statistics) if is_finite else None
+
+
+def _batch_norm_backward_of_arrays(
+    a: Any, gradient: Any, weight: Any, mean: Any, inverse: Any
+) -> tuple[Any, ...]:
+    """In training: gradients of the input, the weight and the bias, of small arrays."""
+    with np.errstate(all="ignore"):
+        of_channel = _per_channel(inverse, a)
+        normalised = a - _per_channel(mean, a)
+        normalised *= of_channel
+        for_normalised = _scaled(gradient, weight, None)
+        axes = _axes_without_channels(a)
+        of_input = _gradient_of_normalised(for_normalised, normalised, of_channel, axes)
+        normalised *= gradient
+        return of_input, _sums_of_channels(normalised), _sums_of_channels(gradient)
+
+
+def _tensor(array: Any) -> Any:
+    return None if array is None else torch.from_numpy(array)
 
 
 def _is_one_place(numbers: torch.Tensor | None) -> bool:

@@ -167,7 +167,7 @@ def _update_by_adam(
         highest_square = highest_squares[i] if settings["amsgrad"] else None
         moments = Moments(parameter, gradients[i], means[i], squares[i], highest_square)
         step = int(steps[i].item())
-        if parameter.numel() <= _MOST_TOGETHER:
+        if parameter.numel() <= MOST_TOGETHER:
             small.setdefault(step, []).append(moments)
         else:
             _update(moments, of_all, step)
@@ -175,16 +175,24 @@ def _update_by_adam(
         _update_together(each, of_all, step)
 
 
-_MOST_TOGETHER = 2**13
+MOST_TOGETHER = 2**13
 """Numbers of a parameter up to which calls cost more than to copy it and back."""
+
+
+def in_a_row(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """All numbers of tensors in one row."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def write_back(tensors: Sequence[torch.Tensor], row: torch.Tensor) -> None:
+    """Write a row into the tensors that it was made of."""
+    parts = row.split([tensor.numel() for tensor in tensors])
+    in_shape = [part.view(tensor.shape) for tensor, part in zip(tensors, parts, strict=True)]
+    torch._foreach_copy_(list(tensors), in_shape)
 
 
 def _update_together(each: Sequence[Moments], settings: AdamSettings, step: int) -> None:
     """Update small parameters as one, which has the same bits as number by number."""
-
-    def in_a_row(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
     parameters, gradients, means, squares, highest = zip(*each, strict=True)
     highest_squares = tuple(square for square in highest if square is not None)
     together = Moments(
@@ -195,13 +203,11 @@ def _update_together(each: Sequence[Moments], settings: AdamSettings, step: int)
         in_a_row(highest_squares) if highest_squares else None,
     )
     _update(together, settings, step)
-    sizes = [parameter.numel() for parameter in parameters]
-    written = [(parameters, together.parameter), (means, together.mean), (squares, together.square)]
+    write_back(parameters, together.parameter)
+    write_back(means, together.mean)
+    write_back(squares, together.square)
     if together.highest_square is not None:
-        written.append((highest_squares, together.highest_square))
-    for tensors, row in written:
-        parts = zip(tensors, row.split(sizes), strict=True)
-        torch._foreach_copy_(tensors, [part.view(tensor.shape) for tensor, part in parts])
+        write_back(highest_squares, together.highest_square)
 
 
 def _refuse_scaler(settings: dict[str, Any]) -> None:

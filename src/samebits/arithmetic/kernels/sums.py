@@ -6,6 +6,7 @@ on: each step is a single addition of two tensors, and its rounding is the same 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from samebits.arithmetic.kernels.elementary import raised, square_root
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms
-from samebits.arithmetic.memory import as_array
+from samebits.arithmetic.memory import Block, as_array
 
 FORMS = PortableForms()
 
@@ -83,17 +84,52 @@ def _summed_along(numbers: torch.Tensor, axis: int) -> torch.Tensor:
 
 def sum_in_halves(numbers: NDArray[Any], axis: int) -> NDArray[Any]:
     """The same of an array."""
-    rows = np.moveaxis(numbers, axis, 0)
     with np.errstate(over="ignore", invalid="ignore"):
-        while len(rows) > 1:
-            if len(rows) <= _FEW:
-                rows = np.ascontiguousarray(rows)
-            half = len(rows) // 2
-            sums = rows[:half] + rows[half : 2 * half]
-            if len(rows) % 2:
-                sums[:1] += rows[-1:]
-            rows = sums
-    return np.moveaxis(rows, 0, axis)
+        return _sum_in_halves(numbers, axis)
+
+
+def _sum_in_halves(numbers: NDArray[Any], axis: int) -> NDArray[Any]:
+    to_front, back = _axes_with_first(axis % numbers.ndim, numbers.ndim)
+    rows = numbers.transpose(to_front)
+    n_rows = len(rows)
+    while n_rows > 1:
+        if n_rows <= _FEW:
+            rows = np.ascontiguousarray(rows)
+        half = n_rows // 2
+        sums = rows[:half] + rows[half : 2 * half]
+        if n_rows % 2:
+            sums[:1] += rows[-1:]
+        rows = sums
+        n_rows = half
+    return rows.transpose(back)
+
+
+@functools.lru_cache(maxsize=256)
+def _axes_with_first(axis: int, n_axes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """All axes with one of them first, and where each is then."""
+    others = [other for other in range(n_axes) if other != axis]
+    back = [*range(1, axis + 1), 0, *range(axis + 1, n_axes)]
+    return (axis, *others), tuple(back)
+
+
+def sum_along(numbers: Block, axes: Sequence[int]) -> Block:
+    """The sum along some axes, in rising order, which keep the length 1; of an array without a
+    word about infinities."""
+    if not isinstance(numbers, np.ndarray):
+        return pairwise_sum(numbers, axes, keepdim=True)
+    total = numbers
+    for axis in reversed(axes):
+        total = _sum_in_halves(total, axis)
+    return total.copy() if total.size == numbers.size else total
+
+
+def mean_along(numbers: Block, axes: Sequence[int]) -> Block:
+    """The mean along some axes, as `sum_along` adds them."""
+    if not isinstance(numbers, np.ndarray):
+        return pairwise_mean(numbers, axes, keepdim=True)
+    total = sum_along(numbers, axes)
+    total /= numbers.size // max(1, total.size)
+    return total
 
 
 # -- the operations ------------------------------------------------------------------------
