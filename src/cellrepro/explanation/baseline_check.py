@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.comparison.changed_cells import ChangedCell, cell_rows, cells_of
+from cellrepro.comparison.changed_cells import ChangedCell, cell_rows, cells_of, rank
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.mask_totals import changes_in_words, totals_over
 from cellrepro.comparison.object_changes import ObjectKind
@@ -60,7 +60,7 @@ class BaselineCheck(Result):
     limits: Limits
     """The limits that the masks were held to."""
     changed_cells: tuple[ChangedCell, ...] = field(repr=False)
-    """Cells that changed at all, from the least overlap on."""
+    """Cells that changed at all, those that tell most first."""
     hidden: Hidden
     """What the limits could hide."""
     notes: tuple[str, ...]
@@ -235,11 +235,10 @@ def _judged(
 
 
 def _changed_cells(results: Mapping[str, MaskComparison]) -> tuple[ChangedCell, ...]:
-    """Cells that changed at all, from the least overlap and the largest cell on."""
+    """Cells that changed at all, in the order in which `compare` lists cells."""
     cells = [
         cell
         for cell in cells_of(results)
         if cell.change.kind != ObjectKind.KEPT or cell.change.iou < 1
     ]
-    cells.sort(key=lambda cell: (cell.change.iou, -max(cell.change.area_a, cell.change.area_b)))
-    return tuple(cells)
+    return tuple(sorted(cells, key=lambda cell: rank(cell.change)))
