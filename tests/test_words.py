@@ -94,8 +94,8 @@ def test_sentences_of_repeats_and_operations():
         weights_differing=1e-7, n_masks=1, ppm=0.0, n_objects=0,
     )  # fmt: skip
     assert effect.sentence() == (
-        "aten.x: 2 different networks over 2 repeats with it alone left as it is, which differ in "
-        "at most 0.10 ppm of their weights; no pixel differs"
+        "with x alone left as it is, 2 repeats end in 2 different networks, of whose weights at "
+        "most 0.10 ppm differ; no pixel differs"
     )
 
 

@@ -17,6 +17,7 @@ from cellrepro.profiles import profiles
 from cellrepro.spec import defaults
 from cellrepro.words import span
 from samebits.errors import BadInput, whole
+from samebits.mode_names import MODES
 from samebits.results import Result, Row
 from samebits.words import amount
 
@@ -56,6 +57,11 @@ class CostRow:
     """The most bytes held at a time, median over all rounds; 0 where unknown."""
 
     @property
+    def label(self) -> str:
+        """What a sentence calls it: a mode by its name, any other way in quotes."""
+        return f"mode {self.name}" if self.name in MODES else f'"{self.name}"'
+
+    @property
     def in_rounds(self) -> str:
         """In which rounds a step took longer than in plain Cellpose."""
         if self.lowest > 1:
@@ -91,12 +97,12 @@ class Cost(Result):
         """Say how long a step takes in each way, beside Cellpose as it is."""
         plain, *other_rows = self.table
         ratios = [
-            f"; {row.name} takes {row.ratio_text} times as long, {row.in_rounds}"
+            f"; {row.label} takes {row.ratio_text} times as long, {row.in_rounds}"
             for row in other_rows
         ]
         return (
-            f"a step of {self.encoder} on {self.device} takes plain Cellpose {plain.seconds:.2g} "
-            f"s{''.join(ratios)}; {self.how_measured}"
+            f"a training step of {self.encoder} on {self.device} takes {plain.seconds:.2g} s in "
+            f"plain Cellpose{''.join(ratios)}; {self.how_measured}"
         )
 
     @property
@@ -119,7 +125,7 @@ class Cost(Result):
                 "way": row.name,
                 "what it is": row.what,
                 "seconds a step": f"{row.seconds:.2g}",
-                "beside plain": row.ratio_text,
+                "beside plain, round by round": row.ratio_text,
                 "MiB held": f"{row.peak_memory / 2**20:.0f}" if row.peak_memory else "unknown",
             }
             for row in self.table

@@ -14,8 +14,9 @@ from cellrepro.run.outcome import Outcome
 from cellrepro.run.train import train_with
 from cellrepro.store.stored_run import Repeat
 from cellrepro.words import pixels_text, share_text
+from samebits.known_operations import base_name
 from samebits.results import Result
-from samebits.words import amount
+from samebits.words import amount, with_verb
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,25 +48,32 @@ class Effect(Result):
 
     def sentence(self) -> str:
         """Say whether it matters, over how much."""
-        over = f"over {amount(self.repeats, 'repeat')} with it alone left as it is"
+        repeats = f"with {base_name(self.op)} alone left as it is, {amount(self.repeats, 'repeat')}"
         if not self.fixed_identical:
-            answer = "cannot be told, because repeats with every operation fixed differ too"
+            answer = (
+                f"what {base_name(self.op)} does cannot be told, because repeats with every "
+                "operation fixed differ too"
+            )
         elif self.n_weights > 1:
             answer = (
-                f"{self.n_weights} different networks {over}, which differ in at most "
-                f"{share_text(self.weights_differing)} of their weights; {self._masks_in_words()}"
+                f"{repeats} end in {self.n_weights} different networks, of whose weights at most "
+                f"{share_text(self.weights_differing)} differ; {self._masks_in_words()}"
             )
         else:
-            answer = f"no effect {over}; a race may need more steps or more repeats to show"
-        return "; ".join([f"{self.op}: {answer}", *self.vacuous])
+            answer = (
+                f"{repeats} end in the same network; a race may need more steps or more repeats to "
+                "show"
+            )
+        return "; ".join([answer, *self.vacuous])
 
     def _masks_in_words(self) -> str:
         if not self.ppm:
             return "no pixel differs"
-        unmatched = amount(self.n_objects, "cell") if self.n_objects else "no cell"
+        unmatched = "every cell has a match"
+        if self.n_objects:
+            unmatched = f"{with_verb(self.n_objects, 'cell', 'has', 'have')} no match"
         return (
-            f"over all images at most {pixels_text(self.ppm)} differ between two, "
-            f"{unmatched} without a match"
+            f"over all images at most {pixels_text(self.ppm)} differ between two, and {unmatched}"
         )
 
 

@@ -41,6 +41,16 @@ class ImageDifference:
     kinds: Mapping[str, int]
     """Number of objects by `ObjectKind`."""
 
+    @property
+    def changed(self) -> float:
+        """Share of the objects of both sides without a match; 0 over nothing."""
+        return self.n_unmatched / max(1, self.n_objects)
+
+    @property
+    def ppm(self) -> float:
+        """Differing pixels per million; 0 over nothing."""
+        return 1e6 * self.n_differing / max(1, self.n_pixels)
+
     def part(self, measure: str) -> tuple[float, float]:
         """Get what this image adds to a measure over several images."""
         if measure == "changed":

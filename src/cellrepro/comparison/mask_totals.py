@@ -5,10 +5,11 @@ The sentence is what `cellrepro compare` prints for two folders of masks.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from cellrepro.comparison.changed_cells import resized_cells
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
@@ -163,10 +164,22 @@ def changes_in_words(
     ]
 
 
-def image_weight(comparison: MaskComparison) -> float:
+class ImageShares(Protocol):
+    """How much of an image differs between two label images."""
+
+    @property
+    def changed(self) -> float:
+        """Share of the cells of both sides without a match; NaN where there is none."""
+
+    @property
+    def ppm(self) -> float:
+        """Differing pixels per million."""
+
+
+def image_weight(image: ImageShares) -> float:
     """Get a weight to sort images by: the share of cells without a match, then of pixels."""
-    of_cells = comparison.n_unmatched / max(1, comparison.n_objects_a + comparison.n_objects_b)
-    return of_cells + 1e-6 * comparison.n_differing / max(1, comparison.n_pixels)
+    of_cells = 0.0 if math.isnan(image.changed) else image.changed
+    return of_cells + 1e-12 * image.ppm
 
 
 def totals_over(images: Iterable[MaskComparison]) -> MaskTotals:

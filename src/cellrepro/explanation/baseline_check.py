@@ -60,7 +60,7 @@ class BaselineCheck(Result):
     limits: Limits
     """The limits that the masks were held to."""
     changed_cells: tuple[ChangedCell, ...] = field(repr=False)
-    """Cells that changed at all, from the least overlap on."""
+    """Cells that changed at all, those that tell most first."""
     hidden: Hidden
     """What the limits could hide."""
     notes: tuple[str, ...]

@@ -215,7 +215,7 @@ def _value_lines(record: RecordedSettings) -> Iterator[str]:
             libraries.append(f"{name} {entry.value}")
             continue
         source = f" ({entry.source})" if entry.source != main else ""
-        text = f"{value_text(entry.value)}{source}"
+        text = f"{value_text(name, entry.value)}{source}"
         if name == "diameter":
             unit = "" if entry.value is None else " pixels"
             unset_as = network_diameter(name, [record.generation])

@@ -216,7 +216,7 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
             f"{amount(fit.n_target, 'cell')}, not even with a different outline"
         )
     changes = [
-        f"{name} {value_text(value)}"
+        f"{name} {value_text(name, value)}"
         for name, value in fit.nearest.items()
         if fit.start.get(name) != value
     ]
@@ -236,7 +236,8 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
 def _cause_line(explanation: Explanation, cause: Change) -> str:
     """Say what a change does by itself, and its values where the first line does not."""
     is_said = explanation.why is not None and explanation.why.is_found
-    values = "" if is_said else f" ({value_text(cause.a)} in A, {value_text(cause.b)} in B)"
+    a, b = (value_text(cause.name, value) for value in (cause.a, cause.b))
+    values = "" if is_said else f" ({a} in A, {b} in B)"
     return (
         f"{cause.name}{values} alone leaves {cause.cells} of {amount(cause.of_cells, 'cell')} "
         f"without a match, counted before and after{_found_by_trying(explanation, cause.name)}"
@@ -259,7 +260,9 @@ def vacuous_lines(explanation: Explanation) -> Iterator[str]:
         if fit.found != Reproduced.VACUOUS:
             continue
         if fit.empty_with:
-            changes = [f"{each.name} {value_text(each.value)}" for each in fit.empty_with]
+            changes = [
+                f"{each.name} {value_text(each.name, each.value)}" for each in fit.empty_with
+            ]
             reason = (
                 f"Nothing is found with any of {some(changes, _MOST_EMPTY)}: this is no "
                 "explanation, since masks without a cell do not tell one from the other"

@@ -11,7 +11,7 @@ from cellrepro.explanation.conditions import IMAGE_CROP
 from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, REMOVED, tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
-from cellrepro.explanation.settings_of_both import is_missing, setting_in_words
+from cellrepro.explanation.settings_of_both import is_missing, value_text
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import short_digest
 from samebits.words import joined, some
@@ -163,5 +163,5 @@ def _shown(name: str, value: object) -> str:
     """A value in a table, of bounded width."""
     if is_missing(value):
         return _NOT_RECORDED_TEXT
-    text = setting_in_words(name, None) if value is None else short_digest(str(value))
+    text = short_digest(value_text(name, value))
     return text if len(text) <= _WIDEST else f"...{text[3 - _WIDEST :]}"

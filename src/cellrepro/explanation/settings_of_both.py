@@ -16,6 +16,7 @@ from cellrepro.explanation.recorded_settings import (
     GenerationNumber,
     tell_settings,
 )
+from cellrepro.spec.field_words import unset_in_words
 from cellrepro.words import short_digest
 
 
@@ -168,21 +169,22 @@ def usual_text(name: str) -> str:
 # -- values in words --------------------------------------------------------------------------
 
 
-def value_text(value: object) -> str:
-    """Write a value without quotes, and Python's None as "none"."""
-    return "none" if value is None else str(value)
+def value_text(name: str, value: object) -> str:
+    """Write a value of a setting of this name as it stands, without quotes."""
+    return unset_in_words(name) if value is None else str(value)
 
 
 def setting_in_words(name: str, value: object, *, unset_as: str = "") -> str:
-    """Give a value of a setting of this name; a diameter of none is one that is not set.
+    """Give a value of a setting of this name as a table shows it.
 
-    ``unset_as`` is what Cellpose then takes, as `network_diameter` gives it.
+    ``unset_as`` is what Cellpose takes where none is set, as `network_diameter` gives it.
 
     >>> setting_in_words("diameter", None, unset_as="30"), setting_in_words("niter", None)
-    ('not set (as if 30)', 'none')
+    ('not set (as if 30)', 'not set')
     """
-    if value is None and name.rpartition(".")[2] == "diameter":
-        return f"not set (as if {unset_as})" if unset_as else "not set"
+    if value is None:
+        text = unset_in_words(name)
+        return f"{text} (as if {unset_as})" if unset_as else text
     return setting_text(value)
 
 

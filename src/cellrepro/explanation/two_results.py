@@ -214,8 +214,9 @@ class Comparison(Result):
         for setting in self.differing_settings:
             if self.cause is not None and setting.name == self.cause.name:
                 continue  # said above
-            a = short_digest(value_text(setting.a))
-            b = short_digest(value_text(setting.b))
+            a, b = (
+                short_digest(value_text(setting.name, value)) for value in (setting.a, setting.b)
+            )
             yield f"  setting {setting.name}: {a} and {b}"
         if self.weights is not None:
             yield from _weights_lines(self.weights)

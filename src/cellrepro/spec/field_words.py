@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+NO_THRESHOLD = ("flow_threshold",)
+"""Settings whose None is a value of its own, which asks for none."""
+
+
+def unset_in_words(name: str) -> str:
+    """Write the None of a field: nothing was set, or of some settings, none was asked for.
+
+    >>> unset_in_words("settings.diameter"), unset_in_words("flow_threshold")
+    ('not set', 'none')
+    """
+    return "none" if name.rpartition(".")[2] in NO_THRESHOLD else "not set"
+
 
 def setting_in_words(name: str, value: object) -> str:
     """Write a field of a spec and its value for a sentence or a label.
@@ -24,7 +36,7 @@ def setting_in_words(name: str, value: object) -> str:
 
 def _value_in_words(name: str, value: object) -> str:
     if value is None:
-        return "default"
+        return unset_in_words(name)
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float) and value.is_integer():

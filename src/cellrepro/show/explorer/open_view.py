@@ -17,6 +17,7 @@ from cellrepro.comparison.consensus import Agreement, agree
 from cellrepro.comparison.label_numbers import NumberedByPlane, numbered_by_plane, numbering
 from cellrepro.comparison.label_pair import ReadPair, read_pair
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind, object_changes
+from cellrepro.comparison.object_matching import matches
 from cellrepro.show.explorer.planes import NarrowImage, PackedPlane, packed_array, packed_json
 from cellrepro.show.explorer.view import TRUTH, View, checked_image, checked_labels, read_source
 from cellrepro.show.figures.colours import CATEGORIES
@@ -35,6 +36,8 @@ class Counts:
     pixels: Mapping[str, int]
     """By the names in `CATEGORIES`."""
     changes: Mapping[ObjectKind, int]
+    n_unmatched: int
+    """Cells of either side without a match."""
 
 
 class OpenView:
@@ -167,9 +170,11 @@ class OpenView:
     def _counted(self, a: int, b: int) -> Counts:
         categories = self.categories(a, b).ravel()
         n_pixels = np.bincount(categories, minlength=len(CATEGORIES)).tolist()
+        table = self._pair(a, b).table
         return Counts(
             pixels=dict(zip(CATEGORIES, n_pixels, strict=True)),
             changes=Counter(change.kind for change in self.changes(a, b)),
+            n_unmatched=table.n_a + table.n_b - 2 * len(matches(table, 0.5)),
         )
 
     @cached_property

@@ -67,6 +67,8 @@ class Scene(TypedDict):
     """How many pixels differ in each plane."""
     n_objects: dict[str, int]
     """How many cells ``a`` and ``b`` have."""
+    n_unmatched: int
+    """How many of these have no match."""
     kinds: dict[str, int]
     """Changes by kind."""
 
@@ -160,6 +162,7 @@ class Scenes:
                 "a": sum(len(change.labels_a) for change in changes),
                 "b": sum(len(change.labels_b) for change in changes),
             },
+            "n_unmatched": counts.n_unmatched,
             "kinds": kinds,
         }
 

@@ -50,6 +50,8 @@ _SMALL = 0.003
 """Share of the pixels below which differences get rings, so that nobody overlooks them."""
 _MOST_SIGNS = 40
 """Beyond this many changed cells, signs would hide them."""
+_MOST_VOTES = 6
+"""Beyond this many repeats the legend leaves some numbers out, as their colours are close."""
 _NAME_LETTERS = 34
 """Of an image or a run in the title of a panel."""
 
@@ -246,12 +248,13 @@ def _explained(name_a: str, name_b: str) -> list[Artist]:
 
 
 def _votes_explained(votes: tuple[np.ndarray, int] | None) -> list[Artist]:
-    """The colours of the fewest, a middle number and all repeats that call a pixel cell."""
+    """The colour of every number of repeats that call a pixel cell; of many, some in between."""
     if votes is None:
         return []
     n_runs = votes[1]
-    numbers = dict.fromkeys((1, (n_runs + 1) // 2, n_runs))
-    return [style.patch(f"{n} of {n_runs}", fc=vote_colour(n, n_runs)) for n in numbers]
+    n_named = min(n_runs, _MOST_VOTES)
+    numbers = dict.fromkeys(np.linspace(1, n_runs, n_named).round().astype(int).tolist())
+    return [style.patch(f"cell in {n} of {n_runs}", fc=vote_colour(n, n_runs)) for n in numbers]
 
 
 def _sign_changes(axes: Axes, changed: Sequence[ObjectChange], scale: float) -> None:

@@ -58,8 +58,12 @@ _ON_WHITE: dict[str, Any] = {
     "bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
 }
 """What is written over lines stays readable."""
+_HEADING_SIZE = 11
+"""Points."""
 _LETTERS = 110
-"""How many fit beside each other in a figure of `WIDTH`."""
+"""How many of the heading fit beside each other in a figure of `WIDTH`."""
+_MOST_LINES = 4
+"""Of a title; more would leave no room for the figure."""
 _TICK_LETTERS = 60
 """How many a label beside an axis has at most; longer ones are shortened."""
 
@@ -171,17 +175,31 @@ def texts_beside(axes: Axes, bars: BarContainer, texts: Sequence[str], ends: Arr
     axes.set_xlim(0, max(longest, (positions / shares).max()))
 
 
+def wrapped(text: str, n_letters: int) -> str:
+    """Break each line of a title into lines that fit; what is far too long ends between words.
+
+    >>> print(wrapped("one title\\nand a line too long", 10))
+    one title
+    and a line
+    too long
+    """
+    return "\n".join(
+        textwrap.fill(line, n_letters, max_lines=_MOST_LINES, placeholder=" …")
+        for line in text.splitlines()
+    )
+
+
 def heading(figure: Picture, text: str) -> None:
-    """Write the heading of a figure; a long one loses its middle."""
-    lines = textwrap.fill(clipped(text, _LETTERS), figure.n_letters)
-    figure.suptitle(lines, fontsize=11, parse_math=False)
+    """Write the heading of a figure, in as many lines as it needs."""
+    figure.suptitle(wrapped(text, figure.n_letters), fontsize=_HEADING_SIZE, parse_math=False)
 
 
 def title(axes: Axes, text: str, *, size: float = 10) -> None:
-    """Write the title of a panel."""
-    n_letters = picture_of(axes).n_letters
-    lines = "\n".join(textwrap.fill(clipped(line), n_letters) for line in text.splitlines())
-    axes.set_title(lines, fontsize=size, parse_math=False)
+    """Write the title of a panel, in as many lines as it needs beside its neighbours."""
+    place = axes.get_subplotspec()
+    share = len(place.colspan) / place.get_gridspec().ncols if place else 1.0
+    n_letters = round(picture_of(axes).n_letters * share * _HEADING_SIZE / size)
+    axes.set_title(wrapped(text, n_letters), fontsize=size, parse_math=False)
 
 
 def picture_of(axes: Axes) -> Picture:

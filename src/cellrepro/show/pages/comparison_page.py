@@ -27,7 +27,7 @@ from cellrepro.explanation.label_notes import counting_notes
 from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
 from cellrepro.explanation.setting_meanings import field_in_words, setting_meaning
-from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_text
+from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_in_words
 from cellrepro.explanation.why import FILES_ALONE, MASKS_ALONE, Cause, Why
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
@@ -269,15 +269,15 @@ def _setting_row(setting: SettingOfBoth) -> SettingRow:
     differs = setting.differs and setting.may_change_cells
     return SettingRow(
         name=setting.name,
-        a=_setting_value(setting.a),
-        b=_setting_value(setting.b),
+        a=_setting_value(setting.name, setting.a),
+        b=_setting_value(setting.name, setting.b),
         differs=differs,
         meaning=setting_meaning(setting.name) if differs else "",
     )
 
 
-def _setting_value(value: object) -> SettingValue:
-    text = setting_text(value)
+def _setting_value(name: str, value: object) -> SettingValue:
+    text = setting_in_words(name, value)
     return SettingValue(text, is_recorded=not is_missing(value))
 
 

@@ -15,6 +15,7 @@ from cellrepro.show.explorer.page_part import ExplorerPart, PackedScenes
 from cellrepro.show.explorer.scenes import Scene
 from cellrepro.show.explorer.view import View
 from cellrepro.show.report.section_equality import Equality
+from cellrepro.show.report.section_worst import weight_on_page
 from cellrepro.show.report.summary import Chapter
 from cellrepro.store.stored_run import Repeat
 from cellrepro.words import share_text
@@ -69,6 +70,10 @@ class PairOnImage:
     b: int
     kinds: Sequence[int]
     """Cells of each kind, the most telling first."""
+    n_cells: tuple[int, int]
+    """Of A and of B."""
+    changed: float
+    """Share of the cells of both without a match; 0 over nothing."""
     ppm: float
     """Differing pixels, of a million."""
     pixels: str
@@ -89,7 +94,8 @@ class RunPairs:
     chapters: list[int]
     """The chapter of each result."""
     pairs: list[PairOnImage]
-    """Every two of the explorer's results on each of its images, both ways."""
+    """Every two of the explorer's results on each of its images, both ways; the images on which
+    most differs first, in the order in which the page chooses its worst image."""
     endings: list[str]
     """What the explorer says of a result after the name of one of its runs."""
     sides: dict[int, int]
@@ -139,7 +145,11 @@ def run_pairs(
         else [],
         image_names=image_names,
         chapters=of_chapter,
-        pairs=[_pair(scene) for scene in packed.scenes.values() if not scene["truth_is"]],
+        pairs=sorted(
+            (_pair(scene) for scene in packed.scenes.values() if not scene["truth_is"]),
+            key=lambda pair: weight_on_page(pair, *pair.n_cells),
+            reverse=True,
+        ),
         endings=[result.ending for result in results],
         sides=sides if packed.scenes else {},
         explorer=_opened(packed, [sides.get(numbers.get(name, -1), -1) for name in first]),
@@ -225,6 +235,8 @@ def _pair(scene: Scene) -> PairOnImage:
         a=scene["a"],
         b=scene["b"],
         kinds=[scene["kinds"][kind] for kind in MOST_TELLING_FIRST],
+        n_cells=(scene["n_objects"]["a"], scene["n_objects"]["b"]),
+        changed=scene["n_unmatched"] / max(1, sum(scene["n_objects"].values())),
         ppm=1e6 * n_differing / n_pixels,
         pixels=share_text(n_differing / n_pixels),
     )

@@ -304,10 +304,7 @@
         said.push(make("p", {}, `The outlines differ in ${differing.length} of ${plural(names.length, "image")}: ${listed}.`));
       }
       const [sideA, sideB] = [side[resultA], side[resultB]];
-      const share = ({ kinds }) => kinds.slice(0, -1).reduce((sum, n) => sum + n, 0);
-      const shown = pairs
-        .filter((pair) => pair.a === sideA && pair.b === sideB)
-        .sort((x, y) => share(y) - share(x) || y.ppm - x.ppm || x.view - y.view);
+      const shown = pairs.filter((pair) => pair.a === sideA && pair.b === sideB);
       if (!shown.length || !shown[0].ppm) {
         said.push(make("p", {}, "This page holds no picture of them. A page with the explorer: ",
           make("code", {}, `${this.command(a, b)} --html two.html`)));

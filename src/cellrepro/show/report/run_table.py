@@ -15,7 +15,7 @@ from cellrepro.command_lines import quoted
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST
 from cellrepro.comparison.place_fields import BARE
 from cellrepro.explanation.compare_repeats import environment_by_name, not_applicable, spec_by_name
-from cellrepro.explanation.settings_of_both import setting_text
+from cellrepro.explanation.settings_of_both import setting_in_words
 from cellrepro.nested_values import flattened
 from cellrepro.show.explorer.page_part import ExplorerPart, json_in_a_script
 from cellrepro.show.pages.page_file import rendered
@@ -283,8 +283,8 @@ def _asked_cell(name: str, value: object) -> RunCell:
     if value == "":
         return RunCell("–")
     if name in BARE or isinstance(value, bool) or not isinstance(value, int | float):
-        return RunCell(setting_text(value))
-    return RunCell(setting_text(value), float(value))
+        return RunCell(setting_in_words(name, value))
+    return RunCell(setting_in_words(name, value), float(value))
 
 
 def _store_words(chapters: Sequence[Chapter]) -> list[str]:
@@ -314,7 +314,7 @@ def _facts(of_rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
     A field that a row does not have counts as None, as in `compare`.
     """
     names = dict.fromkeys(name for fields in of_rows for name in fields)
-    texts = {name: _texts([fields.get(name) for fields in of_rows]) for name in names}
+    texts = {name: _texts(name, [fields.get(name) for fields in of_rows]) for name in names}
     varying = [name for name in names if len({*texts[name]}) > 1]
     numbers: dict[tuple[str | None, ...], int] = {}
     of_row = [
@@ -326,11 +326,12 @@ def _facts(of_rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
     return {"names": varying, "values": list(numbers), "of_row": of_row}
 
 
-def _texts(values: Sequence[object]) -> list[str | None]:
+def _texts(name: str, values: Sequence[object]) -> list[str | None]:
     """The texts of one field's values: different ones of different values, None of no value."""
     contents = [json.dumps(value, sort_keys=True, default=str) for value in values]
     by_content = {
-        content: setting_text(value) for content, value in zip(contents, values, strict=True)
+        content: setting_in_words(name, value)
+        for content, value in zip(contents, values, strict=True)
     }
     is_told_apart = len({*by_content.values()}) == len(by_content)
     return [

@@ -137,6 +137,14 @@ class Equality:
         return max(result.judgement.n_images for result in self.chapter.results)
 
     @property
+    def image_kind(self) -> str:
+        """What an image is to a training, the only task that tells two kinds apart."""
+        if self.chapter.task != "train":
+            return "image"
+        segmented = self.chapter.repeats[0].manifest.data.segmented
+        return {"train": "training image", "test": "test image"}[segmented]
+
+    @property
     def starts(self) -> list[Start]:
         """The networks that others were trained from, which are none of the results."""
         return [

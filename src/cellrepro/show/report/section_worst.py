@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cellrepro.comparison.mask_comparison import MaskComparison
+from cellrepro.comparison.mask_totals import ImageShares, image_weight
 from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.show.pages.mask_pictures import compared_masks
@@ -35,19 +36,19 @@ class _Candidate:
     pair: Pair
     image: str
 
-    def weight(self) -> tuple[bool, float, float]:
-        """Get a sort key: changed cells, then pixels.
-
-        A run without cells differs most from every other one, and says least: it comes last.
-        """
+    def weight(self) -> tuple[bool, float]:
+        """Get what sorts it among others."""
         in_a = self.pair.a.manifest.masks[self.image]
         in_b = self.pair.b.manifest.masks[self.image]
-        comparison = self.pair.images[self.image]
-        return (
-            bool(in_a.n_objects and in_b.n_objects),
-            comparison.n_unmatched / max(1, comparison.n_objects),
-            comparison.n_differing / max(1, comparison.n_pixels),
-        )
+        return weight_on_page(self.pair.images[self.image], in_a.n_objects, in_b.n_objects)
+
+
+def weight_on_page(image: ImageShares, n_objects_a: int, n_objects_b: int) -> tuple[bool, float]:
+    """Get what sorts images on the page, the greatest first: `image_weight`.
+
+    A run without cells differs most from every other one, and says least: it comes last.
+    """
+    return bool(n_objects_a and n_objects_b), image_weight(image)
 
 
 def worst_image(axes: Sequence[tuple[Chapter, Axis]], file: str = "") -> WorstImage | None:
