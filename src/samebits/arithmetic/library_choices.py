@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import torch
 
-from samebits.arithmetic.kernels.recurrent import layers_as_one_operation
+from samebits.arithmetic.kernels.recurrent import LAYERS_AS_ONE_OPERATION
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def choices_of_libraries_made() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(False)
         torch._C._set_cudnn_enabled(False)
         torch.backends.opt_einsum.enabled = False
-        with layers_as_one_operation():
+        with LAYERS_AS_ONE_OPERATION.in_force():
             yield
     finally:
         torch._C._set_mkldnn_enabled(with_onednn)

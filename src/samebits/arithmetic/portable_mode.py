@@ -11,7 +11,6 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from samebits.arithmetic.kernels import optimizers
 from samebits.arithmetic.kernels.registry import NoPortableForm
 from samebits.arithmetic.library_choices import choices_of_libraries_made
 from samebits.arithmetic.operation_forms import (
@@ -24,9 +23,13 @@ from samebits.arithmetic.operation_forms import (
     refuse_several_targets,
     why_missing,
 )
-from samebits.arithmetic.portable_numbers import portable_numbers, why_not_portable
+from samebits.arithmetic.portable_numbers import PORTABLE_NUMBERS, why_not_portable
 from samebits.arithmetic.proof import prove
-from samebits.arithmetic.threads_of_block import block_of_this_thread, computing_in, handed_over
+from samebits.arithmetic.threads_of_block import (
+    WAYS_TO_OTHER_THREADS,
+    block_of_this_thread,
+    computing_in,
+)
 from samebits.call_site import Site
 from samebits.errors import NotPossibleHere
 from samebits.modes import mode_in_force
@@ -162,9 +165,8 @@ class PortableArithmetic(Observer):
         way_back.enter_context(sdpa_kernel(SDPBackend.MATH))
         way_back.enter_context(torch.jit.optimized_execution(False))  # which fuses operations
         way_back.enter_context(choices_of_libraries_made())
-        way_back.enter_context(optimizers.adam_as_one_operation())
-        way_back.enter_context(portable_numbers())
-        way_back.enter_context(handed_over())
+        way_back.enter_context(PORTABLE_NUMBERS.in_force())
+        way_back.enter_context(WAYS_TO_OTHER_THREADS.in_force())
         way_back.enter_context(computing_in(self, PortableArithmetic))
 
     @contextmanager
