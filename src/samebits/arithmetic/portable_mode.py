@@ -8,11 +8,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
 from samebits.arithmetic.kernels.registry import NoPortableForm
-from samebits.arithmetic.library_choices import choices_of_libraries_made
+from samebits.arithmetic.library_choices import CHOICES_OF_LIBRARIES
 from samebits.arithmetic.operation_forms import (
     FOREACH,
     Operation,
@@ -158,13 +157,8 @@ class PortableArithmetic(Observer):
     def _begin(self, way_back: ExitStack) -> None:
         """Make PyTorch compute attention and recurrent layers by single operations, products of
         several matrices in the order in which they are written, and Adam's update by one."""
-        way_back.callback(
-            torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()
-        )
-        torch.backends.mha.set_fastpath_enabled(False)
-        way_back.enter_context(sdpa_kernel(SDPBackend.MATH))
         way_back.enter_context(torch.jit.optimized_execution(False))  # which fuses operations
-        way_back.enter_context(choices_of_libraries_made())
+        way_back.enter_context(CHOICES_OF_LIBRARIES.in_force())
         way_back.enter_context(PORTABLE_NUMBERS.in_force())
         way_back.enter_context(WAYS_TO_OTHER_THREADS.in_force())
         way_back.enter_context(computing_in(self, PortableArithmetic))

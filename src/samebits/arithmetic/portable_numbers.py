@@ -15,7 +15,7 @@ import torch
 
 from samebits import scalars
 from samebits.arithmetic.kernels.optimizers import Update, as_one_operation
-from samebits.arithmetic.replaced_functions import ReplacedFunctions, Replacement
+from samebits.arithmetic.replaced_functions import Replacement, SharedByBlocks, replaced
 
 _BY_ONE_OPERATION = ("adam", "adamw")
 """Functions of ``torch.optim``, in modules of the same names, that have one operation for it."""
@@ -92,7 +92,7 @@ def _functions_of_optimizers() -> Iterator[Replacement]:
         yield Replacement(_in_optim(name), "math", _with_portable_cosine)
 
 
-PORTABLE_NUMBERS = ReplacedFunctions(_functions_of_optimizers)
+PORTABLE_NUMBERS = SharedByBlocks(lambda: replaced(_functions_of_optimizers()))
 """Updates of PyTorch that compute powers, and its schedules cosines, portably."""
 
 

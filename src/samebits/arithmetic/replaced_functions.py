@@ -1,10 +1,10 @@
-"""Functions of PyTorch and of Python that are others while a block lasts."""
+"""What is otherwise in the whole process while a block lasts, in whichever thread."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 
@@ -17,40 +17,41 @@ class Replacement(NamedTuple):
     """Makes what stands there of what stood there."""
 
 
-class ReplacedFunctions:
-    """Replaces attributes once, however many blocks, in whichever threads, last at a time; the
-    last of them to end gives the originals back."""
+@contextmanager
+def replaced(replacements: Iterable[Replacement]) -> Iterator[None]:
+    """Replace attributes for one block."""
+    with ExitStack() as way_back:
+        for home, name, replacing in replacements:
+            own = vars(home).get(name)
+            if own is None:  # it is inherited
+                way_back.callback(delattr, home, name)
+            else:
+                way_back.callback(setattr, home, name, own)
+            setattr(home, name, replacing(getattr(home, name)))
+        yield
 
-    def __init__(self, replacements: Callable[[], Iterable[Replacement]]) -> None:
-        self._replacements = replacements
+
+class SharedByBlocks:
+    """Is entered with the first of the blocks that last at a time, in whichever threads, and left
+    with the last of them."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
+        self._make = make
         self._lock = threading.Lock()
         self._n_blocks = 0
-        self._originals: list[tuple[object, str, object]] = []
+        self._way_back = ExitStack()
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Let them stand there for one block."""
+        """Hold it for one block."""
         with self._lock:
+            if self._n_blocks == 0:
+                self._way_back.enter_context(self._make())
             self._n_blocks += 1
-            if self._n_blocks == 1:
-                self._replace()
         try:
             yield
         finally:
             with self._lock:
                 self._n_blocks -= 1
                 if self._n_blocks == 0:
-                    self._give_back()
-
-    def _replace(self) -> None:
-        for home, name, replacing in self._replacements():
-            self._originals.append((home, name, vars(home).get(name)))
-            setattr(home, name, replacing(getattr(home, name)))
-
-    def _give_back(self) -> None:
-        for home, name, original in reversed(self._originals):
-            if original is None:  # it was inherited
-                delattr(home, name)
-            else:
-                setattr(home, name, original)
-        self._originals.clear()
+                    self._way_back.close()

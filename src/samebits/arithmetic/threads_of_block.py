@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 from torch.utils.data import dataloader
 
-from samebits.arithmetic.replaced_functions import ReplacedFunctions, Replacement
+from samebits.arithmetic.replaced_functions import Replacement, SharedByBlocks, replaced
 
 
 class Block(Protocol):
@@ -90,7 +90,7 @@ def _ways_to_other_threads() -> Iterator[Replacement]:
 _GIVING_WORK = ("apply_async", "_map_async", "imap", "imap_unordered")
 """Methods of a pool through which all others go (Python 3.10 to 3.14)."""
 
-WAYS_TO_OTHER_THREADS = ReplacedFunctions(_ways_to_other_threads)
+WAYS_TO_OTHER_THREADS = SharedByBlocks(lambda: replaced(_ways_to_other_threads()))
 """Python's threads, pools and processes, which take blocks along."""
 
 

@@ -19,7 +19,7 @@ from torch.nn import functional
 from samebits.arithmetic.kernels.elementary import FORMS as FUNCTIONS
 from samebits.arithmetic.kernels.products import multiplied, multiplier
 from samebits.arithmetic.kernels.sums import pairwise_sum
-from samebits.arithmetic.replaced_functions import ReplacedFunctions, Replacement
+from samebits.arithmetic.replaced_functions import Replacement
 from samebits.torch_internals import modes_suspended
 
 _Layer = Callable[..., tuple[torch.Tensor, ...]]
@@ -239,7 +239,8 @@ class _Direction(torch.autograd.Function):
             return None, None, *_gradients_by_operations(ctx.kind, ctx.steps, inputs, gradients)
         with modes_suspended():
             before = before.detach()
-            rows, _, _, *weights = (None if each is None else each.detach() for each in inputs)
+            rows = inputs[0].detach()
+            weights = [weight.detach() for weight in inputs[3:]]
             of = Weights(*weights)
             kept: _Kept = ctx.kept
             of_output = gradients[0].detach()
@@ -408,10 +409,7 @@ def _is_usual(tensors: Sequence[torch.Tensor], states: Sequence[torch.Tensor]) -
     return in_one_type and in_mode and not is_projected
 
 
-def _layers_as_one_operation() -> Iterator[Replacement]:
+def layers_as_one_operation() -> Iterator[Replacement]:
+    """The recurrent layers of ``torch.nn``, which become those of this file."""
     for name in _NAMES:
         yield Replacement(torch._VF, name, functools.partial(_replacement, name))
-
-
-LAYERS_AS_ONE_OPERATION = ReplacedFunctions(_layers_as_one_operation)
-"""The recurrent layers of ``torch.nn``, which are those of this file."""
