@@ -116,6 +116,13 @@ def is_compiled(module: torch.nn.Module) -> bool:
     return isinstance(module, compiler.OptimizedModule) or module._compiled_call_impl is not None
 
 
+def without_compiling() -> AbstractContextManager[object]:
+    """Let what ``torch.compile`` made run as it was written, also with ``fullgraph=True``, which
+    is an error where a dispatch mode keeps PyTorch from compiling (torch 2.15)."""
+    is_used = _COMPILER in sys.modules
+    return torch.compiler.set_stance("force_eager") if is_used else nullcontext()
+
+
 def compiled_callers() -> Iterator[str]:
     """Name the functions made by ``torch.compile`` on the call stack.
 

@@ -269,6 +269,26 @@ def perceptron(width: int) -> nn.Module:
     )
 
 
+class WaveNet(nn.Module):
+    """Dilated causal convolutions of sound (van den Oord et al. 2016), their weights normalised."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(32, width)
+        normalised = nn.utils.parametrizations.weight_norm
+        self.layers = nn.ModuleList(
+            normalised(nn.Conv1d(width, 2 * width, 2, dilation=2**i)) for i in range(3)
+        )
+        self.head = nn.Conv1d(width, 32, 1)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(tokens).mT
+        for i, layer in enumerate(self.layers):
+            values, gate = layer(functional.pad(x, (2**i, 0))).chunk(2, 1)
+            x = x + values.tanh() * gate.sigmoid()
+        return self.head(x)
+
+
 # -- all of them ---------------------------------------------------------------------------
 
 
@@ -332,6 +352,9 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
     ),
     "GPT, AdamW": lambda: _example(
         GPT(), (_whole(50, 2, 24), _whole(50, 48)), CLASSES, torch.optim.AdamW, **_ADAM
+    ),
+    "WaveNet, Adam": lambda: _example(
+        WaveNet(), (_whole(32, 2, 24), _whole(32, 2, 24)), CLASSES, torch.optim.Adam, **_ADAM
     ),
     "LSTM, Adam": lambda: _example(
         Recurrent(nn.LSTM), (_whole(50, 4, 12), _whole(4, 4)), CLASSES, torch.optim.Adam, **_ADAM

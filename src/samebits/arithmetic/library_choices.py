@@ -13,22 +13,40 @@ from contextlib import contextmanager
 import torch
 
 from samebits.arithmetic.kernels.recurrent import layers_as_one_operation
+from samebits.arithmetic.replaced_functions import SharedByBlocks, replaced
+
+_BY_OPERATIONS = "math_sdp"
+_KINDS_OF_ATTENTION = (_BY_OPERATIONS, "flash_sdp", "mem_efficient_sdp", "cudnn_sdp")
+"""In ``torch.backends.cuda``, though they hold on processors, too (torch 2.6 to 2.15)."""
 
 
 @contextmanager
-def choices_of_libraries_made() -> Iterator[None]:
-    """Leave recurrent layers to PyTorch, and products of ``torch.einsum`` in their order."""
+def _choices_made() -> Iterator[None]:
+    """Leave attention and recurrent layers to PyTorch, products of ``einsum`` in their order."""
     with_onednn = torch._C._get_mkldnn_enabled()
     with_cudnn = torch._C._get_cudnn_enabled()
     with_opt_einsum = torch.backends.opt_einsum.enabled
+    attention = {
+        name: getattr(torch.backends.cuda, f"{name}_enabled")() for name in _KINDS_OF_ATTENTION
+    }
+    with_fastpath = torch.backends.mha.get_fastpath_enabled()
     try:
         # `flags` of torch.backends sets other flags, too, and PyTorch's own tests freeze them
         torch._C._set_mkldnn_enabled(False)
         torch._C._set_cudnn_enabled(False)
         torch.backends.opt_einsum.enabled = False
-        with layers_as_one_operation():
+        torch.backends.mha.set_fastpath_enabled(False)
+        for name in attention:
+            getattr(torch.backends.cuda, f"enable_{name}")(name == _BY_OPERATIONS)
+        with replaced(layers_as_one_operation()):
             yield
     finally:
         torch._C._set_mkldnn_enabled(with_onednn)
         torch._C._set_cudnn_enabled(with_cudnn)
         torch.backends.opt_einsum.enabled = with_opt_einsum
+        torch.backends.mha.set_fastpath_enabled(with_fastpath)
+        for name, is_enabled in attention.items():
+            getattr(torch.backends.cuda, f"enable_{name}")(is_enabled)
+
+
+CHOICES_OF_LIBRARIES = SharedByBlocks(_choices_made)

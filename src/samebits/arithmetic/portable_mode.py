@@ -8,12 +8,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from samebits.arithmetic.kernels import optimizers
 from samebits.arithmetic.kernels.registry import NoPortableForm
-from samebits.arithmetic.library_choices import choices_of_libraries_made
+from samebits.arithmetic.library_choices import CHOICES_OF_LIBRARIES
 from samebits.arithmetic.operation_forms import (
     FOREACH,
     Operation,
@@ -24,10 +22,14 @@ from samebits.arithmetic.operation_forms import (
     refuse_several_targets,
     why_missing,
 )
-from samebits.arithmetic.portable_numbers import portable_numbers, why_not_portable
+from samebits.arithmetic.portable_numbers import PORTABLE_NUMBERS, why_not_portable
 from samebits.arithmetic.proof import prove
-from samebits.arithmetic.threads_of_block import block_of_this_thread, computing_in, handed_over
-from samebits.arithmetic.updates_in_a_row import updates_in_a_row
+from samebits.arithmetic.threads_of_block import (
+    WAYS_TO_OTHER_THREADS,
+    block_of_this_thread,
+    computing_in,
+)
+from samebits.arithmetic.updates_in_a_row import UPDATES_IN_A_ROW
 from samebits.call_site import Site
 from samebits.errors import NotPossibleHere
 from samebits.modes import mode_in_force
@@ -156,17 +158,11 @@ class PortableArithmetic(Observer):
     def _begin(self, way_back: ExitStack) -> None:
         """Make PyTorch compute attention and recurrent layers by single operations, products of
         several matrices in the order in which they are written, and Adam's update by one."""
-        way_back.callback(
-            torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()
-        )
-        torch.backends.mha.set_fastpath_enabled(False)
-        way_back.enter_context(sdpa_kernel(SDPBackend.MATH))
         way_back.enter_context(torch.jit.optimized_execution(False))  # which fuses operations
-        way_back.enter_context(choices_of_libraries_made())
-        way_back.enter_context(optimizers.adam_as_one_operation())
-        way_back.enter_context(portable_numbers())
-        way_back.enter_context(updates_in_a_row())
-        way_back.enter_context(handed_over())
+        way_back.enter_context(CHOICES_OF_LIBRARIES.in_force())
+        way_back.enter_context(PORTABLE_NUMBERS.in_force())
+        way_back.enter_context(UPDATES_IN_A_ROW.in_force())
+        way_back.enter_context(WAYS_TO_OTHER_THREADS.in_force())
         way_back.enter_context(computing_in(self, PortableArithmetic))
 
     @contextmanager

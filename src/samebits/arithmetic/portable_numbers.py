@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import functools
 import importlib
-import math
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import torch
 
 from samebits import scalars
-from samebits.arithmetic.kernels.optimizers import Update
+from samebits.arithmetic.kernels.optimizers import Update, as_one_operation
+from samebits.arithmetic.replaced_functions import Replacement, SharedByBlocks, replaced
 
+_BY_ONE_OPERATION = ("adam", "adamw")
+"""Functions of ``torch.optim``, in modules of the same names, that have one operation for it."""
 _UPDATES = ("adamax", "asgd", "nadam", "radam")
 """Functions of ``torch.optim``, in modules of the same names, all of whose powers have an argument
 of the function in the base or in the exponent."""
+_SCHEDULES = ("lr_scheduler", "swa_utils")
+"""Modules of ``torch.optim`` that compute cosines."""
 _WITH_OTHER_POWERS = ("Adafactor", "SparseAdam")
 _BY_THE_SYSTEM = (
     "computes numbers by the system's power function, which is not the same everywhere; SGD, "
@@ -80,16 +83,25 @@ def _of_the_kind(value: float) -> PortableNumber:
     return PortableNumber(value) if isinstance(value, float) else value
 
 
-@contextmanager
-def portable_numbers() -> Iterator[None]:
-    """Let updates of PyTorch compute powers, and its schedules cosines, portably for one block."""
-    with ExitStack() as way_back:
-        for name in _UPDATES:
-            home = importlib.import_module(f"torch.optim.{name}")
-            _replace(home, name, _with_portable_numbers(getattr(home, name)), way_back)
-        schedules = importlib.import_module("torch.optim.lr_scheduler")
-        _replace(schedules, "math", SimpleNamespace(**{**vars(math), "cos": scalars.cos}), way_back)
-        yield
+def _functions_of_optimizers() -> Iterator[Replacement]:
+    for name in _BY_ONE_OPERATION:
+        yield Replacement(_in_optim(name), name, as_one_operation)
+    for name in _UPDATES:
+        yield Replacement(_in_optim(name), name, _with_portable_numbers)
+    for name in _SCHEDULES:
+        yield Replacement(_in_optim(name), "math", _with_portable_cosine)
+
+
+PORTABLE_NUMBERS = SharedByBlocks(lambda: replaced(_functions_of_optimizers()))
+"""Updates of PyTorch that compute powers, and its schedules cosines, portably."""
+
+
+def _in_optim(name: str) -> ModuleType:
+    return importlib.import_module(f"torch.optim.{name}")
+
+
+def _with_portable_cosine(math: ModuleType) -> SimpleNamespace:
+    return SimpleNamespace(**{**vars(math), "cos": scalars.cos})
 
 
 def why_not_portable(optimizer: torch.optim.Optimizer) -> str:
@@ -97,15 +109,15 @@ def why_not_portable(optimizer: torch.optim.Optimizer) -> str:
     kinds = [kind for kind in type(optimizer).__mro__ if kind.__module__.startswith("torch.optim")]
     if any(kind.__name__ in _WITH_OTHER_POWERS for kind in kinds):
         return _BY_THE_SYSTEM
+    is_adam = any(kind.__name__ in ("Adam", "AdamW") for kind in kinds)
+    if is_adam and any(group.get("differentiable") for group in optimizer.param_groups):
+        return (
+            "with differentiable=True asks for a gradient of the update; its portable form has none"
+        )
     if torch.optim.LBFGS not in kinds:
         return ""
     searches = [group.get("line_search_fn") for group in optimizer.param_groups]
     return f"with line_search_fn={searches[0]!r} {_BY_THE_SYSTEM}" if any(searches) else ""
-
-
-def _replace(home: object, name: str, value: object, way_back: ExitStack) -> None:
-    way_back.callback(setattr, home, name, getattr(home, name))
-    setattr(home, name, value)
 
 
 def _with_portable_numbers(update: Update) -> Update:

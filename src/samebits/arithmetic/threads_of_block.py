@@ -21,6 +21,8 @@ from weakref import WeakSet
 
 from torch.utils.data import dataloader
 
+from samebits.arithmetic.replaced_functions import Replacement, SharedByBlocks, replaced
+
 
 class Block(Protocol):
     """A block that other threads can compute in."""
@@ -64,63 +66,32 @@ def computing_in(block: Block, entered: Entered | None = None) -> Iterator[None]
         _here.block, _here.entered = before
 
 
-_lock = threading.Lock()
-_n_blocks = 0
-_originals: list[tuple[object, str, object]] = []
-
-
-@contextmanager
-def handed_over() -> Iterator[None]:
-    """Let Python's threads, pools and processes take blocks along, while one is entered."""
-    global _n_blocks
-    with _lock:
-        _n_blocks += 1
-        if _n_blocks == 1:
-            _replace()
-    try:
-        yield
-    finally:
-        with _lock:
-            _n_blocks -= 1
-            if _n_blocks == 0:
-                _give_back()
-
-
-def _replace() -> None:
-    _put(threading.Thread, "start", _starting_thread)
-    _put(process.BaseProcess, "start", _starting_process)
-    _put(dataloader._BaseDataLoaderIter, "__next__", _taking_from_workers)
-    _put(asyncio, "run_coroutine_threadsafe", _giving_coroutine)
+def _ways_to_other_threads() -> Iterator[Replacement]:
+    yield Replacement(threading.Thread, "start", _starting_thread)
+    yield Replacement(process.BaseProcess, "start", _starting_process)
+    yield Replacement(dataloader._BaseDataLoaderIter, "__next__", _taking_from_workers)
+    yield Replacement(asyncio, "run_coroutine_threadsafe", _giving_coroutine)
+    giving_to_thread = functools.partial(_giving_work, wrapped=_taking_along)
     for home, name in (
         (ThreadPoolExecutor, "submit"),
         (Future, "add_done_callback"),
         (asyncio.BaseEventLoop, "call_soon_threadsafe"),
         *((pool.ThreadPool, name) for name in _GIVING_WORK),
     ):
-        _put(home, name, functools.partial(_giving_work, wrapped=_taking_along))
+        yield Replacement(home, name, giving_to_thread)
+    giving_to_process = functools.partial(_giving_work, wrapped=_in_process)
     for home, name in (
         (ProcessPoolExecutor, "submit"),
         *((pool.Pool, name) for name in _GIVING_WORK),
     ):
-        _put(home, name, functools.partial(_giving_work, wrapped=_in_process))
+        yield Replacement(home, name, giving_to_process)
 
 
 _GIVING_WORK = ("apply_async", "_map_async", "imap", "imap_unordered")
 """Methods of a pool through which all others go (Python 3.10 to 3.14)."""
 
-
-def _put(home: object, name: str, replacing: Callable[[Any], object]) -> None:
-    _originals.append((home, name, vars(home).get(name)))
-    setattr(home, name, replacing(getattr(home, name)))
-
-
-def _give_back() -> None:
-    for home, name, original in reversed(_originals):
-        if original is None:  # it was inherited
-            delattr(home, name)
-        else:
-            setattr(home, name, original)
-    _originals.clear()
+WAYS_TO_OTHER_THREADS = SharedByBlocks(lambda: replaced(_ways_to_other_threads()))
+"""Python's threads, pools and processes, which take blocks along."""
 
 
 def _starting_thread(original: Callable[[threading.Thread], None]) -> Callable[..., None]:

@@ -7,11 +7,11 @@ import functools
 import importlib
 import inspect
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 
 import torch
 
 from samebits.arithmetic.kernels.optimizers import MOST_TOGETHER, Update, in_a_row, write_back
+from samebits.arithmetic.replaced_functions import Replacement, SharedByBlocks, replaced
 from samebits.torch_internals import modes_suspended
 
 _UPDATES = ("adadelta", "adagrad", "rmsprop", "sgd")
@@ -30,16 +30,13 @@ _IN_A_WAY_OF_ITS_OWN = (
 _Tensors = Sequence[torch.Tensor]
 
 
-@contextmanager
-def updates_in_a_row() -> Iterator[None]:
-    """Let these updates of PyTorch take small parameters together for one block."""
-    with ExitStack() as way_back:
-        for name in _UPDATES:
-            home = importlib.import_module(f"torch.optim.{name}")
-            original = getattr(home, name)
-            way_back.callback(setattr, home, name, original)
-            setattr(home, name, _together(original))
-        yield
+def _updates_together() -> Iterator[Replacement]:
+    for name in _UPDATES:
+        yield Replacement(importlib.import_module(f"torch.optim.{name}"), name, _together)
+
+
+UPDATES_IN_A_ROW = SharedByBlocks(lambda: replaced(_updates_together()))
+"""Updates of PyTorch that take small parameters together."""
 
 
 @functools.cache

@@ -150,6 +150,7 @@ class Observer(TorchDispatchMode):
                 torch_optimizer.register_optimizer_step_post_hook(self._leave_update),
             ):
                 way_back.callback(hook.remove)
+            way_back.enter_context(torch_internals.without_compiling())
             super().__enter__()
             way_back.push(super().__exit__)
             self._begin(way_back)

@@ -7,11 +7,13 @@ import functools
 import os
 import random
 import sys
+import warnings
 from pathlib import Path
 from types import FrameType
 
 import numpy as np
 import torch
+import typing_extensions
 from torch.autograd import graph as torch_graph
 
 from samebits import checkpoint_seeds, data_order, generator_states, loose_operation, seeds
@@ -29,6 +31,8 @@ _PLUMBING = {
         functools,
         contextlib,
         random,
+        typing_extensions,  # whose `deprecated` wraps functions of PyTorch
+        warnings,  # it has it, too, from Python 3.13 on
         checkpoint_seeds,
         data_order,
         generator_states,

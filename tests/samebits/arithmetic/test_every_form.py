@@ -295,7 +295,10 @@ ARGUMENTS: dict[str, Sequence[tuple[Any, ...]]] = {
 
 ELSEWHERE = {
     *("rand", "uniform", "randint", "randperm", "bernoulli", "rand_like", "randint_like", "random"),
-    *("randn", "randn_like", "normal", "normal_", "exponential", "native_dropout"),
+    *("randn", "randn_like", "normal", "normal_", "exponential", "multinomial"),
+    *("_euclidean_dist", "_cdist_forward", "_cdist_backward", "max_unpool2d"),
+    *("_weight_norm_interface", "_weight_norm_interface_backward"),
+    "native_dropout",
     *("_fused_sgd", "_fused_adagrad"),
     *("_fused_adam", "_fused_adamw", "cudnn_batch_norm", "cudnn_batch_norm_backward"),
 }

@@ -57,6 +57,9 @@ _CALLS = {
     "index_put by a mask": _masked,
     "index_add": lambda a: a.index_add(1, torch.tensor([3, 3, 0]), drawn(4, 3), alpha=0.5),
     "scatter_add": lambda a: a.scatter_add(0, _ROWS, drawn(3, 5)),
+    "scatter_add of more than there is": lambda a: a.scatter_add(
+        -2, torch.arange(30).view(6, 5) % 4, drawn(6, 5)
+    ),
     "scatter_add of columns": lambda a: a.scatter_add(1, _ROWS, drawn(3, 5)),
 }
 
@@ -69,6 +72,12 @@ def test_operations_are_pytorchs_within_roundings(name):
     with PortableArithmetic():
         actual = _CALLS[name](a)
     torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_an_index_beyond_the_axis_is_pytorchs_error():
+    """Counted through the whole tensor, it is a place of another row."""
+    with PortableArithmetic(), pytest.raises(RuntimeError, match="index 3 is out of bounds"):
+        torch.zeros(3, 2).scatter_add(1, torch.tensor([[3], [0], [0]]), torch.ones(3, 1))
 
 
 @pytest.mark.parametrize(

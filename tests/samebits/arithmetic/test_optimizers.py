@@ -189,12 +189,20 @@ def test_no_power_of_an_update_is_that_of_its_settings(name):
         assert largest_difference(trained(float), trained(SystemsNumber)) == 0
 
 
-def test_cosines_of_a_schedule_are_no_libraries(monkeypatch):
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=12),
+        lambda optimizer: torch.optim.swa_utils.SWALR(optimizer, swa_lr=0.05, anneal_epochs=12),
+    ],
+    ids=["annealing", "averaging"],
+)
+def test_cosines_of_a_schedule_are_no_libraries(monkeypatch, make):
     """Those of this system may be others than those of the next."""
 
     def rates():
         optimizer = torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=_RATE)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=12)
+        schedule = make(optimizer)
         found = []
         for _ in range(12):
             optimizer.step()
@@ -218,6 +226,7 @@ def test_cosines_of_a_schedule_are_no_libraries(monkeypatch):
         torch.optim.Adafactor,
         type("OneOfTheirOwn", (torch.optim.Adafactor,), {}),
         lambda parameters: torch.optim.LBFGS(parameters[:1], line_search_fn="strong_wolfe"),
+        lambda parameters: torch.optim.Adam(parameters, differentiable=True),
     ],
 )
 def test_an_optimizer_with_powers_of_its_own_is_refused_by_name_and_line(make):

@@ -117,6 +117,37 @@ def test_a_layer_with_projections_is_made_of_operations():
     assert torch.allclose(actual, expected.float(), atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_layer_is_differentiated_twice_and_for_each_sample(kind):
+    """A penalty of gradients; and ``vmap``, where oneDNN's layer is switched off."""
+    torch.manual_seed(0)
+    layer = kind(3, 4, num_layers=2)
+    x = torch.randn(5, 2, 3, dtype=torch.float64, requires_grad=True)
+
+    def penalty():
+        weights = {name: weight.to(x.dtype) for name, weight in layer.named_parameters()}
+        output, _ = torch.func.functional_call(layer, weights, (x,))
+        (slope,) = torch.autograd.grad(output.square().sum(), x, create_graph=True)
+        return torch.autograd.grad(slope.square().sum(), [*layer.parameters()])
+
+    def of_each_sample():
+        weights = {name: weight.detach() for name, weight in layer.named_parameters()}
+
+        def loss(weights, sample):
+            return torch.func.functional_call(layer, weights, (sample,))[0].square().sum()
+
+        return torch.func.vmap(torch.func.grad(loss), (None, 1))(weights, x.detach().float())
+
+    expected = penalty()
+    with PortableArithmetic():
+        actual = penalty()
+        gradients = of_each_sample()
+        layer(x.detach().float()[:, 1])[0].square().sum().backward()
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
+    for name, weight in layer.named_parameters():
+        torch.testing.assert_close(gradients[name][1], weight.grad, rtol=1e-5, atol=1e-6)
+
+
 def test_choices_of_libraries_are_given_back(monkeypatch):
     """Also where opt_einsum is installed, which would change the order of products."""
 

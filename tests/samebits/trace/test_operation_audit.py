@@ -242,7 +242,7 @@ def compiled_square(x):
 
 def compiled_networks():
     """A network of torch.compile, one compiled in place, a function, and how each is named."""
-    wrapped = torch.compile(nn.Sequential(nn.Linear(3, 2)), backend="eager")
+    wrapped = torch.compile(nn.Sequential(nn.Linear(3, 2)), backend="eager", fullgraph=True)
     in_place = nn.Linear(3, 2)
     in_place.compile(backend="eager")
     return [(wrapped, "Sequential"), (in_place, "Linear"), (compiled_square, "compiled_square")]

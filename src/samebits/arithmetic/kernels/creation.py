@@ -10,6 +10,9 @@ import torch
 
 from samebits.arithmetic.kernels.elementary import log, log1p, square_root
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
+from samebits.arithmetic.kernels.sorting import FORMS as CHOOSING
+from samebits.arithmetic.kernels.sums import FORMS as ADDING
+from samebits.arithmetic.kernels.sums import pairwise_sum
 from samebits.arithmetic.kernels.trigonometry import cosine, sine
 
 FORMS = PortableForms()
@@ -213,6 +216,32 @@ def _exponential(
     check_type(a)
     drawn = torch.rand(a.shape, dtype=a.dtype, generator=generator)
     return (log1p(-drawn).neg_() / torch.full_like(drawn, lambd)).to(a.device)
+
+
+@FORMS.of("multinomial")
+def _multinomial(
+    a: torch.Tensor,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    """Places drawn by their weights: with replacement PyTorch's but for roundings, otherwise (and
+    of one place) made of exponential numbers, which are others."""
+    check_type(a)
+    total = pairwise_sum(a, [-1], keepdim=True)
+    if not bool(((a >= 0).all(-1, keepdim=True) & (total > 0) & total.isfinite()).all()):
+        raise ValueError("expected weights that are finite, not negative, and not all 0")
+    if num_samples == 1 or not replacement:
+        waiting = _exponential(a, generator=generator).clamp_(min=torch.finfo(a.dtype).tiny)
+        _, places = CHOOSING["topk"](a / waiting, num_samples)
+        return places
+    shares = ADDING["cumsum"](a, -1) / total
+    shares[..., -1] = 1.0
+    drawn = torch.rand((*a.shape[:-1], num_samples), dtype=torch.float64, generator=generator).to(
+        a.device
+    )
+    return torch.searchsorted(shares.double(), drawn, right=True)
 
 
 @FORMS.of("linspace")

@@ -86,13 +86,13 @@ def _scatter_add(
     index = index.reshape(1) if not index.dim() else index
     source = source.reshape(1) if not source.dim() else source
     used = source[tuple(slice(length) for length in index.shape)]
+    dim %= a.dim()
+    if not bool(((index >= 0) & (index < a.shape[dim])).all()):
+        raise IndexError(f"expected indices from 0 to {a.shape[dim] - 1}")
     numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
-    others = numbered[tuple(slice(length) for length in index.shape)]
-    own = torch.arange(a.shape[dim], device=a.device)[: index.shape[dim]]
-    stride = numbered.stride(dim) if a.dim() else 1
-    shape = [1] * a.dim()
-    shape[dim] = -1
-    return _added_at(a, others + (index - own.view(shape)) * stride, used)
+    lengths = (1 if axis == dim else length for axis, length in enumerate(index.shape))
+    begins = numbered[tuple(map(slice, lengths))]
+    return _added_at(a, begins + index * numbered.stride(dim), used)
 
 
 def scattered_sum(

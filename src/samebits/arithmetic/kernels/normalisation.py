@@ -13,6 +13,7 @@ from samebits.arithmetic.kernels.elementary import root
 from samebits.arithmetic.kernels.finite import all_finite
 from samebits.arithmetic.kernels.pointwise import between
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
+from samebits.arithmetic.kernels.sums import FORMS as ADDING
 from samebits.arithmetic.kernels.sums import mean_along, pairwise_sum, sum_along
 from samebits.arithmetic.memory import Block, arrays_of, slices
 
@@ -491,3 +492,37 @@ def _native_group_norm_backward(
         ),
         output_mask,
     )
+
+
+# -- of weights ----------------------------------------------------------------------------------
+
+
+@FORMS.of("_weight_norm_interface")
+def _weight_norm(
+    a: torch.Tensor, lengths: torch.Tensor, dim: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights of given lengths in the direction of others, and how long those are."""
+    check_type(a, lengths)
+    axes = _all_but(a, dim)
+    own_lengths = ADDING["linalg_vector_norm"](a, 2, axes, True) if axes else a.abs()
+    return a * (lengths / own_lengths), own_lengths
+
+
+@FORMS.of("_weight_norm_interface_backward")
+def _weight_norm_backward(
+    gradient: torch.Tensor,
+    a: torch.Tensor,
+    lengths: torch.Tensor,
+    own_lengths: torch.Tensor,
+    dim: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    check_type(gradient, a, lengths)
+    axes = _all_but(a, dim)
+    products = gradient * a
+    along = pairwise_sum(products, axes, keepdim=True) if axes else products
+    across = gradient - a * (along / (own_lengths * own_lengths))
+    return across * (lengths / own_lengths), along / own_lengths
+
+
+def _all_but(a: torch.Tensor, dim: int) -> list[int]:
+    return [axis for axis in range(a.dim()) if axis != dim % a.dim()]

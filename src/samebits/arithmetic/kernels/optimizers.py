@@ -9,11 +9,9 @@ on with or without it. Names of functions are those of torch 2.6 to 2.15.
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -22,12 +20,9 @@ import torch
 from samebits.arithmetic.kernels.elementary import square_root
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 from samebits.arithmetic.memory import slices, workspace
-from samebits.errors import NotPossibleHere
 from samebits.scalars import power
 
 FORMS = PortableForms()
-
-_HOMES_OF_ADAM = (("torch.optim.adam", "adam"), ("torch.optim.adamw", "adamw"))
 
 
 class Moments(NamedTuple):
@@ -268,26 +263,11 @@ def _decayed(
     return gradient + parameter * decay if decay != 0 else gradient
 
 
-@contextmanager
-def adam_as_one_operation() -> Iterator[None]:
-    """Let Adam and AdamW of PyTorch be their fused operation for one block, on any device."""
-    with ExitStack() as way_back:
-        for module_name, name in _HOMES_OF_ADAM:
-            home = importlib.import_module(module_name)
-            original = getattr(home, name)
-            way_back.callback(setattr, home, name, original)
-            setattr(home, name, _fused(original))
-        yield
+def as_one_operation(function: Update) -> Update:
+    """Adam or AdamW of PyTorch as its fused operation, on any device."""
 
-
-def _fused(function: Update) -> Update:
     @functools.wraps(function)
-    def as_one_operation(*arguments: object, **settings: object) -> None:
-        if settings.get("differentiable"):
-            raise NotPossibleHere(
-                "Adam was given differentiable=True; in mode portable its update is one operation, "
-                "which has no gradient: leave it out"
-            )
+    def updated(*arguments: object, **settings: object) -> None:
         function(*arguments, **{**settings, "foreach": False, "fused": True})
 
-    return as_one_operation
+    return updated

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from samebits.arithmetic.kernels.indexing import FORMS as PLACING
 from samebits.arithmetic.kernels.indexing import added_at
 from samebits.arithmetic.kernels.registry import PortableForms, check_type
 from samebits.arithmetic.kernels.sums import pairwise_sum
@@ -367,3 +368,13 @@ def _adaptive_max_pool3d_backward(
     gradient: torch.Tensor, a: torch.Tensor, indices: torch.Tensor
 ) -> torch.Tensor:
     return _at_largest(gradient, a, indices, n_axes=3)
+
+
+@FORMS.of("max_unpool2d")
+def _max_unpool2d(
+    a: torch.Tensor, indices: torch.Tensor, output_size: Sequence[int]
+) -> torch.Tensor:
+    """Numbers put back where they were the largest of their windows."""
+    shape = (*a.shape[:-2], *output_size)
+    flat = a.new_zeros(shape).flatten(-2)
+    return PLACING["scatter"](flat, -1, indices.flatten(-2), a.flatten(-2)).reshape(shape)

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from samebits.arithmetic.kernels.elementary import FORMS as FUNCTIONS
 from samebits.arithmetic.kernels.products import multiplied, multiplier
 from samebits.arithmetic.kernels.sums import pairwise_sum
+from samebits.arithmetic.replaced_functions import Replacement
 from samebits.torch_internals import modes_suspended
 
 _Layer = Callable[..., tuple[torch.Tensor, ...]]
@@ -194,14 +193,14 @@ class _Direction(torch.autograd.Function):
         ctx: Any,
         name: str,
         steps: tuple[Step, ...],
-        rows: torch.Tensor,
+        inputs: torch.Tensor,
         hidden: torch.Tensor,
         cell: torch.Tensor | None,
         *weights: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         with modes_suspended():
             of = Weights(*(weight.detach() for weight in weights))
-            rows = rows.detach()
+            rows = inputs.detach()
             state = hidden.detach().clone()
             if name == "lstm":
                 assert cell is not None
@@ -228,16 +227,20 @@ class _Direction(torch.autograd.Function):
             ctx.steps = steps
             if any(ctx.needs_input_grad):
                 ctx.kept = unit.kept(order)
-                ctx.save_for_backward(rows, before, *weights)
+                ctx.save_for_backward(before, inputs, hidden, cell, *weights)
             if isinstance(unit, _Lstm):
                 return output, state, unit.cell
             return output, state
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
+        before, *inputs = ctx.saved_tensors
+        if torch.is_grad_enabled():  # they will be differentiated again
+            return None, None, *_gradients_by_operations(ctx.kind, ctx.steps, inputs, gradients)
         with modes_suspended():
-            rows, before, *weights = (saved.detach() for saved in ctx.saved_tensors)
+            before = before.detach()
+            rows = inputs[0].detach()
+            weights = [weight.detach() for weight in inputs[3:]]
             of = Weights(*weights)
             kept: _Kept = ctx.kept
             of_output = gradients[0].detach()
@@ -273,6 +276,54 @@ class _Direction(torch.autograd.Function):
         return None, None, of_rows, of_state, of_cell, *of_weights
 
 
+def _by_operations(
+    name: str,
+    steps: tuple[Step, ...],
+    rows: torch.Tensor,
+    hidden: torch.Tensor,
+    cell: torch.Tensor | None,
+    *weights: torch.Tensor,
+) -> tuple[torch.Tensor, ...]:
+    """The same by operations of PyTorch, with gradients of any order."""
+    of = Weights(*weights)
+    from_inputs = functional.linear(rows, of.of_input, of.input_bias)
+    outputs: dict[int, torch.Tensor] = {}
+    for step in steps:
+        own = hidden[: step.n_rows]
+        from_input = from_inputs[step.rows]
+        from_hidden = functional.linear(own, of.of_hidden, of.hidden_bias)
+        if cell is not None:
+            opened, kept, new, shown = (from_hidden + from_input).chunk(4, 1)
+            state = kept.sigmoid() * cell[: step.n_rows] + opened.sigmoid() * new.tanh()
+            cell = torch.cat([state, cell[step.n_rows :]])
+            output = shown.sigmoid() * state.tanh()
+        elif name == "gru":
+            (reset, update, new), others = from_hidden.chunk(3, 1), from_input.chunk(3, 1)
+            new = (new * (reset + others[0]).sigmoid() + others[2]).tanh()
+            output = (own - new) * (update + others[1]).sigmoid() + new
+        else:
+            sums = from_hidden + from_input
+            output = sums.relu() if name == "rnn_relu" else sums.tanh()
+        outputs[step.begin] = output
+        hidden = torch.cat([output, hidden[step.n_rows :]])
+    in_order = torch.cat([outputs[begin] for begin in sorted(outputs)])
+    return (in_order, hidden) if cell is None else (in_order, hidden, cell)
+
+
+def _gradients_by_operations(
+    name: str,
+    steps: tuple[Step, ...],
+    inputs: Sequence[torch.Tensor | None],
+    gradients: Sequence[torch.Tensor],
+) -> list[torch.Tensor | None]:
+    asked = [each for each in inputs if each is not None and each.requires_grad]
+    outputs = _by_operations(name, steps, *inputs)  # type: ignore[arg-type]
+    found = iter(
+        torch.autograd.grad(outputs, asked, gradients, create_graph=True, allow_unused=True)
+    )
+    return [next(found) if each is not None and each.requires_grad else None for each in inputs]
+
+
 # -- layers ------------------------------------------------------------------------------------
 
 
@@ -292,6 +343,8 @@ def _layers(
     n_weights = 4 if with_biases else 2
     orders = (tuple(steps), tuple(reversed(steps)))[: 2 if is_bidirectional else 1]
     last: list[tuple[torch.Tensor, ...]] = []
+    in_transform = torch._C._functorch.peek_interpreter_stack() is not None  # of torch.func
+    direction = _by_operations if in_transform else _Direction.apply
     for layer in range(n_layers):
         if layer and dropout:
             rows = functional.dropout(rows, dropout)
@@ -300,15 +353,19 @@ def _layers(
             place = len(last)
             own = weights[place * n_weights : (place + 1) * n_weights]
             cell = states[1][place] if len(states) > 1 else None
-            output, *after = _Direction.apply(name, order, rows, states[0][place], cell, *own)
+            output, *after = direction(name, order, rows, states[0][place], cell, *own)
             outputs.append(output)
             last.append(tuple(after))
         rows = torch.cat(outputs, 1) if len(outputs) > 1 else outputs[0]
     return rows, [torch.stack(each) for each in zip(*last, strict=True)]
 
 
+@functools.cache
 def _replacement(name: str, original: _Layer) -> _Layer:
-    """A function of ``torch._VF``: its arguments are those of sequences, or of packed ones."""
+    """A function of ``torch._VF``: its arguments are those of sequences, or of packed ones.
+
+    TorchScript, which knows PyTorch's functions by their address, compiles it as the original.
+    """
 
     @functools.wraps(original)
     def layer(*arguments: Any) -> tuple[torch.Tensor, ...]:
@@ -338,30 +395,21 @@ def _replacement(name: str, original: _Layer) -> _Layer:
         output = rows.reshape(length, n_sequences, -1)
         return (output.transpose(0, 1) if rest[0] else output, *last)
 
+    torch.jit._builtins._register_builtin(layer, f"aten::{name}")
     return layer
 
 
 def _is_usual(tensors: Sequence[torch.Tensor], states: Sequence[torch.Tensor]) -> bool:
-    """Whether a layer is one operation: in float32 or float64, without projections, outside of
-    ``torch.func``, and in a thread that computes in a mode; what is not is made of PyTorch's
-    operations."""
+    """Whether a layer is computed here: in float32 or float64, without projections, and in a thread
+    that computes in a mode; what is not is made of PyTorch's operations."""
     is_projected = states[0].shape[-1] != states[-1].shape[-1]
-    in_transform = torch._C._functorch.peek_interpreter_stack() is not None
     dtype = tensors[0].dtype
     in_one_type = all(tensor.dtype == dtype for tensor in tensors) and dtype in _TYPES
     in_mode = torch._C._len_torch_dispatch_stack() > 0
-    return in_one_type and in_mode and not is_projected and not in_transform
+    return in_one_type and in_mode and not is_projected
 
 
-@contextmanager
-def layers_as_one_operation() -> Iterator[None]:
-    """Let the recurrent layers of ``torch.nn`` be those of this file for one block."""
-    home = torch._VF
-    originals = {name: getattr(home, name) for name in _NAMES}
-    try:
-        for name, original in originals.items():
-            setattr(home, name, _replacement(name, original))
-        yield
-    finally:
-        for name, original in originals.items():
-            setattr(home, name, original)
+def layers_as_one_operation() -> Iterator[Replacement]:
+    """The recurrent layers of ``torch.nn``, which become those of this file."""
+    for name in _NAMES:
+        yield Replacement(torch._VF, name, functools.partial(_replacement, name))
