@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple, NoReturn
 
 
 class Replacement(NamedTuple):
@@ -13,7 +13,7 @@ class Replacement(NamedTuple):
 
     home: object
     name: str
-    replacing: Callable[[Any], object]
+    replacing: Callable[[NoReturn], object]
     """Makes what stands there of what stood there."""
 
 

@@ -39,7 +39,6 @@ UPDATES_IN_A_ROW = SharedByBlocks(lambda: replaced(_updates_together()))
 """Updates of PyTorch that take small parameters together."""
 
 
-@functools.cache
 def _together(update: Update) -> Update:
     names = list(inspect.signature(update).parameters)
     place_of_steps = names.index("state_steps") if "state_steps" in names else None
