@@ -289,7 +289,7 @@ def _asked_cell(name: str, value: object) -> RunCell:
 
 def _store_words(chapters: Sequence[Chapter]) -> list[str]:
     """The words of a command that name the store, if it needs them."""
-    options = store_options(chapters[0].store.root) if chapters else []
+    options = store_options(chapters[0].store_in_commands) if chapters else []
     return [quoted(word) for word in options]
 
 

@@ -243,6 +243,6 @@ def _where_they_part(one: _Told) -> str:
     first, second = sorted(min(members) for members in groups)[:2]
     machines = [result for result in one.chapter.results if result.spec.key == one.result.spec.key]
     run = short_name(one.result.spec.key) if len(machines) == 1 else one.result.place
-    store = one.chapter.store.root
-    command = lab_command("diverge", f"{run}/{first}", f"{run}/{second}", store=store)
+    repeats = (f"{run}/{number}" for number in (first, second))
+    command = lab_command("diverge", *repeats, store=one.chapter.store_in_commands)
     return f"The first step at which repeats {first} and {second} of {one.name} part: `{command}`."

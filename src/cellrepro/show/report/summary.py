@@ -118,6 +118,11 @@ class Chapter:
     failures: list[Failure]
 
     @property
+    def store_in_commands(self) -> str:
+        """The store's own name: reports are sent, and should not say where on this computer it is."""
+        return self.store.root.resolve().name
+
+    @property
     def title(self) -> str:
         """The data set and the task."""
         return f"{self.data}: {value_in_words('task', self.task)}"
