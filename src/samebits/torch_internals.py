@@ -22,6 +22,8 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
+from samebits.replaced_functions import SharedByBlocks
+
 
 def hidden_from_modes() -> AbstractContextManager[None]:
     """Operations in the block reach no ``TorchDispatchMode`` and no tensor subclass.
@@ -116,11 +118,13 @@ def is_compiled(module: torch.nn.Module) -> bool:
     return isinstance(module, compiler.OptimizedModule) or module._compiled_call_impl is not None
 
 
+_AS_WRITTEN = SharedByBlocks(lambda: torch.compiler.set_stance("force_eager"))
+
+
 def without_compiling() -> AbstractContextManager[object]:
     """Let what ``torch.compile`` made run as it was written, also with ``fullgraph=True``, which
     is an error where a dispatch mode keeps PyTorch from compiling (torch 2.15)."""
-    is_used = _COMPILER in sys.modules
-    return torch.compiler.set_stance("force_eager") if is_used else nullcontext()
+    return _AS_WRITTEN.in_force() if _COMPILER in sys.modules else nullcontext()
 
 
 def compiled_callers() -> Iterator[str]:

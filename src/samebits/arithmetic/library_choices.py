@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 
 from samebits.arithmetic.kernels.recurrent import layers_as_one_operation
-from samebits.arithmetic.replaced_functions import SharedByBlocks, replaced
+from samebits.replaced_functions import SharedByBlocks, replaced
 
 _BY_OPERATIONS = "math_sdp"
 _KINDS_OF_ATTENTION = (_BY_OPERATIONS, "flash_sdp", "mem_efficient_sdp", "cudnn_sdp")

@@ -15,7 +15,7 @@ import torch
 
 from samebits import scalars
 from samebits.arithmetic.kernels.optimizers import Update, as_one_operation
-from samebits.arithmetic.replaced_functions import Replacement, SharedByBlocks, replaced
+from samebits.replaced_functions import Replacement, SharedByBlocks, replaced
 
 _BY_ONE_OPERATION = ("adam", "adamw")
 """Functions of ``torch.optim``, in modules of the same names, that have one operation for it."""

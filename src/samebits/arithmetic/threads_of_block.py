@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 from torch.utils.data import dataloader
 
-from samebits.arithmetic.replaced_functions import Replacement, SharedByBlocks, replaced
+from samebits.replaced_functions import Replacement, SharedByBlocks, replaced
 
 
 class Block(Protocol):

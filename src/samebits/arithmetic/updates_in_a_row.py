@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from samebits.arithmetic.kernels.optimizers import MOST_TOGETHER, Update, in_a_row, write_back
-from samebits.arithmetic.replaced_functions import Replacement, SharedByBlocks, replaced
+from samebits.replaced_functions import Replacement, SharedByBlocks, replaced
 from samebits.torch_internals import modes_suspended
 
 _UPDATES = ("adadelta", "adagrad", "rmsprop", "sgd")

@@ -172,7 +172,8 @@ def test_of_blocks_that_overlap_the_last_gives_functions_back():
 
     def replaced():
         adam = importlib.import_module("torch.optim.adam").adam
-        return adam, torch._VF.lstm, threading.Thread.start
+        stance = importlib.import_module("torch._dynamo.eval_frame")._stance.stance
+        return adam, torch._VF.lstm, threading.Thread.start, stance
 
     before = replaced()
     entered, end = threading.Event(), threading.Event()

@@ -119,7 +119,7 @@ class Chapter:
 
     @property
     def store_in_commands(self) -> str:
-        """The store's own name: reports are sent, and should not say where on this computer it is."""
+        """The store's own name: a report is sent, and does not say where on this computer it is."""
         return self.store.root.resolve().name
 
     @property

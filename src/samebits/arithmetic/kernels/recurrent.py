@@ -19,7 +19,7 @@ from torch.nn import functional
 from samebits.arithmetic.kernels.elementary import FORMS as FUNCTIONS
 from samebits.arithmetic.kernels.products import multiplied, multiplier
 from samebits.arithmetic.kernels.sums import pairwise_sum
-from samebits.arithmetic.replaced_functions import Replacement
+from samebits.replaced_functions import Replacement
 from samebits.torch_internals import modes_suspended
 
 _Layer = Callable[..., tuple[torch.Tensor, ...]]
