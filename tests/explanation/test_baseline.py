@@ -193,7 +193,9 @@ def test_files_that_are_no_baseline(baseline, tmp_path):
     content = baseline.read_bytes()
     (tmp_path / "short").write_bytes(content[:-40])
     (tmp_path / "text").write_text("masks")
-    said = {"short": "no whole baseline", "text": "no whole baseline", "absent": "no such file"}
+    (tmp_path / "folder").mkdir()
+    said = {"short": "no whole baseline", "absent": "no such file"}
+    said |= dict.fromkeys(("text", "folder"), "is no baseline; expected first")
     for name, message in said.items():
         with pytest.raises(BadInput, match=message):
             check_baseline(tmp_path / name, MASKS)

@@ -176,7 +176,7 @@ def test_without_cells_nothing_is_shown(invoke, tmp_path):
     dark = follow(that_finds_nothing, "dark", np.zeros((400, 400)), Settings())
     found = TileDependence((dark,), ("cropped",))
     assert (found.cause, found.vacuous) == ("none", True)
-    assert "vacuous: no cell was found in any image" in found.as_text()
+    assert "vacuous: no cell was found in 1 image" in found.as_text()
     tifffile.imwrite(tmp_path / "none.tif", np.zeros((64, 64), np.uint16))
     answer = invoke("tiles", "--masks", tmp_path / "none.tif")
     assert (answer.code, "vacuous: it holds no object" in answer.out) == (1, True)

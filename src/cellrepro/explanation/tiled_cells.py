@@ -62,21 +62,22 @@ class Tiled:
         """Whether there are more straight ends at tile borders than elsewhere."""
         return self.seam.stands_out
 
-    def line(self) -> str:
-        """Say how many of its cells depend on tiles, and where they end straight."""
+    def lines(self) -> list[str]:
+        """Say which of its cells depend on tiles, and where they end straight."""
         seam = self.seam
         numbers = some(list(map(str, self.dependent)), _MOST_NUMBERS)
         which = f" (number {numbers})" if self.dependent else ""
-        return (
+        n_scaled = self.n_by_normalisation
+        return [
             f"{self.name}: {self.n_dependent} of {amount(self.n_cells, 'cell')} "
             f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie{which}, and "
-            f"{self.n_gained} {verb_of(self.n_gained, 'is', 'are')} gained; "
-            f"{self.n_by_normalisation} {verb_of(self.n_by_normalisation, 'changes', 'change')} "
-            f"where a crop is scaled by itself; straight ends: {seam.n_at} at "
-            f"{amount(seam.n_lines, 'tile border')}, {seam.n_elsewhere} at "
-            f"{amount(seam.n_other_lines, 'other line')} (as many at tile borders by chance: "
-            f"probability {seam.chance:.2g})"
-        )
+            f"{self.n_gained} {verb_of(self.n_gained, 'is', 'are')} gained; {n_scaled} "
+            f"{verb_of(n_scaled, 'changes', 'change')} where intensities of a crop are scaled by "
+            "themselves",
+            f"  straight ends of cells: {seam.n_at} at {amount(seam.n_lines, 'tile border')}, "
+            f"{seam.n_elsewhere} at {seam.n_other_lines} other rows and columns; by chance as many "
+            f"lie at tile borders with a probability of {seam.chance:.2g}",
+        ]
 
 
 def follow(

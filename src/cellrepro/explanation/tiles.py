@@ -62,7 +62,7 @@ class TileDependence(Result):
         """Say how many cells depend on where tiles lie."""
         over = amount(len(self.images), "image")
         if self.vacuous:
-            return f"vacuous: no cell was found in {over}"
+            return f"vacuous: no cell was found in {over}, so none could depend on tiles"
         n_cells = amount(sum(image.n_cells for image in self.images), "cell")
         if self.cause == "none":
             return f"none of {n_cells} in {over} depends on where tiles lie"
@@ -94,15 +94,13 @@ class TileDependence(Result):
         ]
 
     def lines(self) -> list[str]:
-        """Say how tiles were laid, what each image's cells do, and the cause."""
-        variants = ", ".join(self.variants)
-        lines = [f"compared with the whole image: {variants}; intensities scaled alike"]
+        """Say the cause, what each image's cells do, and how tiles were laid."""
+        lines = [self.sentence() if self.vacuous else f"cause: {self.cause}; {self.sentence()}"]
         for image in self.images:
-            lines.append(image.line())
+            lines += image.lines()
             lines += cut_lines(image.cuts)
-        if self.vacuous:
-            lines.append("vacuous: no cell was found in any image, so none could depend on tiles")
-        lines.append(f"cause: {self.cause}")
+        variants = ", ".join(self.variants)
+        lines.append(f"compared with the whole image: {variants}; intensities scaled alike")
         return lines
 
 

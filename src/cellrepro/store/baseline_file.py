@@ -142,7 +142,20 @@ def read(path: Path) -> BaselineFile:
     except FileNotFoundError as error:
         raise no_such_file(path, expected="a file of `cellrepro baseline save`") from error
     except Exception as error:  # of a damaged archive nearly any
+        if _is_something_else(path):
+            raise BadInput(
+                f"{path} is no baseline; expected first a file of `cellrepro baseline save`, then "
+                "the masks"
+            ) from error
         raise _damaged(path, error) from error
+
+
+def _is_something_else(path: Path) -> bool:
+    """Whether this is a folder, or a file that does not even begin as an archive."""
+    if path.is_dir():
+        return True
+    with path.open("rb") as file:
+        return file.read(2) not in (b"PK", b"")
 
 
 def _refuse_numbers(name: str, image: Mapping[str, Any]) -> None:
