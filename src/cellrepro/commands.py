@@ -98,7 +98,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
         ),
         "forecast": Command(
             "show.forecast:forecast",
-            "Which cells would other computers give otherwise?",
+            "Which cells would be different on other computers?",
             needs=_NETWORK,
             about_this_cellpose=True,
         ),

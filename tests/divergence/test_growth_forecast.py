@@ -125,7 +125,7 @@ FORECAST = GrowthForecast(
     images=(
         ImageForecast("a", 88, (ForecastCell(4, (8.0, 9.0), ("lost",), 2),), (1, 3), (12, 250)),
     ),
-    real=(RealTraining("0124/arm/0", "cpu-avx2", ((2, 1e-5), (3, 2e-4)), 100, 2),),
+    real=(RealTraining("0124/arm/0", "cpu-avx2", "strict", ((2, 1e-5), (3, 2e-4)), 100, 2),),
 )
 
 

@@ -107,6 +107,8 @@ class RealTraining:
     """``KEY/MACHINE/REPEAT``."""
     profile: str
     """Its numeric environment."""
+    mode: str
+    """Its mode."""
     distances: tuple[tuple[int, float], ...]
     """Epochs done, and distance of its weights from those of this computer: where it kept
     checkpoints, and at the end."""
@@ -202,8 +204,8 @@ class GrowthForecast(Result):
         for real in self.real:
             _, distance = real.distances[-1]
             yield (
-                f"in the store, {real.name} (profile {real.profile}): distance {distance:.2g}, "
-                f"pixels {grouped(real.pixels)}, cells {grouped(real.cells)}"
+                f"in the store, {real.name} (profile {real.profile}, mode {real.mode}): distance "
+                f"{distance:.2g}, pixels {grouped(real.pixels)}, cells {grouped(real.cells)}"
             )
         yield NOT_CLAIMED
 
@@ -357,6 +359,7 @@ def _real_trainings(
         yield RealTraining(
             name=repeat.name,
             profile=repeat.spec.profile,
+            mode=repeat.spec.mode,
             distances=tuple(distances),
             pixels=sum(image.pixels_by_draw[0] for image in held),
             cells=sum(image.cells_by_draw[0] for image in held),
