@@ -202,7 +202,7 @@ class Spread(Result):
             {
                 "axis": axis.name,
                 "pairs": len(axis.evidence),
-                "pairs without cells": len(axis.pairs) - len(axis.evidence),
+                "pairs without cells or training": len(axis.pairs) - len(axis.evidence),
                 "differ": len(axis.differing),
                 "images": axis.n_images,
                 "cells without a match": share_text(axis.distribution().mean),
@@ -326,7 +326,7 @@ def _contrast(pair: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
 
 def _clause(axis: Axis, decision: Decision) -> str:
     if not axis.evidence:
-        return f"{axis.doing} cannot be judged, as no cells were found"
+        return f"{axis.doing} cannot be judged, as nothing was trained or no cells were found"
     over = f"{amount(len(axis.evidence), 'pair')}, {amount(axis.n_images, 'image')}"
     mean = share_text(axis.distribution().mean)
     if decision.contrast and not math.isnan(decision.changed[0]) and axis.differing:

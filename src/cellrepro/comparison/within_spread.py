@@ -117,7 +117,9 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     pairs = [pair for pair in pairs if not pair.vacuous]
     seeds = [pair for pair in seeds if not pair.vacuous and not pair.one_sided]
     if not pairs:
-        return Decision(False, "no cells were found, so there is nothing to compare")
+        return Decision(
+            False, "nothing was trained or no cells were found, so there is nothing to compare"
+        )
     images = _images_of_all([*pairs, *seeds])
     known = Decision(
         within=False,

@@ -257,4 +257,4 @@ def _counts(axis: Axis, distribution: Distribution) -> str:
     text = f"{pairs}{values}, {amount(axis.n_images, 'image')}"
     if 0 < n_zero < len(axis.evidence):
         text += f", {n_zero} at 0"
-    return f"{text}, {n_without_cells} without cells" if n_without_cells else text
+    return f"{text}, {n_without_cells} without cells or training" if n_without_cells else text
