@@ -152,7 +152,7 @@ def _convolve_backward(
     if output_mask[1]:
         patches = convolution.patches(images, (gradient.shape[2], gradient.shape[3]))
         # one product over all windows of all images
-        seen = patches.permute(1, 0, 3, 2).flatten(1, 2)
+        seen = patches.permute(1, 2, 0, 3).flatten(2, 3).mT
         by_group = gradient.reshape(n_images, groups, weight.shape[0] // groups, -1)
         changes = by_group.permute(1, 2, 0, 3).flatten(2, 3)
         of_weight = multiplied(changes, seen).reshape(weight.shape)
