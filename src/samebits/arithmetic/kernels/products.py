@@ -37,8 +37,8 @@ from samebits.errors import BadInput
 
 FORMS = PortableForms()
 
-_BLOCK = 2**17
-"""Numbers of a factor that are computed with at a time: 1 MB of float64."""
+_BLOCK = 2**18
+"""Numbers of a factor that are computed with at a time: 2 MB of float64."""
 _BLOCK_OF_GPU = 2**24
 """The same where only memory limits it."""
 _FEWEST_ROWS = 64

@@ -77,6 +77,11 @@ class Bits(NamedTuple):
         """The largest error of one slice, relative to the product of the magnitudes."""
         return self.step * _TOLERATED * 2.0**-self.right
 
+    @property
+    def needed(self) -> float:
+        """What the first look asks for of each unit of the sums of a row and of a column."""
+        return _MORE / (2 * self.step * _TOLERATED)
+
 
 class NotFinite(Exception):
     """A number of a factor is infinite or NaN."""
@@ -150,23 +155,19 @@ def _look(given: torch.Tensor, sampled: torch.Tensor, bits: Bits, *, is_left: bo
     largest = magnitudes.amax(2, keepdim=True)
     if not math.isfinite(largest.amax().item()):
         raise NotFinite
-    n_bits = bits.left if is_left else bits.right
     power = power_of_two_below(largest)
-    is_nothing = power == 0
-    scale = 0.5 / power.masked_fill(is_nothing, 1.0)
+    scale = (0.5 / power).clamp_(max=_LARGEST_SCALE)
     n_sampled = sampled.shape[2] - 2
     torch.mul(
-        magnitudes[:, :, :: bits.step],
-        scale.clamp(max=_LARGEST_SCALE).to(sampled.dtype),
-        out=sampled[:, :, :n_sampled],
+        magnitudes[:, :, :: bits.step], scale.to(sampled.dtype), out=sampled[:, :, :n_sampled]
     )
-    needed = magnitudes.sum(2, keepdim=True) * scale
-    needed += given.shape[2] * 2.0**-n_bits
-    needed *= _MORE / (2 * bits.step * _TOLERATED)
-    needed.masked_fill_(is_nothing, -_MUCH)
-    sampled[:, :, n_sampled if is_left else n_sampled + 1, None] = -needed if is_left else needed
-    sampled[:, :, n_sampled + 1 if is_left else n_sampled] = -1.0 if is_left else 1.0
-    return power * (3 * 2.0 ** (BITS_OF_DOUBLE - 1 - n_bits))
+    total = scale.mul_(magnitudes.sum(2, keepdim=True))
+    sampled[:, :, n_sampled if is_left else n_sampled + 1, None] = total.masked_fill_(
+        power == 0, -_MUCH
+    )
+    sampled[:, :, n_sampled + 1 if is_left else n_sampled] = -bits.needed
+    n_bits = bits.left if is_left else bits.right
+    return power.mul_(3 * 2.0 ** (BITS_OF_DOUBLE - 1 - n_bits))
 
 
 def doubts(rows: Slice, columns: Slice, bits: Bits) -> torch.Tensor | None:
@@ -184,7 +185,10 @@ def doubts(rows: Slice, columns: Slice, bits: Bits) -> torch.Tensor | None:
     left, right = (factor.sampled.expand(n_stacked, -1, -1) for factor in (rows, columns))
     excess = workspace.take(shape, "excess", dtype=left.dtype, device=left.device)
     torch.bmm(left, right.mT, out=excess)
-    return None if excess.amin().item() >= 0 else (excess >= 0).logical_not_()
+    of_roundings = bits.needed * bits.length * (2.0**-bits.left + 2.0**-bits.right)
+    if excess.amin().item() >= of_roundings:
+        return None
+    return (excess >= of_roundings).logical_not_()
 
 
 # -- number by number ------------------------------------------------------------------------
