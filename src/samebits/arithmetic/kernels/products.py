@@ -48,6 +48,9 @@ _MOST_SMALL = 2**22
 _MOST_NUMBERS = 2**18
 """The same of numbers of a factor or of the result."""
 
+_FEWEST_COLUMNS = 128
+"""Columns of a product from which on its price for each of them does not fall further."""
+
 
 @functools.lru_cache(maxsize=4096)
 def bits_of_factors(length: int) -> Bits:
@@ -139,6 +142,10 @@ def _stacked(left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None
         small = small_product(left, right, added, bits, in_one_slice=_one_slice)
         if small is not None:
             return small
+    if is_repeated(left) and added is None and n_columns < _FEWEST_COLUMNS:
+        # many narrow products with one matrix are a single wide one
+        together = _stacked(left[:1], right.permute(1, 0, 2).flatten(1)[None], None)
+        return together.reshape(n_rows, n_stacked, n_columns).transpose(0, 1).contiguous()
     result = torch.empty((n_stacked, n_rows, n_columns), dtype=torch.float32, device=left.device)
     try:
         _multiply(left, right, added, bits, result)

@@ -56,6 +56,8 @@ _TOLERATED = 2.0**6
 """Units of a slice that are tolerated of each unit of magnitude that is looked at."""
 _TOGETHER = 2**22
 """Numbers of rows and columns that are multiplied one by one at a time."""
+_REFINED_TOGETHER = 2**17
+"""Numbers of a product that are refined at a time."""
 _DEARER_ALONE = 64
 """Times that a product of a row and a column by itself costs as much as in a matrix."""
 
@@ -233,19 +235,15 @@ def refine(
     exact: torch.Tensor, is_doubtful: torch.Tensor, rows: Slice, columns: Slice, bits: Bits
 ) -> None:
     """Put better numbers into the product of slices, (B, M, N), where one slice is not enough."""
-    for place in is_doubtful.flatten(1).any(1).nonzero().flatten().tolist():
-        i, j = _rows_and_columns(is_doubtful[place])
-        _refine_matrix(
-            exact[place],
-            _Numbers(
-                _at(is_doubtful[place], i, j),
-                i,
-                j,
-                _Rows.of(rows, place, i, bits.left),
-                _Rows.of(columns, place, j, bits.right),
-            ),
-            bits,
-        )
+    n_together = max(1, _REFINED_TOGETHER // is_doubtful.shape[2])
+    for place in _places(is_doubtful.flatten(1), 1).tolist():
+        chosen = is_doubtful[place]
+        j = _places(chosen, 0)
+        of_columns = _Rows.of(columns, place, j, bits.right)
+        for i in _places(chosen, 1).split(n_together):
+            of_rows = _Rows.of(rows, place, i, bits.left)
+            numbers = _Numbers(_at(chosen, i, j), i, j, of_rows, of_columns)
+            _refine_matrix(exact[place], numbers, bits)
 
 
 class _Numbers(NamedTuple):
@@ -262,24 +260,34 @@ class _Numbers(NamedTuple):
     def only(
         self, chosen: torch.Tensor, *known: torch.Tensor
     ) -> tuple[_Numbers, list[torch.Tensor]]:
-        """Those of them that are chosen still, and what is known of each number."""
-        i, j = _rows_and_columns(chosen)
+        """Those of them that are chosen still, and what is known of each number. Where most rows or
+        columns stay, all of them do, which costs less than to copy."""
+        i = _places(chosen, 1)
+        j = _places(chosen, 0)
+        if 2 * len(i) > len(chosen):
+            i = torch.arange(len(chosen), device=chosen.device)
+        if 2 * len(j) > chosen.shape[1]:
+            j = torch.arange(chosen.shape[1], device=chosen.device)
         numbers = _Numbers(
             _at(chosen, i, j), self.i[i], self.j[j], self.rows.at(i), self.columns.at(j)
         )
         return numbers, [_at(each, i, j) for each in known]
 
 
-def _rows_and_columns(chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows and columns in which a number is chosen."""
-    return chosen.any(1).nonzero().flatten(), chosen.any(0).nonzero().flatten()
+def _places(chosen: torch.Tensor, axis: int) -> torch.Tensor:
+    """Where rows (axis 1) or columns (axis 0) stand in which a number is chosen."""
+    return chosen.view(torch.uint8).amax(axis).nonzero().flatten()
+
+
+def _is_any(chosen: torch.Tensor) -> bool:
+    return bool(chosen.view(torch.uint8).amax().item())
 
 
 def _at(matrix: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
     """Some rows and columns, without a copy of all of them."""
     if len(i) < len(matrix):
         matrix = matrix[i]
-    return matrix[:, j] if len(j) < matrix.shape[1] else matrix
+    return matrix.index_select(1, j) if len(j) < matrix.shape[1] else matrix
 
 
 def _refine_matrix(exact: torch.Tensor, numbers: _Numbers, bits: Bits) -> None:
@@ -290,13 +298,13 @@ def _refine_matrix(exact: torch.Tensor, numbers: _Numbers, bits: Bits) -> None:
     error = rows.left_out * columns.total.T
     error += rows.total * columns.left_out.T
     is_far = numbers.chosen & (error > tolerated)
-    if not is_far.any():
+    if not _is_any(is_far):
         return
     numbers, (tolerated,) = numbers.only(is_far, tolerated)
     n_places = _n_places(numbers)
     error = _error(numbers, n_places, numbers.rows.left_out, numbers.columns.left_out)
     is_far = numbers.chosen & (error > tolerated)
-    if not is_far.any():
+    if not _is_any(is_far):
         return
     numbers, (tolerated, n_places) = numbers.only(is_far, tolerated, n_places)
     rows = numbers.rows
@@ -332,9 +340,9 @@ def _add_crossed(
         return
     crossed = rows @ right.T
     crossed += left @ columns.T
-    crossed.masked_fill_(~numbers.chosen, 0.0)
-    if crossed.shape == exact.shape:
-        exact += crossed
+    crossed *= numbers.chosen
+    if len(numbers.j) == exact.shape[1]:
+        exact[numbers.i] += crossed
     else:
         exact[numbers.i[:, None], numbers.j] += crossed
 
