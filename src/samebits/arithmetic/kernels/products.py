@@ -41,6 +41,8 @@ _BLOCK = 2**18
 """Numbers of a factor that are computed with at a time: 2 MB of float64."""
 _BLOCK_OF_GPU = 2**24
 """The same where only memory limits it."""
+_MOST_KEPT = 8
+"""Blocks of a stack that are rounded at once and kept while the other factor passes."""
 _FEWEST_ROWS = 64
 """Rows that are multiplied together at least, and numbers of each: fewer make products slow."""
 _MOST_SMALL = 2**22
@@ -174,26 +176,33 @@ def _multiply(
     n_streamed = (n_kept if is_repeated(met) else n_met) * length
     n_together = max(1, min(block // n_streamed, 2 * block // (n_kept * n_met)))
     n_met_together = max(_FEWEST_ROWS, min(block // length, 2 * block // n_kept))
+    n_kept_together = n_together
+    if is_repeated(kept) or kept.numel() <= _MOST_KEPT * block:
+        n_kept_together = n_stacked
     of_kept = numbers = None
     for first in range(0, n_stacked, n_together):
         stack = slice(first, min(n_stacked, first + n_together))
-        if of_kept is None or numbers is None or not is_repeated(kept):
-            part = kept if is_repeated(kept) else kept[stack]
-            of_kept = Slice.of(part, bits, is_left=keeps_rows, role="kept", block=block)
-            numbers = of_kept.numbers(role="kept", block=block)
+        if of_kept is None or numbers is None or n_kept_together < n_stacked:
+            part = kept[first : first + n_kept_together]
+            of_kept = Slice.of(part, bits, keeps_rows, "kept", block, with_look=not _one_slice)
+            numbers = of_kept.numbers("kept", block)
+        beside = slice(None) if len(numbers) == 1 or n_kept_together < n_stacked else stack
+        of_part = of_kept.matrices(beside)
         for begin in range(0, n_met, n_met_together):
             of_block = slice(begin, min(n_met, begin + n_met_together))
             of_met = Slice.of(
-                met[stack, of_block], bits, is_left=not keeps_rows, role="met", block=block
+                met[stack, of_block], bits, not keeps_rows, "met", block, with_look=not _one_slice
             )
-            whole = slice(None)
-            place = (stack, whole, of_block) if keeps_rows else (stack, of_block, whole)
-            exact = _exact(numbers, of_met, stack.stop - first, keeps_rows=keeps_rows, block=block)
+            exact = _exact(
+                numbers[beside], of_met, stack.stop - first, keeps_rows=keeps_rows, block=block
+            )
             if not _one_slice:
-                factors = (of_kept, of_met) if keeps_rows else (of_met, of_kept)
+                factors = (of_part, of_met) if keeps_rows else (of_met, of_part)
                 found = doubts(*factors, bits)
                 if found is not None:
                     refine(exact, found, *factors, bits)
+            whole = slice(None)
+            place = (stack, whole, of_block) if keeps_rows else (stack, of_block, whole)
             if added is not None:
                 exact.add_(added[place])
             result[place].copy_(exact)
@@ -215,7 +224,7 @@ def _exact(
     n_together = max(_FEWEST_ROWS, block // (len(met.given) * n_met))
     for begin in range(0, length, n_together):
         along = slice(begin, begin + n_together)
-        numbers = met.numbers(along, role="met", block=block)
+        numbers = met.numbers("met", block, along)
         factors = (kept[:, :, along], numbers) if keeps_rows else (numbers, kept[:, :, along])
         rows, columns = (factor.expand(n_stacked, -1, -1) for factor in factors)
         if begin == 0:

@@ -97,11 +97,18 @@ class Slice(NamedTuple):
     shift: torch.Tensor
     """What is added and subtracted to round each row, shape (B, M, 1), in float64."""
     sampled: torch.Tensor
-    """For `doubts`."""
+    """For `doubts`; without numbers where it does not look."""
 
     @classmethod
     def of(
-        cls, matrices: torch.Tensor, bits: Bits, *, is_left: bool, role: str, block: int
+        cls,
+        matrices: torch.Tensor,
+        bits: Bits,
+        is_left: bool,
+        role: str,
+        block: int,
+        *,
+        with_look: bool,
     ) -> Slice:
         """Look at each row, at about ``block`` numbers at a time. The slice lies in memory that the
         next one of this role takes.
@@ -115,14 +122,14 @@ class Slice(NamedTuple):
         n_stacked, n_rows, length = given.shape
         n_sampled = -(-length // bits.step)
         dtype = torch.float32 if n_sampled <= _MOST_IN_FLOAT32 else torch.float64
-        shape = (n_stacked, n_rows, n_sampled + 2)
+        shape = (n_stacked, n_rows, n_sampled + 2 if with_look else 0)
         sampled = workspace.laid_out(given, shape, f"sampled, {role}", dtype=dtype)
         shift = torch.empty((n_stacked, n_rows, 1), dtype=torch.float64, device=given.device)
         for place in _parts(given, block):
             shift[place] = _look(given[place], sampled[place], bits, is_left=is_left)
         return cls(given, shift, sampled)
 
-    def numbers(self, along: slice = slice(None), *, role: str, block: int) -> torch.Tensor:
+    def numbers(self, role: str, block: int, along: slice = slice(None)) -> torch.Tensor:
         """Those of the rows that stand there, rounded, in float64."""
         given = self.given[:, :, along]
         numbers = workspace.like(given, f"slice, {role}", dtype=torch.float64)
@@ -130,6 +137,10 @@ class Slice(NamedTuple):
             shift = self.shift[place]
             numbers[place].copy_(given[place]).add_(shift).sub_(shift)
         return numbers
+
+    def matrices(self, stack: slice) -> Slice:
+        """Some of the stack."""
+        return Slice(*(part[stack] for part in self))
 
 
 def is_repeated(matrices: torch.Tensor) -> bool:
@@ -158,16 +169,16 @@ def _look(given: torch.Tensor, sampled: torch.Tensor, bits: Bits, *, is_left: bo
     if not math.isfinite(largest.amax().item()):
         raise NotFinite
     power = power_of_two_below(largest)
-    scale = (0.5 / power).clamp_(max=_LARGEST_SCALE)
-    n_sampled = sampled.shape[2] - 2
-    torch.mul(
-        magnitudes[:, :, :: bits.step], scale.to(sampled.dtype), out=sampled[:, :, :n_sampled]
-    )
-    total = scale.mul_(magnitudes.sum(2, keepdim=True))
-    sampled[:, :, n_sampled if is_left else n_sampled + 1, None] = total.masked_fill_(
-        power == 0, -_MUCH
-    )
-    sampled[:, :, n_sampled + 1 if is_left else n_sampled] = -bits.needed
+    if sampled.shape[2]:
+        scale = (0.5 / power).clamp_(max=_LARGEST_SCALE)
+        n_sampled = sampled.shape[2] - 2
+        torch.mul(
+            magnitudes[:, :, :: bits.step], scale.to(sampled.dtype), out=sampled[:, :, :n_sampled]
+        )
+        total = scale.mul_(magnitudes.sum(2, keepdim=True)).masked_fill_(power == 0, -_MUCH)
+        place = n_sampled if is_left else n_sampled + 1
+        sampled[:, :, place, None] = total
+        sampled[:, :, 2 * n_sampled + 1 - place] = -bits.needed
     n_bits = bits.left if is_left else bits.right
     return power.mul_(3 * 2.0 ** (BITS_OF_DOUBLE - 1 - n_bits))
 
