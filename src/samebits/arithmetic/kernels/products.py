@@ -176,6 +176,7 @@ def _multiply(
     n_streamed = (n_kept if is_repeated(met) else n_met) * length
     n_together = max(1, min(block // n_streamed, 2 * block // (n_kept * n_met)))
     n_met_together = max(_FEWEST_ROWS, min(block // length, 2 * block // n_kept))
+    sliced = functools.partial(Slice.of, bits=bits, block=block, with_look=not _one_slice)
     n_kept_together = n_together
     if is_repeated(kept) or kept.numel() <= _MOST_KEPT * block:
         n_kept_together = n_stacked
@@ -184,15 +185,13 @@ def _multiply(
         stack = slice(first, min(n_stacked, first + n_together))
         if of_kept is None or numbers is None or n_kept_together < n_stacked:
             part = kept[first : first + n_kept_together]
-            of_kept = Slice.of(part, bits, keeps_rows, "kept", block, with_look=not _one_slice)
-            numbers = of_kept.numbers("kept", block)
+            of_kept = sliced(part, is_left=keeps_rows, role="kept")
+            numbers = of_kept.numbers(role="kept", block=block)
         beside = slice(None) if len(numbers) == 1 or n_kept_together < n_stacked else stack
         of_part = of_kept.matrices(beside)
         for begin in range(0, n_met, n_met_together):
             of_block = slice(begin, min(n_met, begin + n_met_together))
-            of_met = Slice.of(
-                met[stack, of_block], bits, not keeps_rows, "met", block, with_look=not _one_slice
-            )
+            of_met = sliced(met[stack, of_block], is_left=not keeps_rows, role="met")
             exact = _exact(
                 numbers[beside], of_met, stack.stop - first, keeps_rows=keeps_rows, block=block
             )
@@ -224,7 +223,7 @@ def _exact(
     n_together = max(_FEWEST_ROWS, block // (len(met.given) * n_met))
     for begin in range(0, length, n_together):
         along = slice(begin, begin + n_together)
-        numbers = met.numbers("met", block, along)
+        numbers = met.numbers(role="met", block=block, along=along)
         factors = (kept[:, :, along], numbers) if keeps_rows else (numbers, kept[:, :, along])
         rows, columns = (factor.expand(n_stacked, -1, -1) for factor in factors)
         if begin == 0:

@@ -103,15 +103,15 @@ class Slice(NamedTuple):
     def of(
         cls,
         matrices: torch.Tensor,
+        *,
         bits: Bits,
         is_left: bool,
         role: str,
         block: int,
-        *,
         with_look: bool,
     ) -> Slice:
-        """Look at each row, at about ``block`` numbers at a time. The slice lies in memory that the
-        next one of this role takes.
+        """Find what rounds each row, at about ``block`` numbers at a time, and with what `doubts`
+        looks at them. The slice lies in memory that the next one of this role takes.
 
         Raises
         ------
@@ -129,8 +129,8 @@ class Slice(NamedTuple):
             shift[place] = _look(given[place], sampled[place], bits, is_left=is_left)
         return cls(given, shift, sampled)
 
-    def numbers(self, role: str, block: int, along: slice = slice(None)) -> torch.Tensor:
-        """Those of the rows that stand there, rounded, in float64."""
+    def numbers(self, *, role: str, block: int, along: slice = slice(None)) -> torch.Tensor:
+        """The rows rounded, in float64; of long ones a part."""
         given = self.given[:, :, along]
         numbers = workspace.like(given, f"slice, {role}", dtype=torch.float64)
         for place in _parts(given, block):
@@ -162,7 +162,9 @@ def _parts(matrices: torch.Tensor, block: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _look(given: torch.Tensor, sampled: torch.Tensor, bits: Bits, *, is_left: bool) -> torch.Tensor:
-    """Write what `doubts` needs of rows, and return what rounds them."""
+    """Return what rounds rows, and write what `doubts` needs of them: some of their magnitudes, in
+    units of twice the power of two at the largest, and two numbers with which a product of two such
+    rows loses what it has to come to."""
     magnitudes = workspace.like(given, "magnitudes", dtype=torch.float32)
     torch.abs(given, out=magnitudes)
     largest = magnitudes.amax(2, keepdim=True)
@@ -184,14 +186,14 @@ def _look(given: torch.Tensor, sampled: torch.Tensor, bits: Bits, *, is_left: bo
 
 
 def doubts(rows: Slice, columns: Slice, bits: Bits) -> torch.Tensor | None:
-    """Look at some numbers of each row: where one slice may not be enough, shape (B, M, N); none
-    where they show that it is enough everywhere.
+    """Where one slice may not be enough, shape (B, M, N); none where some numbers of each row show
+    that it is enough everywhere.
 
-    In units of twice the power of two at the largest of a row, the sum over some of the products of
-    magnitudes is at most P + E; and E is at most ``2**(-n - 1) (S_i + S_j)``. So what is not
-    doubtful is not too far off by E and P either. This look rounds as the machine likes, and asks
-    for an eighth more than it would have to: that is more than it loses. What is doubtful is
-    decided below, the same on every machine.
+    In units of twice the power of two at the largest number of a row, the sum over some products of
+    magnitudes is at most P + E, and E is at most ``2**(-n - 1) (S_i + S_j)``. So what is not
+    doubtful is not too far off by E and P either. This look may round as it likes, as it asks for
+    an eighth more than it needs, which is more than it loses: `refine` decides what is doubtful, the
+    same on every machine.
     """
     n_stacked = max(len(rows.sampled), len(columns.sampled))
     shape = (n_stacked, rows.sampled.shape[1], columns.sampled.shape[1])
