@@ -192,7 +192,7 @@ def doubts(rows: Slice, columns: Slice, bits: Bits) -> torch.Tensor | None:
     In units of twice the power of two at the largest number of a row, the sum over some products of
     magnitudes is at most P + E, and E is at most ``2**(-n - 1) (S_i + S_j)``. So what is not
     doubtful is not too far off by E and P either. This look may round as it likes, as it asks for
-    an eighth more than it needs, which is more than it loses: `refine` decides what is doubtful, the
+    an eighth more than it needs, which is more than it loses: `refine` decides, the
     same on every machine.
     """
     n_stacked = max(len(rows.sampled), len(columns.sampled))
