@@ -161,13 +161,17 @@ class Workspace(threading.local):
 
     def like(self, tensor: torch.Tensor, role: str, *, dtype: torch.dtype) -> torch.Tensor:
         """A tensor of the shape of another, and contiguous where that one is dense."""
+        return self.laid_out(tensor, tensor.shape, role, dtype=dtype)
+
+    def laid_out(
+        self, tensor: torch.Tensor, shape: Sequence[int], role: str, *, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """A tensor of some shape whose last two axes lie in memory as those of another."""
         is_transposed = tensor.dim() >= 2 and tensor.stride(-2) == 1 and tensor.stride(-1) != 1
         if is_transposed:
-            swapped = tensor.transpose(-1, -2)
-            return self.take(swapped.shape, role, dtype=dtype, device=tensor.device).transpose(
-                -1, -2
-            )
-        return self.take(tensor.shape, role, dtype=dtype, device=tensor.device)
+            swapped = (*shape[:-2], shape[-1], shape[-2])
+            return self.take(swapped, role, dtype=dtype, device=tensor.device).transpose(-1, -2)
+        return self.take(shape, role, dtype=dtype, device=tensor.device)
 
 
 workspace = Workspace()

@@ -17,6 +17,9 @@ from samebits.arithmetic.memory import as_array
 
 FORMS = PortableForms()
 
+_FEWEST_IN_A_ROW = 8
+"""Windows of a row from which on they are copied faster than by PyTorch's own loop."""
+
 
 @dataclass(frozen=True)
 class Convolution:
@@ -29,22 +32,41 @@ class Convolution:
     groups: int = 1
     """Parts into which the channels are divided."""
 
-    def patches(self, images: torch.Tensor, windows: tuple[int, int] | None = None) -> torch.Tensor:
-        """Unfold what the kernel sees in each window: shape (B, groups, C * kernel, windows).
-
-        Of the first ``windows`` along Y and X, or of all of them.
-        """
+    def patches(self, images: torch.Tensor) -> torch.Tensor:
+        """Unfold what the kernel sees in each window: shape (B, groups, C * kernel, windows)."""
+        size = self.output_size((images.shape[2], images.shape[3]))
         if self.kernel == self.stride == (1, 1) and self.padding == (0, 0):
             columns = images.flatten(2)
-        else:
+        elif size[1] < _FEWEST_IN_A_ROW:
             columns = functional.unfold(
                 images, self.kernel, self.dilation, padding=self.padding, stride=self.stride
             )
-        possible = self.output_size((images.shape[2], images.shape[3]))
-        if windows is not None and windows != possible:
-            by_place = columns.reshape(len(images), -1, *possible)
-            columns = by_place[:, :, : windows[0], : windows[1]].flatten(2)
-        return columns.reshape(len(images), self.groups, -1, columns.shape[-1])
+        else:
+            columns = self._seen(images, size)
+        return columns.reshape(len(images), self.groups, -1, size[0] * size[1])
+
+    def patches_of_all(self, images: torch.Tensor, windows: tuple[int, int]) -> torch.Tensor:
+        """The same of all images together, of the first ``windows`` along Y and X: shape (groups,
+        C * kernel, B * windows)."""
+        seen = self._seen(images, windows).permute(1, 2, 3, 0, 4, 5)
+        return seen.reshape(self.groups, -1, len(images) * windows[0] * windows[1])
+
+    def _seen(self, images: torch.Tensor, windows: tuple[int, int]) -> torch.Tensor:
+        """What lies at each place of the kernel, without a copy: shape (B, C, kernel, windows)."""
+        down, across = self.padding
+        padded = functional.pad(images, (across, across, down, down))
+        of_image, of_channel, of_row, of_pixel = padded.stride()
+        return padded.as_strided(
+            (*images.shape[:2], *self.kernel, *windows),
+            (
+                of_image,
+                of_channel,
+                of_row * self.dilation[0],
+                of_pixel * self.dilation[1],
+                of_row * self.stride[0],
+                of_pixel * self.stride[1],
+            ),
+        )
 
     def from_patches(
         self, patches: torch.Tensor, size: tuple[int, int], windows: tuple[int, int] | None = None
@@ -150,9 +172,8 @@ def _convolve_backward(
         patches = multiplied(transposed, columns).reshape(n_images, -1, columns.shape[-1])
         of_images = convolution.from_patches(patches, (images.shape[2], images.shape[3]))
     if output_mask[1]:
-        patches = convolution.patches(images, (gradient.shape[2], gradient.shape[3]))
         # one product over all windows of all images
-        seen = patches.permute(1, 0, 3, 2).flatten(1, 2)
+        seen = convolution.patches_of_all(images, (gradient.shape[2], gradient.shape[3])).mT
         by_group = gradient.reshape(n_images, groups, weight.shape[0] // groups, -1)
         changes = by_group.permute(1, 2, 0, 3).flatten(2, 3)
         of_weight = multiplied(changes, seen).reshape(weight.shape)

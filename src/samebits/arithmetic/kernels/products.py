@@ -13,17 +13,23 @@ Source: K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, Numerical Algorithms 59, 95-11
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from samebits.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count, rounder
+from samebits.arithmetic.exact_sums import BITS_OF_DOUBLE, n_bits_of_count
 from samebits.arithmetic.kernels.finite import all_finite
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms
-from samebits.arithmetic.kernels.sliced_products import Bits, Slice, doubts, refine
+from samebits.arithmetic.kernels.sliced_products import (
+    Bits,
+    NotFinite,
+    Slice,
+    doubts,
+    is_repeated,
+    refine,
+)
 from samebits.arithmetic.kernels.small_products import SmallColumns, small_product
 from samebits.arithmetic.kernels.sums import pairwise_sum
 from samebits.arithmetic.memory import workspace
@@ -31,12 +37,21 @@ from samebits.errors import BadInput
 
 FORMS = PortableForms()
 
-_BLOCK = 2**20
-"""Numbers of a result that are computed at a time: 8 MB of float64."""
+_BLOCK = 2**18
+"""Numbers of a factor that are computed with at a time: 2 MB of float64."""
+_BLOCK_OF_GPU = 2**24
+"""The same where only memory limits it."""
+_MOST_KEPT = 8
+"""Blocks of a stack that are rounded at once and kept while the other factor passes."""
+_FEWEST_ROWS = 64
+"""Rows that are multiplied together at least, and numbers of each: fewer make products slow."""
 _MOST_SMALL = 2**22
 """Single products from which on the arithmetic costs more than to call it."""
 _MOST_NUMBERS = 2**18
 """The same of numbers of a factor or of the result."""
+
+_FEWEST_COLUMNS = 128
+"""Columns of a product from which on its price for each of them does not fall further."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -129,55 +144,109 @@ def _stacked(left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None
         small = small_product(left, right, added, bits, in_one_slice=_one_slice)
         if small is not None:
             return small
+    if is_repeated(left) and added is None and n_columns < _FEWEST_COLUMNS:
+        # many narrow products with one matrix are a single wide one
+        together = _stacked(left[:1], right.permute(1, 0, 2).flatten(1)[None], None)
+        return together.reshape(n_rows, n_stacked, n_columns).transpose(0, 1).contiguous()
     result = torch.empty((n_stacked, n_rows, n_columns), dtype=torch.float32, device=left.device)
-    n_together = max(1, _BLOCK // (n_rows * n_columns))
-    n_rows_together = n_rows if n_together > 1 else max(1, min(n_rows, _BLOCK // n_columns))
-    for first in range(0, n_stacked, n_together):
-        of_stack = slice(first, min(n_stacked, first + n_together))
-        columns = _sliced(right[of_stack].mT, bits.right, role="columns")
-        for begin in range(0, n_rows, n_rows_together):
-            of_rows = slice(begin, min(n_rows, begin + n_rows_together))
-            rows = _sliced(left[of_stack, of_rows], bits.left, role="rows")
-            exact = _multiplied(rows, columns, bits)
-            if added is not None:
-                exact.add_(added[of_stack, of_rows])
-            block = result[of_stack, of_rows]
-            block.copy_(exact)
-            if not (rows.is_finite and columns.is_finite):
-                not_finite = _not_finite(left[of_stack, of_rows], right[of_stack])
-                if added is not None:
-                    not_finite += added[of_stack, of_rows]
-                block.copy_(torch.where(not_finite.isfinite(), block, not_finite))
+    try:
+        _multiply(left, right, added, bits, result)
+    except NotFinite:
+        finite_left, finite_right = (torch.where(x.isfinite(), x, 0.0) for x in (left, right))
+        _multiply(finite_left, finite_right, added, bits, result)
+        _put_not_finite(left, right, added, result)
     return result
 
 
-def _sliced(matrices: torch.Tensor, n_bits: int, *, role: str) -> Slice:
-    """Round each row of matrices, shape (B, M, K), to numbers that are at most ``n_bits`` long."""
-    if len(matrices) > 1 and matrices.stride(0) == 0:  # the same matrix again and again
-        return _sliced(matrices[:1], n_bits, role=role).expand(len(matrices))
-    largest = matrices.abs().amax(dim=2, keepdim=True)
-    is_finite = math.isfinite(largest.amax().item())
-    if not is_finite:
-        matrices = torch.where(matrices.isfinite(), matrices, 0.0)
-        largest = matrices.abs().amax(dim=2, keepdim=True)
-    shift = rounder(largest, n_bits)
-    numbers = workspace.like(matrices, role, dtype=torch.float64)
-    numbers.copy_(matrices)
-    numbers.add_(shift)
-    numbers.sub_(shift)
-    return Slice(matrices, numbers, shift, is_finite)
+def _multiply(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    added: torch.Tensor | None,
+    bits: Bits,
+    result: torch.Tensor,
+) -> None:
+    """Write products of finite numbers. The factor with fewer numbers is rounded as a whole, the
+    other one in blocks that fit the cache together with what is made of them."""
+    columns = right.mT
+    keeps_rows = _n_distinct(left) <= _n_distinct(columns)
+    kept, met = (left, columns) if keeps_rows else (columns, left)
+    n_stacked, n_kept, length = kept.shape
+    n_met = met.shape[1]
+    block = _BLOCK if left.device.type == "cpu" else _BLOCK_OF_GPU
+    n_streamed = (n_kept if is_repeated(met) else n_met) * length
+    n_together = max(1, min(block // n_streamed, 2 * block // (n_kept * n_met)))
+    n_met_together = max(_FEWEST_ROWS, min(block // length, 2 * block // n_kept))
+    sliced = functools.partial(Slice.of, bits=bits, block=block, with_look=not _one_slice)
+    n_kept_together = n_together
+    if is_repeated(kept) or kept.numel() <= _MOST_KEPT * block:
+        n_kept_together = n_stacked
+    of_kept = numbers = None
+    for first in range(0, n_stacked, n_together):
+        stack = slice(first, min(n_stacked, first + n_together))
+        if of_kept is None or numbers is None or n_kept_together < n_stacked:
+            part = kept[first : first + n_kept_together]
+            of_kept = sliced(part, is_left=keeps_rows, role="kept")
+            numbers = of_kept.numbers(role="kept", block=block)
+        beside = slice(None) if len(numbers) == 1 or n_kept_together < n_stacked else stack
+        of_part = of_kept.matrices(beside)
+        for begin in range(0, n_met, n_met_together):
+            of_block = slice(begin, min(n_met, begin + n_met_together))
+            of_met = sliced(met[stack, of_block], is_left=not keeps_rows, role="met")
+            exact = _exact(
+                numbers[beside], of_met, stack.stop - first, keeps_rows=keeps_rows, block=block
+            )
+            if not _one_slice:
+                factors = (of_part, of_met) if keeps_rows else (of_met, of_part)
+                found = doubts(*factors, bits)
+                if found is not None:
+                    refine(exact, found, *factors, bits)
+            whole = slice(None)
+            place = (stack, whole, of_block) if keeps_rows else (stack, of_block, whole)
+            if added is not None:
+                exact.add_(added[place])
+            result[place].copy_(exact)
 
 
-def _multiplied(rows: Slice, columns: Slice, bits: Bits) -> torch.Tensor:
-    """The product of a block in float64: exact, of slices, and near where they are not enough."""
-    shape = (rows.numbers.shape[0], rows.numbers.shape[1], columns.numbers.shape[1])
-    exact = workspace.take(shape, "product", dtype=torch.float64, device=rows.numbers.device)
-    torch.bmm(rows.numbers, columns.numbers.mT, out=exact)
-    if not _one_slice:
-        found = doubts(rows, columns, bits)
-        if found is not None:
-            refine(exact, found, bits)
+def _n_distinct(matrices: torch.Tensor) -> int:
+    """Numbers of a stack; of the same matrix again and again, of one."""
+    return matrices[:1].numel() if is_repeated(matrices) else matrices.numel()
+
+
+def _exact(
+    kept: torch.Tensor, met: Slice, n_stacked: int, *, keeps_rows: bool, block: int
+) -> torch.Tensor:
+    """The product of slices in float64. Sums of parts of long rows are exact, too."""
+    n_kept, length = kept.shape[1:]
+    n_met = met.given.shape[1]
+    shape = (n_stacked, n_kept, n_met) if keeps_rows else (n_stacked, n_met, n_kept)
+    exact = workspace.take(shape, "product", dtype=torch.float64, device=kept.device)
+    n_together = max(_FEWEST_ROWS, block // (len(met.given) * n_met))
+    for begin in range(0, length, n_together):
+        along = slice(begin, begin + n_together)
+        numbers = met.numbers(role="met", block=block, along=along)
+        factors = (kept[:, :, along], numbers) if keeps_rows else (numbers, kept[:, :, along])
+        rows, columns = (factor.expand(n_stacked, -1, -1) for factor in factors)
+        if begin == 0:
+            torch.bmm(rows, columns.mT, out=exact)
+        else:
+            exact.baddbmm_(rows, columns.mT)
     return exact
+
+
+def _put_not_finite(
+    left: torch.Tensor, right: torch.Tensor, added: torch.Tensor | None, result: torch.Tensor
+) -> None:
+    """Put what is not finite into the product of the finite numbers."""
+    n_stacked, n_rows, n_columns = result.shape
+    n_together = max(1, _BLOCK // n_columns)
+    for place in range(n_stacked):
+        for begin in range(0, n_rows, n_together):
+            of_rows = slice(begin, begin + n_together)
+            (numbers,) = _not_finite(left[place, None, of_rows], right[place, None])
+            if added is not None:
+                numbers += added[place, of_rows]
+            block = result[place, of_rows]
+            block.copy_(torch.where(numbers.isfinite(), block, numbers))
 
 
 def _not_finite(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

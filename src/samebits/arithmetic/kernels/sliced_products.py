@@ -29,24 +29,35 @@ Source of slices and remainders: K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, Numer
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 
-from samebits.arithmetic.exact_sums import rounder
+from samebits.arithmetic.exact_sums import BITS_OF_DOUBLE, power_of_two_below, rounder
 from samebits.arithmetic.kernels.sums import pairwise_sum
 from samebits.arithmetic.memory import workspace
 
 _MOST_STEPS = 4
 """Of a long row, one number in so many is looked at first."""
 _FEWEST_SAMPLED = 64
-_BITS_OF_SAMPLE = 6
-_MOST_IN_FLOAT32 = 2 ** (24 - 2 * _BITS_OF_SAMPLE)
-"""Products of samples whose sum is exact in float32."""
+_MOST_IN_FLOAT32 = 2**17
+"""Samples whose products are added in float32, which loses at most 2**-7 of such a sum."""
+_MORE = 1.125
+"""What the first look asks for beyond what it needs, for what it loses by rounding."""
+_LARGEST_SCALE = 2.0**126
+"""In float32; smaller numbers look smaller than they are."""
+_MUCH = 1e30
+"""More than any sum that is looked at."""
+_FEWEST_ROWS = 64
+"""Rows that are rounded together at least."""
 _TOLERATED = 2.0**6
 """Units of a slice that are tolerated of each unit of magnitude that is looked at."""
 _TOGETHER = 2**22
 """Numbers of rows and columns that are multiplied one by one at a time."""
+_REFINED_TOGETHER = 2**17
+"""Numbers of a product that are refined at a time."""
 _DEARER_ALONE = 64
 """Times that a product of a row and a column by itself costs as much as in a matrix."""
 
@@ -68,59 +79,138 @@ class Bits(NamedTuple):
         """The largest error of one slice, relative to the product of the magnitudes."""
         return self.step * _TOLERATED * 2.0**-self.right
 
+    @property
+    def needed(self) -> float:
+        """What the first look asks for of each unit of the sums of a row and of a column."""
+        return _MORE / (2 * self.step * _TOLERATED)
+
+
+class NotFinite(Exception):
+    """A number of a factor is infinite or NaN."""
+
 
 class Slice(NamedTuple):
-    """A stack of matrices, each row rounded for an exact product."""
+    """A stack of matrices (B, M, K) and how each row is rounded for an exact product."""
 
     given: torch.Tensor
-    """Shape (B, M, K); what is not finite is 0."""
-    numbers: torch.Tensor
-    """In float64."""
+    """In float32; of the same matrix again and again, one."""
     shift: torch.Tensor
-    """What was added and subtracted to round each row, shape (B, M, 1)."""
-    is_finite: bool
-    """Whether all were finite."""
+    """What is added and subtracted to round each row, shape (B, M, 1), in float64."""
+    sampled: torch.Tensor
+    """For `doubts`; without numbers where it does not look."""
 
-    def expand(self, n_stacked: int) -> Slice:
-        """The same matrix again and again."""
-        given, numbers, shift = (part.expand(n_stacked, -1, -1) for part in self[:3])
-        return Slice(given, numbers, shift, self.is_finite)
+    @classmethod
+    def of(
+        cls,
+        matrices: torch.Tensor,
+        *,
+        bits: Bits,
+        is_left: bool,
+        role: str,
+        block: int,
+        with_look: bool,
+    ) -> Slice:
+        """Find what rounds each row, at about ``block`` numbers at a time, and with what `doubts`
+        looks at them. The slice lies in memory that the next one of this role takes.
+
+        Raises
+        ------
+        NotFinite
+            If a number is not finite.
+        """
+        given = matrices[:1] if is_repeated(matrices) else matrices
+        n_stacked, n_rows, length = given.shape
+        n_sampled = -(-length // bits.step)
+        dtype = torch.float32 if n_sampled <= _MOST_IN_FLOAT32 else torch.float64
+        shape = (n_stacked, n_rows, n_sampled + 2 if with_look else 0)
+        sampled = workspace.laid_out(given, shape, f"sampled, {role}", dtype=dtype)
+        shift = torch.empty((n_stacked, n_rows, 1), dtype=torch.float64, device=given.device)
+        for place in _parts(given, block):
+            shift[place] = _look(given[place], sampled[place], bits, is_left=is_left)
+        return cls(given, shift, sampled)
+
+    def numbers(self, *, role: str, block: int, along: slice = slice(None)) -> torch.Tensor:
+        """The rows rounded, in float64; of long ones a part."""
+        given = self.given[:, :, along]
+        numbers = workspace.like(given, f"slice, {role}", dtype=torch.float64)
+        for place in _parts(given, block):
+            shift = self.shift[place]
+            numbers[place].copy_(given[place]).add_(shift).sub_(shift)
+        return numbers
+
+    def matrices(self, stack: slice) -> Slice:
+        """Some of the stack."""
+        return Slice(*(part[stack] for part in self))
+
+
+def is_repeated(matrices: torch.Tensor) -> bool:
+    """Whether a stack is the same matrix again and again."""
+    return len(matrices) > 1 and matrices.stride(0) == 0
+
+
+def _parts(matrices: torch.Tensor, block: int) -> Iterator[tuple[slice, slice]]:
+    """Matrices and rows of a stack that have about so many numbers."""
+    n_stacked, n_rows, length = matrices.shape
+    n_together = max(1, block // (n_rows * length))
+    n_rows_together = max(_FEWEST_ROWS, block // length)
+    for first in range(0, n_stacked, n_together):
+        for begin in range(0, n_rows, n_rows_together):
+            yield slice(first, first + n_together), slice(begin, begin + n_rows_together)
 
 
 # -- a first look ----------------------------------------------------------------------------
 
 
-class Doubts(NamedTuple):
-    """Where one slice may not be enough, and what is known of the slices."""
+def _look(given: torch.Tensor, sampled: torch.Tensor, bits: Bits, *, is_left: bool) -> torch.Tensor:
+    """Return what rounds rows, and write what `doubts` needs of them: some of their magnitudes, in
+    units of twice the power of two at the largest, and two numbers with which a product of two such
+    rows loses what it has to come to."""
+    magnitudes = workspace.like(given, "magnitudes", dtype=torch.float32)
+    torch.abs(given, out=magnitudes)
+    largest = magnitudes.amax(2, keepdim=True)
+    if not math.isfinite(largest.amax().item()):
+        raise NotFinite
+    power = power_of_two_below(largest)
+    if sampled.shape[2]:
+        scale = (0.5 / power).clamp_(max=_LARGEST_SCALE)
+        n_sampled = sampled.shape[2] - 2
+        torch.mul(
+            magnitudes[:, :, :: bits.step], scale.to(sampled.dtype), out=sampled[:, :, :n_sampled]
+        )
+        total = scale.mul_(magnitudes.sum(2, keepdim=True)).masked_fill_(power == 0, -_MUCH)
+        place = n_sampled if is_left else n_sampled + 1
+        sampled[:, :, place, None] = total
+        sampled[:, :, 2 * n_sampled + 1 - place] = -bits.needed
+    n_bits = bits.left if is_left else bits.right
+    return power.mul_(3 * 2.0 ** (BITS_OF_DOUBLE - 1 - n_bits))
 
-    excess: torch.Tensor
-    """Below 0 there, shape (B, M, N)."""
-    rows: _Rows
-    columns: _Rows
 
+def doubts(rows: Slice, columns: Slice, bits: Bits) -> torch.Tensor | None:
+    """Where one slice may not be enough, shape (B, M, N); none where some numbers of each row show
+    that it is enough everywhere.
 
-def doubts(rows: Slice, columns: Slice, bits: Bits) -> Doubts | None:
-    """Look at some numbers of each row: none where they show that one slice is enough everywhere.
-
-    In units of twice the power of two at the largest of a row, each number rounded down to 6 bits,
-    the sum over some of the numbers is at most P; and E is at most ``2**(-n - 1) (S_i + S_j)``. So
-    what is not doubtful is not too far off by E and P either.
+    In units of twice the power of two at the largest number of a row, the sum over some products of
+    magnitudes is at most P + E, and E is at most ``2**(-n - 1) (S_i + S_j)``. So what is not
+    doubtful is not too far off by E and P either. This look may round as it likes, as it asks for
+    an eighth more than it needs, which is more than it loses: `refine` decides, the
+    same on every machine.
     """
-    fits = -(-bits.length // bits.step) <= _MOST_IN_FLOAT32
-    dtype = torch.float32 if fits else torch.float64
-    left = _Rows.of(rows, bits.left, "magnitudes of rows")
-    right = _Rows.of(columns, bits.right, "magnitudes of columns")
-    sampled_left = left.sampled(bits.step, dtype)
-    sampled_right = right.sampled(bits.step, dtype)
-    shape = (left.given.shape[0], left.given.shape[1], right.given.shape[1])
-    excess = workspace.take(shape, "excess", dtype=dtype, device=left.given.device)
-    torch.bmm(sampled_left, sampled_right.mT, out=excess)
-    excess.sub_(left.needed(bits).to(dtype)).sub_(right.needed(bits).to(dtype).mT)
-    return None if excess.amin().item() >= 0 else Doubts(excess, left, right)
+    n_stacked = max(len(rows.sampled), len(columns.sampled))
+    shape = (n_stacked, rows.sampled.shape[1], columns.sampled.shape[1])
+    left, right = (factor.sampled.expand(n_stacked, -1, -1) for factor in (rows, columns))
+    excess = workspace.take(shape, "excess", dtype=left.dtype, device=left.device)
+    torch.bmm(left, right.mT, out=excess)
+    of_roundings = bits.needed * bits.length * (2.0**-bits.left + 2.0**-bits.right)
+    if excess.amin().item() >= of_roundings:
+        return None
+    return (excess >= of_roundings).logical_not_()
+
+
+# -- number by number ------------------------------------------------------------------------
 
 
 class _Rows(NamedTuple):
-    """Rows, shape (B, M, K) or (M, K), their slice, and what is known of each, (B, M, 1)."""
+    """Rows, shape (M, K), their slice, and what is known of each, (M, 1)."""
 
     given: torch.Tensor
     first: torch.Tensor
@@ -135,53 +225,38 @@ class _Rows(NamedTuple):
     """A bound of the sum of magnitudes; the sum over a slice is exact, in whatever order."""
 
     @classmethod
-    def of(cls, rows: Slice, n_bits: int, role: str) -> _Rows:
-        if len(rows.given) > 1 and rows.given.stride(0) == 0:  # the same matrix again and again
-            once = rows._replace(
-                given=rows.given[:1], numbers=rows.numbers[:1], shift=rows.shift[:1]
-            )
-            parts = cls.of(once, n_bits, role)
-            return cls(*(part.expand(len(rows.given), -1, -1) for part in parts))
-        above = rows.shift * (2.0 ** (n_bits - 51) / 3)  # see `rounder`
+    def of(cls, rows: Slice, place: int, index: torch.Tensor, n_bits: int) -> _Rows:
+        """Some rows of one matrix."""
+        place = min(place, len(rows.given) - 1)
+        given = rows.given[place][index]
+        shift = rows.shift[place][index]
+        first = given.double().add_(shift).sub_(shift)
+        above = shift * (2.0 ** (n_bits - 51) / 3)  # see `rounder`
         left_out = above * 2.0 ** -(n_bits + 1)
-        magnitudes = workspace.like(rows.numbers, role, dtype=torch.float64)
-        torch.abs(rows.numbers, out=magnitudes)
-        total = magnitudes.sum(2, keepdim=True).add_(left_out * rows.given.shape[2])
-        return cls(rows.given, rows.numbers, magnitudes, above, left_out, total)
-
-    def sampled(self, step: int, dtype: torch.dtype) -> torch.Tensor:
-        """Every so many numbers as whole ones, rounded down."""
-        scale = 2.0**_BITS_OF_SAMPLE / self._divisor()
-        return (self.magnitudes[:, :, ::step] * scale).floor_().to(dtype)
-
-    def needed(self, bits: Bits) -> torch.Tensor:
-        """What the sum over samples must come to for this row, so that what is left out of the
-        numbers that it meets is tolerated."""
-        unit = 4.0**_BITS_OF_SAMPLE / (2 * bits.step * _TOLERATED)
-        needed = (self.total / self._divisor()).mul_(unit).ceil_().add_(1)
-        return needed.masked_fill_(self.above == 0, -torch.inf)
-
-    def _divisor(self) -> torch.Tensor:
-        """A power of two, so that quotients are exact."""
-        return self.above.masked_fill(self.above == 0, 1.0)
+        magnitudes = first.abs()
+        total = magnitudes.sum(1, keepdim=True).add_(left_out * given.shape[1])
+        return cls(given, first, magnitudes, above, left_out, total)
 
     def at(self, index: torch.Tensor) -> _Rows:
-        """Some rows of (M, K), or all of them without a copy."""
+        """Some rows of them, or all of them without a copy."""
         if len(index) == len(self.given):
             return self
         return _Rows(*(part[index] for part in self))
 
 
-# -- number by number ------------------------------------------------------------------------
-
-
-def refine(exact: torch.Tensor, found: Doubts, bits: Bits) -> None:
+def refine(
+    exact: torch.Tensor, is_doubtful: torch.Tensor, rows: Slice, columns: Slice, bits: Bits
+) -> None:
     """Put better numbers into the product of slices, (B, M, N), where one slice is not enough."""
-    is_doubtful = found.excess < 0
-    for place in is_doubtful.flatten(1).any(1).nonzero().flatten().tolist():
-        rows = _Rows(*(part[place] for part in found.rows))
-        columns = _Rows(*(part[place] for part in found.columns))
-        _refine_matrix(exact[place], _Numbers.of(is_doubtful[place], rows, columns), bits)
+    n_together = max(1, _REFINED_TOGETHER // is_doubtful.shape[2])
+    for place in _places(is_doubtful.flatten(1), 1).tolist():
+        chosen = is_doubtful[place]
+        j = _places(chosen, 0)
+        of_columns = _Rows.of(columns, place, j, bits.right)
+        for i in _places(chosen, 1).split(n_together):
+            of_rows = _Rows.of(rows, place, i, bits.left)
+            numbers = _Numbers(_at(chosen, i, j), i, j, of_rows, of_columns)
+            _refine_matrix(exact[place], numbers, bits)
 
 
 class _Numbers(NamedTuple):
@@ -195,59 +270,94 @@ class _Numbers(NamedTuple):
     rows: _Rows
     columns: _Rows
 
-    @classmethod
-    def of(cls, chosen: torch.Tensor, rows: _Rows, columns: _Rows) -> _Numbers:
-        """Keep the rows and columns in which a number is chosen."""
-        i = torch.arange(len(chosen), device=chosen.device)
-        j = torch.arange(chosen.shape[1], device=chosen.device)
-        return cls(chosen, i, j, rows, columns).only(chosen)
+    def only(
+        self, chosen: torch.Tensor, *known: torch.Tensor
+    ) -> tuple[_Numbers, list[torch.Tensor]]:
+        """Those of them that are chosen still, and what is known of each number. Where most rows or
+        columns stay, all of them do, which costs less than to copy."""
+        i = _places(chosen, 1)
+        j = _places(chosen, 0)
+        if 2 * len(i) > len(chosen):
+            i = torch.arange(len(chosen), device=chosen.device)
+        if 2 * len(j) > chosen.shape[1]:
+            j = torch.arange(chosen.shape[1], device=chosen.device)
+        numbers = _Numbers(
+            _at(chosen, i, j), self.i[i], self.j[j], self.rows.at(i), self.columns.at(j)
+        )
+        return numbers, [_at(each, i, j) for each in known]
 
-    def only(self, chosen: torch.Tensor) -> _Numbers:
-        """Those of them that are chosen still."""
-        i = chosen.any(1).nonzero().flatten()
-        j = chosen.any(0).nonzero().flatten()
-        if len(i) < len(chosen):
-            chosen = chosen[i]
-        if len(j) < chosen.shape[1]:
-            chosen = chosen[:, j]
-        return _Numbers(chosen, self.i[i], self.j[j], self.rows.at(i), self.columns.at(j))
 
-    def places(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Row and column of each, among these rows and columns."""
-        i, j = self.chosen.nonzero(as_tuple=True)
-        return i, j
+def _places(chosen: torch.Tensor, axis: int) -> torch.Tensor:
+    """Where rows (axis 1) or columns (axis 0) stand in which a number is chosen."""
+    return chosen.view(torch.uint8).amax(axis).nonzero().flatten()
+
+
+def _is_any(chosen: torch.Tensor) -> bool:
+    return bool(chosen.view(torch.uint8).amax().item())
+
+
+def _at(matrix: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+    """Some rows and columns, without a copy of all of them."""
+    if len(i) < len(matrix):
+        matrix = matrix[i]
+    return matrix.index_select(1, j) if len(j) < matrix.shape[1] else matrix
 
 
 def _refine_matrix(exact: torch.Tensor, numbers: _Numbers, bits: Bits) -> None:
     """Refine the numbers of one product of slices, shape (M, N)."""
-    magnitude = numbers.rows.magnitudes @ numbers.columns.magnitudes.T
-    n_places = _n_places(numbers)
-    error = _error(numbers, n_places, numbers.rows.left_out, numbers.columns.left_out)
-    is_far = numbers.chosen & (error > magnitude * bits.tolerance)
-    if not is_far.any():
-        return
-    numbers = numbers.only(is_far)
-    i, j = numbers.places()
     rows = numbers.rows
     columns = numbers.columns
-    rest_left = rows.given.double() - rows.first
-    rest_right = columns.given.double() - columns.first
+    tolerated = (rows.magnitudes @ columns.magnitudes.T).mul_(bits.tolerance)
+    error = rows.left_out * columns.total.T
+    error += rows.total * columns.left_out.T
+    is_far = numbers.chosen & (error > tolerated)
+    if not _is_any(is_far):
+        return
+    numbers, (tolerated,) = numbers.only(is_far, tolerated)
+    n_places = _n_places(numbers)
+    error = _error(numbers, n_places, numbers.rows.left_out, numbers.columns.left_out)
+    is_far = numbers.chosen & (error > tolerated)
+    if not _is_any(is_far):
+        return
+    numbers, (tolerated, n_places) = numbers.only(is_far, tolerated, n_places)
+    rows = numbers.rows
+    columns = numbers.columns
+    rest_left = rows.given.double().sub_(rows.first)
+    rest_right = columns.given.double().sub_(columns.first)
     second_left = _slice(rest_left, bits.left)
     second_right = _slice(rest_right, bits.right)
-    crossed = _exact_products(i, j, rows.first, second_right)
-    crossed += _exact_products(i, j, second_left, columns.first)
-    exact[numbers.i[i], numbers.j[j]] += crossed
+    _add_crossed(exact, numbers, second_left, second_right)
 
-    n_places = _n_places(numbers)
-    left_out = (_largest(rest_left - second_left), _largest(rest_right - second_right))
+    left_out = (_largest(rest_left.sub_(second_left)), _largest(rest_right.sub_(second_right)))
     error = _error(numbers, n_places, *left_out)
-    error += n_places * (_largest(second_left) * _largest(second_right).T)
-    magnitude = rows.magnitudes @ columns.magnitudes.T
-    is_far = numbers.chosen & (error > magnitude * bits.tolerance)
-    i, j = is_far.nonzero(as_tuple=True)
+    error += n_places.mul_(_largest(second_left) * _largest(second_right).T)
+    i, j = (numbers.chosen & (error > tolerated)).nonzero(as_tuple=True)
     if len(i):
         halves = _products_in_halves(i, j, rows.given.double(), columns.given.double())
         exact[numbers.i[i], numbers.j[j]] = halves
+
+
+def _add_crossed(
+    exact: torch.Tensor, numbers: _Numbers, left: torch.Tensor, right: torch.Tensor
+) -> None:
+    """Add products of first and second slices: their sums are exact, in whatever order, so all of
+    them are multiplied, or one by one."""
+    rows = numbers.rows.first
+    columns = numbers.columns.first
+    n_numbers = int(numbers.chosen.sum())
+    if n_numbers * _DEARER_ALONE <= numbers.chosen.numel():
+        i, j = numbers.chosen.nonzero(as_tuple=True)
+        crossed = _products_in_halves(i, j, rows, right)
+        crossed += _products_in_halves(i, j, left, columns)
+        exact[numbers.i[i], numbers.j[j]] += crossed
+        return
+    crossed = rows @ right.T
+    crossed += left @ columns.T
+    crossed *= numbers.chosen
+    if len(numbers.j) == exact.shape[1]:
+        exact[numbers.i] += crossed
+    else:
+        exact[numbers.i[:, None], numbers.j] += crossed
 
 
 def _error(
@@ -256,9 +366,9 @@ def _error(
     """E where at most ``of_rows`` and ``of_columns`` is left out of a row and a column."""
     rows = numbers.rows
     columns = numbers.columns
-    in_columns = torch.minimum(columns.total.T, n_places * columns.above.T)
-    in_rows = torch.minimum(rows.total, n_places * rows.above)
-    return of_rows * in_columns + of_columns.T * in_rows
+    error = torch.minimum(columns.total.T, n_places * columns.above.T).mul_(of_rows)
+    error += torch.minimum(rows.total, n_places * rows.above).mul_(of_columns.T)
+    return error
 
 
 def _n_places(numbers: _Numbers) -> torch.Tensor:
@@ -276,15 +386,6 @@ def _largest(rows: torch.Tensor) -> torch.Tensor:
 def _slice(rows: torch.Tensor, n_bits: int) -> torch.Tensor:
     shift = rounder(_largest(rows), n_bits)
     return (rows + shift).sub_(shift)
-
-
-def _exact_products(
-    i: torch.Tensor, j: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor
-) -> torch.Tensor:
-    """Products of slices, all of them or one by one: their sums are exact, in whatever order."""
-    if len(i) * _DEARER_ALONE > len(rows) * len(columns):
-        return (rows @ columns.T)[i, j]
-    return _products_in_halves(i, j, rows, columns)
 
 
 def _products_in_halves(
