@@ -111,13 +111,8 @@ class Slice(NamedTuple):
         with_look: bool,
     ) -> Slice:
         """Find what rounds each row, at about ``block`` numbers at a time, and with what `doubts`
-        looks at them. The slice lies in memory that the next one of this role takes.
-
-        Raises
-        ------
-        NotFinite
-            If a number is not finite.
-        """
+        looks at them; `NotFinite` where a number is not. The slice lies in memory that the next
+        one of this role takes."""
         given = matrices[:1] if is_repeated(matrices) else matrices
         n_stacked, n_rows, length = given.shape
         n_sampled = -(-length // bits.step)
