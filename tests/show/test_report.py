@@ -4,6 +4,7 @@ import base64
 import csv
 import io
 import json
+import math
 import re
 import shutil
 from html.parser import HTMLParser
@@ -33,7 +34,7 @@ from cellrepro.exchange.receipt import (
 from cellrepro.exchange.signed.signer import find_signer
 from cellrepro.exchange.statement import Attestation
 from cellrepro.show.figures import style
-from cellrepro.show.pages.parts import table_file
+from cellrepro.show.pages.parts import table, table_file
 from cellrepro.show.report import page as report_page
 from cellrepro.show.report import run_pairs, section_agreement
 from cellrepro.show.report.build import write_report
@@ -126,6 +127,12 @@ def test_no_cell_of_a_csv_file_is_a_formula():
     found = rows_of(base64.b64decode(table_file("cells", rows).href.partition(",")[2]))
     assert [row["image"] for row in found] == [*(f"'{name}" for name in names), "a=1"]
     assert {row["'=head"] for row in found} == {"-2.5"}  # numbers stay numbers
+
+
+def test_a_value_that_is_missing_is_a_dash():
+    """pandas has NaN in place of the None of a column."""
+    rows = table([{"ratio": math.nan, "masks": None}, {"ratio": 1.5, "masks": math.nan}], {}).rows
+    assert [cell.text for row in rows for cell in row] == ["–", "–", "1.5", "–"]
 
 
 def test_the_headline_and_what_is_returned(page):

@@ -49,7 +49,7 @@ def beside_seeds(spread: Spread, share: float) -> Picture:
         va="bottom",
     )
     return figure.described(
-        "How many of the cells differ between A and B, and when one thing is changed",
+        "How many of the cells have no match between A and B, and when one thing is changed",
         f"{figure.caption} The dashed line is A and B.",
         f"{figure.alt} {said}.",
     )

@@ -108,9 +108,7 @@ class Picture(Figure):
 
         width = self.get_figwidth()
         n_letters = round(13 * width)
-        # A number such as 2 198 is not torn apart at the end of a line.
-        whole_numbers = re.sub(r"(?<=\d) (?=\d{3}(?!\d))", "\N{NO-BREAK SPACE}", self.caption)
-        text = "\n".join(textwrap.fill(line, n_letters) for line in whole_numbers.splitlines())
+        text = wrapped(self.caption, n_letters, most_lines=None)
         below = Picture(width, 0.27 + 0.17 * text.count("\n"))
         below.text(0.01, 0.98, text, va="top", fontsize=9, color=GREY, parse_math=False)
         files = (drawn, io.BytesIO(below.png(dpi=dpi)))
@@ -175,17 +173,19 @@ def texts_beside(axes: Axes, bars: BarContainer, texts: Sequence[str], ends: Arr
     axes.set_xlim(0, max(longest, (positions / shares).max()))
 
 
-def wrapped(text: str, n_letters: int) -> str:
-    """Break each line of a title into lines that fit; what is far too long ends between words.
+def wrapped(text: str, n_letters: int, *, most_lines: int | None = _MOST_LINES) -> str:
+    """Break each line of a text into lines that fit; what is far too long ends between words.
 
     >>> print(wrapped("one title\\nand a line too long", 10))
     one title
     and a line
     too long
     """
+    # A number such as 2 198 is not torn apart at the end of a line.
+    whole_numbers = re.sub(r"(?<=\d) (?=\d{3}(?!\d))", "\N{NO-BREAK SPACE}", text)
     return "\n".join(
-        textwrap.fill(line, n_letters, max_lines=_MOST_LINES, placeholder=" …")
-        for line in text.splitlines()
+        textwrap.fill(line, n_letters, max_lines=most_lines, placeholder=" …")
+        for line in whole_numbers.splitlines()
     )
 
 

@@ -196,7 +196,7 @@ def _style_of(kind: str) -> str:
 def _cell(value: Any, kind: str) -> Cell:
     if isinstance(value, Cell):
         return value
-    if value is None:
+    if value is None or _is_nan(value):
         return Cell("–")
     if kind in _TEXTS:
         return Cell(_TEXTS[kind](value))
@@ -221,9 +221,13 @@ def _plain(value: Any) -> Any:
     """Escape what a spreadsheet would take for a formula, as OWASP advises."""
     if isinstance(value, Cell):
         return _plain(value.value)
-    if isinstance(value, float) and np.isnan(value):
+    if _is_nan(value):
         return ""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and bool(np.isnan(value))
 
 
 # -- words ---------------------------------------------------------------------------------

@@ -128,9 +128,12 @@ def run_pairs(
     work = 0.0
     n_packed = 0
     for chapter, image in images:
-        n_runs = sum(result.chapter is chapter for result in chosen)
-        size = next(r for r in chosen if r.chapter is chapter).repeats[0].masks(image).size
-        work += size * n_runs * n_runs
+        of_image = [
+            result
+            for result in chosen
+            if result.chapter is chapter and result.digest(image) is not None
+        ]
+        work += of_image[0].repeats[0].masks(image).size * len(of_image) ** 2
         if work > _MOST_WORK and n_packed:
             break
         view = _view(chapter, image, chosen)

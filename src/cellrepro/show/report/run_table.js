@@ -34,6 +34,8 @@
         words: textOf(element).toLowerCase(),
       }));
       this.ticked = [];
+      this.pairs = []; // the two that are ticked, on the images of the explorer
+      this.explorer.addEventListener("chosen", ({ detail }) => this.follow(detail));
       this.addTicks();
       this.addSorting();
       this.addFilters();
@@ -211,6 +213,20 @@
     }
 
     fold() {
+      this.describe();
+      if (this.pairs.length) this.show(this.pairs[0]);
+      this.two.querySelector("button").focus({ preventScroll: true });
+      (this.root.closest("section") ?? this.two).scrollIntoView({ block: "start" }); // with its title
+    }
+
+    // What is A in the explorer is A here, too.
+    follow({ a }) {
+      if (!this.pairs.length || a === this.pairs[0].a) return;
+      this.ticked.reverse();
+      this.describe();
+    }
+
+    describe() {
       const [a, b] = this.ticked;
       this.listed.hidden = true;
       this.asking.hidden = true;
@@ -234,8 +250,7 @@
         ...this.images(a, b),
         make("p", {}, "The same in a terminal: ", make("code", {}, this.command(a, b))),
       );
-      back.focus({ preventScroll: true });
-      (this.root.closest("section") ?? this.two).scrollIntoView({ block: "start" }); // with its title
+      this.explorer.hidden = !this.pairs.length;
     }
 
     // What both came to, column by column of the table.
@@ -281,9 +296,9 @@
       return [head, make("p", {}, "The same in every field.")];
     }
 
-    // The images on which the two differ, and the explorer on the one that differs most.
+    // The images on which the two differ, the one that differs most first.
     images(a, b) {
-      this.explorer.hidden = true;
+      this.pairs = [];
       const { result, chapter, outlines, images, side, pairs } = this.facts;
       const [resultA, resultB] = [result[a.number], result[b.number]];
       if (resultA !== null && resultA === resultB) return [];
@@ -315,25 +330,30 @@
       const rows = shown.map((pair) => {
         const button = make("button", { type: "button", textContent: pair.image, title: "Show in the explorer" });
         button.addEventListener("click", () => {
-          this.show(pair, a, b);
+          this.show(pair);
           this.explorer.scrollIntoView({ block: "nearest" });
         });
         return [button, ...counted(pair.kinds), pair.pixels];
       });
       const titles = ["image", ...counted(this.facts.kinds), "pixels that differ"];
       said.push(make("div", { className: "by-image" }, plainTable(titles, rows)));
-      this.explorer.hidden = false;
-      this.show(shown[0], a, b);
+      this.pairs = shown;
       return said;
     }
 
-    // Equal cells of several repeats are one choice of the explorer, which is called by the row.
-    show({ view, a, b }, ...rows) {
-      const [nameA, nameB] = rows.map(({ label, number }) => `${label}${this.facts.endings[this.facts.result[number]]}`);
-      for (const [side, name] of [[a, nameA], [b, nameB]]) {
+    // Equal cells of several repeats are one choice of the explorer, which is called by the row. Only
+    // the two that are ticked can be chosen there, and images that both have.
+    show({ view, a, b }) {
+      const names = {};
+      for (const { label, number } of this.ticked) {
+        const result = this.facts.result[number];
+        names[this.facts.side[result]] = `${label}${this.facts.endings[result]}`;
+      }
+      for (const [side, name] of Object.entries(names)) {
         for (const option of this.explorer.querySelectorAll(`.cre-pair option[value="${side}"]`)) option.textContent = name;
       }
-      const detail = { view, a, b, names: { a: nameA, b: nameB } };
+      const views = this.pairs.map((pair) => pair.view).sort((x, y) => x - y);
+      const detail = { view, a, b, names, only: { sides: [a, b], views } };
       this.explorer.querySelector("#explorer").dispatchEvent(new CustomEvent("choose", { detail }));
     }
   }

@@ -21,8 +21,8 @@ class WorstImage:
     axis: Axis
     pair: Pair
     image: str
-    n_comparisons: int
-    """How many pairs of runs were looked at to find it."""
+    compared: Sequence[Pair]
+    """The pairs of runs that were looked at to find it."""
     comparison: MaskComparison
     figure: Figure
 
@@ -77,7 +77,7 @@ def worst_image(axes: Sequence[tuple[Chapter, Axis]], file: str = "") -> WorstIm
         axis=worst.axis,
         pair=worst.pair,
         image=worst.image,
-        n_comparisons=sum(len(axis.pairs) for of, axis in axes if of is chapter),
+        compared=[pair for _, axis in axes for pair in axis.pairs],
         comparison=compared.comparison,
         figure=compared.figure,
     )

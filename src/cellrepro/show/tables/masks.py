@@ -22,7 +22,7 @@ _CELLS_MORE = "count"
 """The only key of `SHOWN` that is no field of `MaskComparison`; it adds up over images."""
 
 _LISTED = {
-    _CELLS_MORE: Score("matches", "cells more", "in {b} than in {a}, over all images", best=None),
+    _CELLS_MORE: Score("matches", "cells more", "in {b} than in {a}", best=None),
     **{name: score for name, score in SCORES.items() if score.label},
 }
 SHOWN = dict(sorted(_LISTED.items(), key=lambda entry: entry[1].best is None))
@@ -75,11 +75,15 @@ def score_table(
     DataFrame
         Means over the images for which a score is defined, the sum for the number of cells.
     """
+    are_sums = any(len(results) > 1 for results in comparisons.values())
     rows = []
     for field in fields:
         score = SHOWN[field]
+        meaning = score.meaning_of(*_SIDES)
+        if field == _CELLS_MORE and are_sums:
+            meaning += ", over all images"
         values = {name: _over_images(field, results) for name, results in comparisons.items()}
-        rows.append({"score": score.label, **values, "what it says": score.meaning_of(*_SIDES)})
+        rows.append({"score": score.label, **values, "what it says": meaning})
     columns = ("score", *comparisons, "what it says")
     return frame(rows, "score", columns=columns, dtype=object)  # counts stay whole numbers
 

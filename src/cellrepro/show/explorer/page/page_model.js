@@ -6,6 +6,7 @@ class PageModel extends Values {
     super(state);
     this.scenes = scenes; // by the numbers of image, A and B
     this.stored = planes; // packed planes by name, their bytes as base64
+    this.names = {}; // of sides that the page calls otherwise, by their numbers
   }
 
   // As from a kernel, the answer comes after the call.
@@ -24,20 +25,29 @@ class PageModel extends Values {
     this.fire("change:scene");
     this.values.answered = asked;
     this.fire("change:answered");
+    const detail = { a: scene.a, b: scene.b };
+    place.dispatchEvent(new CustomEvent("chosen", { detail, bubbles: true }));
   }
 
   // The scene of a choice; two sides of which one has no masks of that image are others there.
   sceneOf({ view, a, b }) {
-    const scene = this.scenes[`${view} ${a} ${b}`];
-    if (scene) return scene;
-    const first = Object.values(this.scenes).filter((each) => each.view === view);
-    return first.find((each) => each.a === a) ?? first.find((each) => each.b === b) ?? first[0];
+    const ofImage = Object.values(this.scenes).filter((each) => each.view === view);
+    const scene =
+      this.scenes[`${view} ${a} ${b}`] ??
+      ofImage.find((each) => each.a === a) ??
+      ofImage.find((each) => each.b === b) ??
+      ofImage[0];
+    const names = { ...scene.names };
+    for (const side of ["a", "b"]) names[side] = this.names[scene[side]] ?? names[side];
+    return { ...scene, names };
   }
 
-  // Show two sides of an image, as something else on the page asks for.
-  show({ names, ...choice }) {
-    const scene = this.sceneOf(choice);
-    this.values.scene = { ...scene, names: { ...scene.names, ...names } };
+  // Show two sides of an image, as something else on the page asks for: under the names that it
+  // gives by side, and with no choice but `only` its sides and images.
+  show({ names, only, ...choice }) {
+    this.names = names;
+    this.values.only = only;
+    this.values.scene = this.sceneOf(choice);
     this.fire("change:scene");
   }
 

@@ -282,9 +282,16 @@ class Explorer {
     this.request({ a: b, b: a });
   }
 
+  // Sides and images that can be chosen: all, unless the page around shows two runs only.
+  choosable() {
+    const views = this.model.get("images").map((_, view) => view);
+    return { sides: this.scene.sides, views, ...this.model.get("only") };
+  }
+
   stepImage(by) {
-    const view = this.choice().view + by;
-    if (view >= 0 && view < this.model.get("images").length) this.request({ view });
+    const { views } = this.choosable();
+    const view = views[views.indexOf(this.choice().view) + by];
+    if (view !== undefined) this.request({ view });
   }
 
   stepPlane(by) {

@@ -77,9 +77,9 @@ class Labels {
 
   // Only the keys that do something here.
   showHelp() {
-    const { model, scene } = this.explorer;
-    const nImages = model.get("images").length;
-    const lines = HELP.filter(([, , holds]) => !holds || holds(scene, nImages));
+    const { scene } = this.explorer;
+    const { views } = this.explorer.choosable();
+    const lines = HELP.filter(([, , holds]) => !holds || holds(scene, views.length));
     const element = ([keys, does]) => make("span", "", {}, make("kbd", "", {}, keys), ` ${does}`);
     this.parts.help.replaceChildren(...lines.flatMap((each) => [element(each), " "]));
   }
@@ -107,16 +107,19 @@ class Labels {
   showChoice() {
     const { selects, previous, next } = this.parts;
     const { model, scene } = this.explorer;
+    const { sides, views } = this.explorer.choosable();
+    const isLimited = Boolean(model.get("only"));
     for (const [key, element] of Object.entries(selects)) {
       element.value = String(scene[key]);
       element.title = element.selectedOptions[0]?.text ?? ""; // whole, where the page is narrow
-      if (key === "view") continue;
+      const possible = key === "view" ? views : sides;
+      const otherSide = { a: scene.b, b: scene.a }[key];
       [...element.options].forEach((option, i) => {
-        const otherSide = scene[key === "a" ? "b" : "a"];
-        option.disabled = i === otherSide || !scene.sides.includes(i);
+        option.disabled = i === otherSide || !possible.includes(i);
+        option.hidden = isLimited && !possible.includes(i);
       });
     }
-    if (previous) previous.disabled = scene.view === 0;
-    if (next) next.disabled = scene.view === model.get("images").length - 1;
+    if (previous) previous.disabled = scene.view === views[0];
+    if (next) next.disabled = scene.view === views.at(-1);
   }
 }
