@@ -132,9 +132,9 @@ def fates_text(
     n_kept = kinds.get(ObjectKind.KEPT, 0)
     kept = f"{n_kept} kept"
     if resized:
-        of_them = "all " if len(resized) == n_kept else f"{len(resized)} of them "
-        if n_kept == 1:
-            of_them = ""
+        of_them = f"{len(resized)} of them "
+        if len(resized) == n_kept:
+            of_them = {1: "", 2: "both "}.get(n_kept, "all ")
         kept += f" ({of_them}{_sizes_text(resized)})"
     changed = changes_in_words(kinds, words)
     if not changed:

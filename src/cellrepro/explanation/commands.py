@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cellrepro.explanation.cellpose_call import words_to_replace
 from cellrepro.explanation.recorded_settings import RUNSTRING, TRAINING, RecordedSettings
 
 
@@ -20,7 +21,13 @@ class ShellLine:
         return bool(self.command)
 
     def __str__(self) -> str:
-        return "   # ".join([self.command, *self.notes])
+        return "   # ".join([self.command, *self.all_notes])
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes, and what to put in place of words in capitals."""
+        put_in = words_to_replace(self.command)
+        return (*self.notes, put_in) if put_in else self.notes
 
     @property
     def json_record(self) -> str:
@@ -78,7 +85,7 @@ def command_lines(record: RecordedSettings | None, commands: Commands | None) ->
         yield f"    {commands.python}"
     if commands.lab:
         yield f"    {commands.lab}"
-    yield from (f"    # {note}" for note in commands.shell.notes)
+    yield from (f"    # {note}" for note in commands.shell.all_notes)
 
 
 def _lines_without_command(record: RecordedSettings | None) -> Iterator[str]:
