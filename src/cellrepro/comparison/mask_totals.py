@@ -126,6 +126,9 @@ def fates_text(
     >>> result = compare_masks([[1, 1, 1, 2, 2]], [[1, 1, 0, 2, 2]])
     >>> fates_text(result.kinds, resized_cells(result.objects))
     '2 kept (1 of them 33 % smaller), none changed'
+    >>> result = compare_masks([[1, 1, 1, 2, 2, 2]], [[1, 1, 0, 2, 2, 0]])
+    >>> fates_text(result.kinds, resized_cells(result.objects))
+    '2 kept (both more than a quarter smaller), none changed'
     >>> fates_text({}, [])
     'no cell on either side'
     """

@@ -360,10 +360,13 @@ def intervals_text(conclusions: Sequence[Conclusion]) -> str:
     known = [effect for effect in effects if not math.isnan(effect.low)]
     if not known:
         return "effects without intervals, as there are too few images"
-    texts = ["effects with their 95 % intervals over images"]
-    if any(f"({NO_SPREAD})" in estimate_text(effect) for effect in known):
-        texts.append(f"“{NO_SPREAD}”: all images of a group agree, so there is no interval")
-    return "; ".join(texts)
+    without = [effect for effect in known if NO_SPREAD in estimate_text(effect)]
+    if not without:
+        return "effects with their 95 % intervals over images"
+    agree = f"“{NO_SPREAD}” where the images of each group agree"
+    if len(without) == len(known):
+        return f"effects; no interval, {agree}"
+    return f"effects with their 95 % intervals over images; {agree}, so that there is none"
 
 
 def alike(*values: float) -> tuple[str, ...]:

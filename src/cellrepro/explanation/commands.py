@@ -21,13 +21,13 @@ class ShellLine:
         return bool(self.command)
 
     def __str__(self) -> str:
-        return "   # ".join([self.command, *self.all_notes])
+        return "   # ".join([self.command, *self.notes, *self.put_in])
 
     @property
-    def all_notes(self) -> tuple[str, ...]:
-        """The notes, and what to put in place of words in capitals."""
-        put_in = words_to_replace(self.command)
-        return (*self.notes, put_in) if put_in else self.notes
+    def put_in(self) -> list[str]:
+        """What to put in place of words in capitals, as a further note."""
+        said = words_to_replace(self.command)
+        return [said] if said else []
 
     @property
     def json_record(self) -> str:
@@ -84,8 +84,9 @@ def command_lines(record: RecordedSettings | None, commands: Commands | None) ->
         yield f"    from cellpose import {module}"
         yield f"    {commands.python}"
     if commands.lab:
-        yield f"    {commands.lab}"
-    yield from (f"    # {note}" for note in commands.shell.all_notes)
+        yield f"    {'   # '.join([commands.lab.command, *commands.lab.notes])}"
+    put_in = dict.fromkeys([*commands.shell.put_in, *commands.lab.put_in])
+    yield from (f"    # {note}" for note in (*commands.shell.notes, *put_in))
 
 
 def _lines_without_command(record: RecordedSettings | None) -> Iterator[str]:
