@@ -56,10 +56,10 @@ COMMANDS = {
     "gui_3.1.1.2": (
         "python -m cellpose --image_path gui_3.1.1.2.tif --pretrained_model "
         "/home/me/.cellpose/models/cyto3 --restore_type denoise_cyto3 --chan 2 --chan2 1 "
-        "--flow_threshold 0.7 --cellprob_threshold -1.5 --diameter 30.0 --norm_percentile 1.0 99.5",
+        "--flow_threshold 0.7 --cellprob_threshold -1.5 --diameter 30 --norm_percentile 1.0 99.5",
         "denoise.CellposeDenoiseModel(pretrained_model='/home/me/.cellpose/models/cyto3', "
         "restore_type='denoise_cyto3').eval(image, channels=[2, 1], flow_threshold=0.7, "
-        "cellprob_threshold=-1.5, diameter=30.0, "
+        "cellprob_threshold=-1.5, diameter=30, "
         "normalize={'percentile': (1.0, 99.5), 'sharpen_radius': 2.0})",
         [],
     ),

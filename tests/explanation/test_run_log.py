@@ -106,7 +106,7 @@ def test_a_log_adds_to_what_the_masks_record(invoke):
     assert plain["commands"]["not_recorded"] == ["diameter"]
     with_log = invoke("describe", seg, "--log", log, "--json").json
     assert with_log["commands"]["not_recorded"] == []
-    assert "diameter=30.0" in with_log["commands"]["python"]
+    assert "diameter=30" in with_log["commands"]["python"]
     answer = invoke("explain", seg, seg, "--log-b", log)
     assert ["only", "B", "device"] in [line.split()[:3] for line in answer.out.splitlines()]
     assert NO_GPU in answer.out

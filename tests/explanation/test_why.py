@@ -85,6 +85,8 @@ def test_a_value_that_one_side_records_and_is_not_usual_is_likely(gui, script, c
     lines = invoke("compare", *sides).out.splitlines()
     assert lines[2].startswith("    to find out: cellrepro compare ")
     assert lines[2].endswith(" --image IMAGE --model MODEL")
+    assert "IMAGE" in lines[3]
+    assert "MODEL" in lines[3]
     explained = invoke("explain", *sides)
     assert explained.out.splitlines()[0] == line
     assert invoke("explain", *sides, "--json").json["cause"] == cause
@@ -96,6 +98,24 @@ def test_what_both_record_comes_before_what_one_records(gui, compared):
     line, cause = compared(a, b)
     assert line == ("likely: diameter; A records 42.4, B 30 (what else may be: cellprob_threshold)")
     assert (cause["a"], cause["b"], cause["confirmed"]) == (42.4, 30.0, False)
+
+
+def test_of_folders_the_command_is_of_the_image_that_is_given(tmp_path, script, invoke):
+    """Also where another image differs most; a network without it gets a ready command."""
+    least = A.copy()
+    least[10, 10] = 0
+    for folder, masks in (("a", (A, A)), ("b", (B, least))):
+        (tmp_path / folder).mkdir()
+        for name, labels in zip(("most", "least"), masks, strict=True):
+            script(f"{folder}/{name}", labels)
+    image = tmp_path / "least.tif"
+    tifffile.imwrite(image, A)
+    sides = tmp_path / "a", tmp_path / "b"
+    words = [str(folder / "least_masks.tif") for folder in sides]
+    for_one = shlex.join([*words, "--image", str(image), "--model"])
+    assert f"cellrepro compare {for_one} MODEL" in invoke("compare", *sides, "--image", image).out
+    refused = invoke("compare", *sides, "--model", "cpsam", "--image", tmp_path)
+    assert f"cellrepro compare {for_one} cpsam" in refused.err
 
 
 NO_CAUSE = {
@@ -347,7 +367,8 @@ def test_of_two_settings_the_masks_of_other_runs_decide(tmp_path, invoke, others
         for masks, profile, mode in others
     ]
     answer = invoke("compare", f"{a}/0", f"{b}/0", "--store", tmp_path, "--json")
-    said = invoke("compare", f"{a}/0", f"{b}/0", "--store", tmp_path).out.splitlines()[1]
+    said = invoke("compare", f"{a}/0", f"{b}/0", "--store", tmp_path).out
+    said = said.partition("to find out")[0]  # a line for each statement
     cause = answer.json["cause"]
     assert (None if cause is None else cause["name"]) == name
     assert "profile" in said

@@ -13,6 +13,8 @@ import tifffile
 import cellrepro
 from cellrepro import show
 from cellrepro.cli import run
+from cellrepro.conclusions.conclusion import conclusion_lines
+from cellrepro.show.pages.conclusion_part import conclusion_part
 from cellrepro.store.store import Store
 from samebits.errors import BadInput
 from stores import add_run
@@ -72,13 +74,37 @@ def test_the_command_says_whether_it_stands(folders, capsys, monkeypatch):
     axes = re.findall(r"<svg.*?</svg>", section, flags=re.DOTALL)
     assert len(axes) == 3
     assert all(len(re.findall(r'class="tick"', axis)) >= 2 for axis in axes)
-    assert 'class="word word-changes"' in section
+    badges = re.findall(r'class="word word-(\w+)"><b>.</b> (.*?)</span>', section)
+    assert ("changes", "changes") in badges
+    assert "undecidable" not in [said for _, said in badges]
 
     assert run([*command, *readouts, "--json"]) == 1
     count, bright, _ = json.loads(capsys.readouterr().out)["conclusions"]
     assert (count["readout"], count["word"], count["a"]["effect"]) == ("count", "changes", 7)
     assert count["difference"]["high"] < -4
     assert (bright["word"], bright["a"]["control"]) == ("stands", BRIGHT)
+
+
+def test_an_effect_that_grows_less_is_said_with_its_unit_and_margin():
+    """Where both sides show it, the word alone reads as if nothing had changed."""
+    sizes = {"ctrl": (5, 5), "drug": (15, 8)}
+    a, b = (
+        {f"{g}_{i}": row_of(n[side]) for g, n in sizes.items() for i in range(4)} for side in (0, 1)
+    )
+    of_both = {name: name.partition("_")[0] for name in a}
+    concluded = cellrepro.conclusion(a, b, groups=of_both, readouts="count").conclusions
+    reason = "the effect is 7 cells smaller under B, more than the margin of 0.5"
+    part = conclusion_part(concluded)
+    assert part is not None
+    for text in (
+        concluded[0].sentence(),
+        concluded[0].reading,
+        "\n".join(conclusion_lines(concluded)),
+    ):
+        assert reason in text
+    assert "0.500" not in concluded[0].reading
+    assert not part.has_intervals
+    assert concluded[0].rows()[0]["B minus A"] == "\N{MINUS SIGN}7.00 (no spread)"
 
 
 def test_outlines_under_other_names_are_measured_in_the_size_of_the_masks(folders, capsys):

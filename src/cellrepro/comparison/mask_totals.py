@@ -126,15 +126,18 @@ def fates_text(
     >>> result = compare_masks([[1, 1, 1, 2, 2]], [[1, 1, 0, 2, 2]])
     >>> fates_text(result.kinds, resized_cells(result.objects))
     '2 kept (1 of them 33 % smaller), none changed'
+    >>> result = compare_masks([[1, 1, 1, 2, 2, 2]], [[1, 1, 0, 2, 2, 0]])
+    >>> fates_text(result.kinds, resized_cells(result.objects))
+    '2 kept (both more than a quarter smaller), none changed'
     >>> fates_text({}, [])
     'no cell on either side'
     """
     n_kept = kinds.get(ObjectKind.KEPT, 0)
     kept = f"{n_kept} kept"
     if resized:
-        of_them = "all " if len(resized) == n_kept else f"{len(resized)} of them "
-        if n_kept == 1:
-            of_them = ""
+        of_them = f"{len(resized)} of them "
+        if len(resized) == n_kept:
+            of_them = {1: "", 2: "both "}.get(n_kept, "all ")
         kept += f" ({of_them}{_sizes_text(resized)})"
     changed = changes_in_words(kinds, words)
     if not changed:

@@ -66,9 +66,9 @@ class ObjectKind(StrEnum):
         """A sign for those who see no colours."""
         return _SHOWN[self].sign
 
-    def meaning(self, a: str, b: str) -> str:
+    def meaning(self, a: str, b: str, unit: str = "pixel") -> str:
         """Say what it means of an object in two label images, of which people know these names."""
-        return _SHOWN[self].meaning.format(a=a, b=b)
+        return _SHOWN[self].meaning.format(a=a, b=b, unit=unit)
 
 
 class _Shown(NamedTuple):
@@ -76,12 +76,12 @@ class _Shown(NamedTuple):
 
     sign: str
     meaning: str
-    """With the names ``{a}`` and ``{b}`` of the two label images."""
+    """With the names ``{a}`` and ``{b}`` of the two label images, and the ``{unit}`` of these."""
 
 
 _KEPT_MEANS = (
     f"a counterpart that overlaps by half or more (IoU of {KEPT_IOU} or more), its centre less "
-    f"than {KEPT_WITHIN:.0f} pixel away; its size may differ"
+    f"than {KEPT_WITHIN:.0f} {{unit}} away; its size may differ"
 )
 _SHOWN = {
     ObjectKind.KEPT: _Shown("=", _KEPT_MEANS),

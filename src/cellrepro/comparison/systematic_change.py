@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cellrepro.comparison.label_numbers import numbered_by_plane, renumbered
 from cellrepro.comparison.object_matching import overlap
 from cellrepro.comparison.verdicts import Verdict
-from samebits.words import amount
+from samebits.words import amount, joined
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -67,6 +67,8 @@ class SystematicChange:
     """Cells that were looked at: of large images those in the middle, without those at its edge."""
     n_alone: int = 0
     """Cells of these that only one side has."""
+    n_gained: int = 0
+    """Those of them that only B has."""
 
     @property
     def explains_all(self) -> bool:
@@ -109,7 +111,9 @@ class SystematicChange:
         every = "all of " if self.n_following == n_cells and self.n_pixels else ""
         rest = ""
         if not self.explains_all:
-            rest = f"; not explained by that: {amount(self.n_alone, 'lost or gained cell')}"
+            parts = {"lost": self.n_alone - self.n_gained, "gained": self.n_gained}
+            alone = joined([amount(n, f"{fate} cell") for fate, n in parts.items() if n])
+            rest = f"; not explained by that: {alone}" if alone else ""
         return f"{every}{what}: {follow}{why}{rest}"
 
 
@@ -128,6 +132,7 @@ def over_images(changes: Sequence[SystematicChange]) -> SystematicChange:
         n_following=sum(change.n_following for change in changes),
         n_cells=sum(change.n_cells for change in changes),
         n_alone=sum(change.n_alone for change in changes),
+        n_gained=sum(change.n_gained for change in changes),
     )
 
 
@@ -371,6 +376,7 @@ class _Cells(NamedTuple):
     n: int
     n_alone: int
     """Cells that only one side has, without those that a change makes vanish."""
+    n_gained: int
 
 
 def _following(expected: _Expected, a: _Labels, b: _Labels, *, margin: int) -> _Cells:
@@ -391,7 +397,7 @@ def _following(expected: _Expected, a: _Labels, b: _Labels, *, margin: int) -> _
     n = len(cells) + len(strangers)
     n_wrong = len(wrong_cells) + len(strangers)
     n_alone = len(np.setdiff1d(wrong_cells, partner)) + len(strangers)
-    return _Cells(max(0, n - n_wrong), n, n_alone)
+    return _Cells(max(0, n - n_wrong), n, n_alone, len(strangers))
 
 
 def _partners(a: _Labels, b: _Labels) -> NDArray[np.int64]:

@@ -35,6 +35,8 @@ IN_WORDS: Mapping[Word, str] = {
     "undecidable": "cannot be decided",
 }
 """What screens say of the conclusion; what matters most stands first."""
+NO_SPREAD = "no spread"
+"""Stands for an interval without width."""
 _NOT_SHOWN = "no effect is shown"
 _NONE_UNDER_EITHER = f"{_NOT_SHOWN} under either"
 _TO_BE_SURE = 1.96 + 0.84
@@ -92,7 +94,7 @@ class Conclusion(Result):
         parts = [
             f"under A {self._side_text(self.a)} ({_with_interval(self.a)})",
             f"under B {self._side_text(self.b)} ({_with_interval(self.b)})",
-            f"B minus A is {estimate_text(self.difference)}, the margin {margin_text(self.margin)}",
+            f"B minus A is {estimate_text(self.difference)}: {self._beside_margin()}",
             *self._remarks(),
         ]
         return "; ".join(parts)
@@ -107,8 +109,38 @@ class Conclusion(Result):
         sides = f"under both {under_a}" if under_a == under_b else f"under A {under_a}"
         if under_a == under_b == _NOT_SHOWN:
             sides = _NONE_UNDER_EITHER
+        if under_a == under_b and self.is_beyond_margin:
+            sides += f", but {self._beside_margin()}"
         others = [] if under_a == under_b else [f"under B {under_b}"]
         return "; ".join([sides, *others, *self._remarks()])
+
+    @property
+    def is_beyond_margin(self) -> bool:
+        """Whether both effects differ by more than the margin, with the whole interval."""
+        return self.difference.low > self.margin or self.difference.high < -self.margin
+
+    def _beside_margin(self) -> str:
+        """Say of how far both effects lie apart what it is beside the margin."""
+        if not self.is_beyond_margin:
+            return f"the margin is {margin_text(self.margin)}"
+        shown = {side_of(self.a), side_of(self.b)}
+        higher, lower = "higher", "lower"
+        if shown == {"higher"}:
+            higher, lower = "larger", "smaller"
+        elif shown == {"lower"}:
+            higher, lower = "smaller", "larger"
+        direction = higher if self.difference.effect > 0 else lower
+        return (
+            f"the effect is {self._distance()} {direction} under B, more than the margin of "
+            f"{_without_sign(self.margin)}"
+        )
+
+    def _distance(self) -> str:
+        """How far both effects lie apart, in the unit of the readout."""
+        text = _without_sign(self.difference.effect)
+        if self.unit in ("", "share"):
+            return text
+        return f"{text} {self.unit.removesuffix('s') if text == '1' else self.unit}"
 
     @property
     def readout_text(self) -> str:
@@ -309,14 +341,32 @@ def _times(effect: GroupEffect, distance: float) -> float:
 
 
 def _with_interval(effect: GroupEffect) -> str:
-    value, *ends = alike(effect.effect, effect.low, effect.high)
-    return f"{value}, 95 % interval {span(*ends)}"
+    value, low, high = alike(effect.effect, effect.low, effect.high)
+    interval = f"{NO_SPREAD} between images" if low == high else f"95 % interval {span(low, high)}"
+    return f"{value}, {interval}"
 
 
 def estimate_text(effect: GroupEffect) -> str:
     """Write an effect with its interval: "+12.3 (+8.1 to +16.5)"."""
-    value, *ends = alike(effect.effect, effect.low, effect.high)
-    return value if math.isnan(effect.low) else f"{value} ({span(*ends)})"
+    value, low, high = alike(effect.effect, effect.low, effect.high)
+    if math.isnan(effect.low):
+        return value
+    return f"{value} ({NO_SPREAD if low == high else span(low, high)})"
+
+
+def intervals_text(conclusions: Sequence[Conclusion]) -> str:
+    """Say which intervals stand beside the effects of a table, and why some do not."""
+    effects = [effect for each in conclusions for effect in (each.a, each.b, each.difference)]
+    known = [effect for effect in effects if not math.isnan(effect.low)]
+    if not known:
+        return "effects without intervals, as there are too few images"
+    without = [effect for effect in known if NO_SPREAD in estimate_text(effect)]
+    if not without:
+        return "effects with their 95 % intervals over images"
+    agree = f"“{NO_SPREAD}” where the images of each group agree"
+    if len(without) == len(known):
+        return f"effects; no interval, {agree}"
+    return f"effects with their 95 % intervals over images; {agree}, so that there is none"
 
 
 def alike(*values: float) -> tuple[str, ...]:
@@ -332,7 +382,17 @@ def alike(*values: float) -> tuple[str, ...]:
 
 def margin_text(margin: float) -> str:
     """Write a margin, as "±2.27"."""
-    return "±" + alike(margin)[0].lstrip("+")
+    return f"±{alike(margin)[0].lstrip('+')}"
+
+
+def _without_sign(value: float) -> str:
+    """Write how much something is in a sentence: without zeros after its last digit.
+
+    >>> _without_sign(-7.0), _without_sign(1.375), _without_sign(0.5), _without_sign(1200)
+    ('7', '1.38', '0.5', '1 200')
+    """
+    text = alike(abs(value))[0].lstrip("+")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _signed(value: float, decimals: int) -> str:
@@ -363,7 +423,7 @@ def conclusion_lines(conclusions: Sequence[Conclusion]) -> Iterator[str]:
     """Give the lines of a terminal: a table, and what it means where it does not simply stand."""
     if conclusions:
         yield summary(conclusions)
-        yield f"  {compared_text(conclusions)}; effects with their 95 % intervals"
+        yield f"  {compared_text(conclusions)}; {intervals_text(conclusions)}"
         yield from table_lines(conclusion_rows(conclusions))
         for each in conclusions:
             if each.word != "stands":

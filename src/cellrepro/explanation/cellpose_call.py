@@ -22,6 +22,25 @@ IMAGE = "IMAGE"
 NETWORK = "MODEL"
 """Stands for a network that nobody recorded."""
 
+_STANDS_FOR = {
+    IMAGE: "the file of the image that was segmented",
+    NETWORK: "the network that made the masks, its name or its file",
+}
+
+
+def words_to_replace(command: str) -> str:
+    """Say what to put in place of IMAGE and MODEL; empty for a command without them.
+
+    >>> words_to_replace("cellrepro compare a.tif b.tif --image cells.tif --model MODEL")
+    'in place of MODEL put the network that made the masks, its name or its file'
+    >>> words_to_replace("cellrepro compare a.tif b.tif --image cells.tif --model cpsam")
+    ''
+    """
+    words = command.split()
+    put = [f"in place of {word} put {what}" for word, what in _STANDS_FOR.items() if word in words]
+    return "; ".join(put)
+
+
 _Words = list[str]
 _Writer = Callable[[object], "list[str] | None"]
 """Writes a value as words of the command line; None for one that the option cannot take."""
@@ -33,6 +52,7 @@ _NAMES_OF_2 = frozenset(
     | {"TN1", "TN2", "TN3", "LC1", "LC2", "LC3", "LC4"}
 )
 _ESTIMATING = frozenset({"cyto", "cyto2", "cyto3", "nuclei"})
+_MOST_EXACT = 1e15  # larger numbers are written with an exponent
 _NEGATIVE = re.compile(r"-(\d+|\d*\.\d+)")  # what argparse takes for a number, not for an option
 _NOT_OF_2 = frozenset({"niter", "bsize", "max_size_fraction", "flow3D_smooth"})
 """Settings that ``eval`` of Cellpose 2 does not have."""
@@ -156,11 +176,21 @@ class CellposeCall:
         return arguments
 
 
+def plain_number(value: object) -> object:
+    """Give a whole number as one, as texts show it beside a command; all else as it is.
+
+    >>> plain_number(50.0), plain_number(42.4), plain_number(True)
+    (50, 42.4, True)
+    """
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < _MOST_EXACT
+    return int(value) if isinstance(value, float) and is_whole else value
+
+
 def _in_python(value: object) -> str:
     """A value as a literal; a placeholder stays as it is, and Cellpose takes lists."""
     if isinstance(value, str) and value.isupper():
         return value
-    return repr(list(value) if isinstance(value, tuple) else value)
+    return repr(list(value) if isinstance(value, tuple) else plain_number(value))
 
 
 # -- options of the command line -------------------------------------------------------------
@@ -187,7 +217,7 @@ def _number_option(option: str, *, is_whole: bool = False, none: str | None = No
     """Make the writer of a numeric option; ``none`` is written for None, and "" leaves it out."""
 
     def words(value: object) -> _Words | None:
-        text = none if value is None else _number(value, is_whole=is_whole)
+        text = none if value is None else _number(plain_number(value), is_whole=is_whole)
         if text is None:
             return None
         return _option(option, text) if text else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cellrepro.explanation.cellpose_call import words_to_replace
 from cellrepro.explanation.recorded_settings import RUNSTRING, TRAINING, RecordedSettings
 
 
@@ -20,7 +21,13 @@ class ShellLine:
         return bool(self.command)
 
     def __str__(self) -> str:
-        return "   # ".join([self.command, *self.notes])
+        return "   # ".join([self.command, *self.notes, *self.put_in])
+
+    @property
+    def put_in(self) -> list[str]:
+        """What to put in place of words in capitals, as a further note."""
+        said = words_to_replace(self.command)
+        return [said] if said else []
 
     @property
     def json_record(self) -> str:
@@ -77,8 +84,9 @@ def command_lines(record: RecordedSettings | None, commands: Commands | None) ->
         yield f"    from cellpose import {module}"
         yield f"    {commands.python}"
     if commands.lab:
-        yield f"    {commands.lab}"
-    yield from (f"    # {note}" for note in commands.shell.notes)
+        yield f"    {'   # '.join([commands.lab.command, *commands.lab.notes])}"
+    put_in = dict.fromkeys([*commands.shell.put_in, *commands.lab.put_in])
+    yield from (f"    # {note}" for note in (*commands.shell.notes, *put_in))
 
 
 def _lines_without_command(record: RecordedSettings | None) -> Iterator[str]:

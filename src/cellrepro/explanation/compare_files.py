@@ -231,6 +231,8 @@ def _compare_folders(
             file = images.get(name)
             settings = evidence[name].settings
             commands[name] = _command_with_network(files_a[name], files_b[name], file, settings)
+    if image is not None:  # a file that was given is shown, and can be segmented again
+        commands = dict(sorted(commands.items(), key=lambda item: item[0] not in images))
     why = why_of_folders(evidence, find_out=commands)
     return replace(
         comparison,
@@ -250,6 +252,24 @@ def _command_with_network(
     """Write the command line that finds the cause of a difference with a network."""
     options = ["--image", str(image or IMAGE), "--model", _network_of_both(settings)]
     return lab_command("compare", a, b, *options, store=None)
+
+
+def command_for_one_image(
+    a: str | Path, b: str | Path, *, image: str | Path | None, model: str, pairs: str | None
+) -> str:
+    """Write the command that segments one image of two folders again; empty for anything else."""
+    folders = Path(a), Path(b)
+    if {reference_kind(folder) for folder in folders} != {"folder"}:
+        return ""
+    files_a, files_b = paired(*folders, pairs)
+    of_both = [name for name in files_a if name in files_b]
+    images = {} if image is None else images_by_name(Path(image))
+    name = next((name for name in of_both if name in images), next(iter(of_both), None))
+    if name is None:
+        return ""
+    words = ("compare", files_a[name], files_b[name])
+    options = ("--image", images.get(name, IMAGE), "--model", model)
+    return lab_command(*words, *options, store=None)
 
 
 def _network_of_both(settings: Sequence[SettingOfBoth]) -> str:

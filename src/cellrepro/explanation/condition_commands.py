@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cellrepro.explanation.cellpose_call import CellposeCall
+from cellrepro.explanation.cellpose_call import CellposeCall, plain_number
 from cellrepro.explanation.commands import Commands, ShellLine
 from cellrepro.explanation.conditions import (
     IMAGE_CHANNELS,
@@ -163,6 +163,7 @@ def _in_yaml(value: object) -> str:
     """Write a value for ``--set``: YAML 1.1 takes 1e-05 for text, and 1.0e-05 for a number."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_in_yaml, value))}]"
+    value = plain_number(value)
     text = json.dumps(value)
     mantissa, e, exponent = text.partition("e")
     if isinstance(value, float) and e and "." not in mantissa:

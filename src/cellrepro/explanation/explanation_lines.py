@@ -29,7 +29,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     """Say the cause, what differs, what each side records, how to make each again."""
     result = explanation.result
     if explanation.why is not None:
-        yield explanation.why.sentence
+        yield from explanation.why.said_lines()
     elif not explanation.differs:
         yield explanation.sentence()
     if explanation.from_files:

@@ -39,7 +39,7 @@ def why_of_folders(
     """Say what probably makes two folders differ, and in how many images; None where they do not.
 
     ``by_image`` has every image, the one that differs most first; ``find_out`` the command that
-    segments an image again.
+    segments an image again, the one that is wanted first.
     """
     differing = _over_all_cells({name: each for name, each in by_image.items() if each.differs})
     if not differing:
@@ -52,7 +52,7 @@ def why_of_folders(
     likely_ones = [_with_share(fitting, len(differing)) for fitting in likely]
     if not rest:
         return Why(proven_causes[0], tuple(proven_causes[1:]))
-    command = find_out.get(next(iter(rest)), "")
+    command = next((line for name, line in find_out.items() if name in rest), "")
     if not proven:
         if likely:
             return Why(likely_ones[0], tuple(likely_ones[1:]), find_out=command)

@@ -355,20 +355,20 @@ def why_of_runs(
     ranked = sorted(fields, key=_rank_in_spec)
     open_ones = [name for name in ranked if name not in store.ruled_out]
     open_ones.sort(key=lambda name: name not in store.shown)
-    remains = "; ".join(_store_sentences(store, open_ones))
+    told = tuple(_store_sentences(store, open_ones))
     causes = [_cause_in_spec(name, *fields[name]) for name in open_ones]
     if maker is not None:
-        return Why(maker, tuple(causes), remains=remains, find_out=find_out)
+        return Why(maker, tuple(causes), evidence=told, find_out=find_out)
     if ranked and not causes:
         nothing = "each setting that differs changes no pixel by itself"
-        return Why(None, nothing_tells=nothing, remains=remains, find_out=find_out)
+        return Why(None, nothing_tells=nothing, evidence=told, find_out=find_out)
     if len(causes) > 1 and open_ones[0] in _ROUNDING and open_ones[0] not in store.shown:
         nothing = (
             f"{joined([_both(cause) for cause in causes])} differ, and no other run of the store "
             "tells which of them matters: run A once more with one of them as in B, and compare "
             "the new run with both"
         )
-        return Why(None, nothing_tells=nothing, remains=remains, find_out=find_out)
+        return Why(None, nothing_tells=nothing, evidence=told, find_out=find_out)
     if causes and "profile" not in fields:  # which says of the machine what matters
         others = [name for name in _OTHER_MACHINE if name in environment][:1]
         causes += [Cause(name, *environment[name]) for name in others]
@@ -380,8 +380,8 @@ def why_of_runs(
         if mode not in _HELD:
             words = f"{_SAME}, and mode {mode} lets repeats differ; --mode strict keeps them equal"
             return Why(Cause(CHANCE, words=words), find_out=find_out)
-        return Why(None, nothing_tells=_SAME, remains=remains, find_out=find_out)
-    return Why(causes[0], tuple(causes[1:]), remains=remains, find_out=find_out)
+        return Why(None, nothing_tells=_SAME, evidence=told, find_out=find_out)
+    return Why(causes[0], tuple(causes[1:]), evidence=told, find_out=find_out)
 
 
 def _cause_in_spec(field: str, a: object, b: object) -> Cause:

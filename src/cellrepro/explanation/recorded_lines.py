@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from cellrepro.explanation.cellpose_call import IMAGE, NETWORK
 from cellrepro.explanation.commands import command_lines, where_in_words
-from cellrepro.explanation.conditions import IMAGE_CROP
+from cellrepro.explanation.conditions import IMAGE_CROP, MODEL
 from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, REMOVED, tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
 from cellrepro.explanation.settings_of_both import is_missing, value_text
+from cellrepro.explanation.why import find_out_lines
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import short_digest
 from samebits.words import joined, some
@@ -38,8 +39,11 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
     alike = [each for each in recorded if each.is_recorded_by_both and not each.differs]
     of_one = [each for each in recorded if not each.is_recorded_by_both]
     usual = [each for each in of_one if each.is_usual]
+    follows = _network_that_follows(explanation)
+    if follows:  # it stands after what it follows from
+        recorded.sort(key=lambda each: each.name == MODEL)
     yield from _table([each for each in recorded if _tells(each)])
-    yield from _meaning_lines(recorded)
+    yield from _meaning_lines(recorded, follows=follows)
     yield from _generation_lines(explanation)
     for letter in ("A", "B"):
         values = [
@@ -96,10 +100,25 @@ def _generation_lines(explanation: Explanation) -> Iterator[str]:
         )
 
 
-def _meaning_lines(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
+def _network_that_follows(explanation: Explanation) -> str:
+    """Say of two trainings why their networks have two names; empty for all else."""
+    digests = []
+    for run in (explanation.a.run, explanation.b.run):
+        if run is None or run.spec.task != "train" or run.manifest.weights is None:
+            return ""
+        digests.append(run.manifest.weights.digest)
+    own = "each run segmented with the network that it trained"
+    if digests[0] == digests[1]:
+        return f"{own}; both have the same weights"
+    return f"{own}; that the two differ follows from what differs in the trainings"
+
+
+def _meaning_lines(settings: Sequence[SettingOfBoth], *, follows: str) -> Iterator[str]:
     """Say of the settings that differ what they do."""
     for setting in settings:
         meaning = setting_meaning(setting.name)
+        if setting.name == MODEL and follows:
+            meaning = follows
         if meaning and setting.differs:
             yield f"  {setting.name}: {meaning}"
 
@@ -117,14 +136,14 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
     if not explanation.differs or is_found or not is_plane:
         return
     if explanation.why is not None and explanation.why.find_out:
-        yield f"  to find out: {explanation.why.find_out}"
+        yield from find_out_lines(explanation.why.find_out)
         return
     sides = (explanation.a, explanation.b)
     is_known = all("model" in side.record.values for side in sides)
     options = ["--image", IMAGE, *([] if is_known else ["--model", NETWORK])]
     names = [side.name for side in sides]
     command = lab_command("explain", *names, *options, store=explanation.store_folder)
-    yield f"  to find out: {command}"
+    yield from find_out_lines(command)
     yield "    (segments the image again, and says which setting changes how many cells)"
 
 

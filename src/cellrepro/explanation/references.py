@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cellrepro.errors import no_such_file
+from cellrepro.explanation.cellpose_call import words_to_replace
 from cellrepro.explanation.mask_files import (
     MaskReaders,
     is_mask_file,
@@ -103,12 +104,19 @@ def masks_of(reference: str, store: Store) -> MaskReaders:
     return readers({image_name(path.stem): path})
 
 
-def refuse_to_segment(image: object, options: Mapping[str, object]) -> None:
-    """Refuse options of a segmentation beside no image, or beside a folder of them."""
+def refuse_to_segment(image: object, options: Mapping[str, object], *, ready: str = "") -> None:
+    """Refuse options of a segmentation beside no image, or beside a folder of them.
+
+    ``ready`` is the command that segments one image.
+    """
+    of_one = f". For one image: {ready}" if ready else ""
+    if put_in := words_to_replace(ready):
+        of_one += f" ({put_in})"
+    expected = "give two files of masks and --image with the file of their image"
     given = "there is no image" if image is None else f"image is {image}, a folder"
     for name, value in options.items():
         if value is not None:
             raise BadInput(
-                f"{name} is {value!r}, and {given}: one image is segmented at a time; give two "
-                f"files of masks and --image with the file of their image, or leave --{name} out"
+                f"{name} is {value!r}, and {given}: one image is segmented at a time; {expected}, "
+                f"or leave --{name} out{of_one}"
             )

@@ -57,7 +57,7 @@ def evidence_of_store(
             masks = {_masks_of(each) for each in _comparable(run, own, other, name)}
             if len(masks) != 1:
                 continue
-            beside = f"{run.key[:_DIGITS]}, which differs from {side} in {name} alone, has"
+            beside = f"run {run.key[:_DIGITS]} differs from {side} in {name} alone, and has"
             if masks == {_masks_of(own)}:
                 ruled_out.setdefault(name, f"{beside} the same masks")
             elif masks == {_masks_of(other)}:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from cellrepro.explanation.cellpose_call import words_to_replace
 from cellrepro.explanation.setting_meanings import digests_in_words, field_in_words
 from cellrepro.explanation.settings_of_both import is_missing, setting_in_words
 from cellrepro.words import cut
@@ -124,6 +125,8 @@ class Why:
     """What is said where there is no cause."""
     remains: str = ""
     """What it leaves unexplained, or why nothing was segmented again; else empty."""
+    evidence: tuple[str, ...] = ()
+    """What other runs of the store tell of it, a sentence each."""
     find_out: str = ""
     """The command that finds the cause; empty where none does."""
 
@@ -141,7 +144,12 @@ class Why:
         >>> Why(None).sentence
         'why: not known, as nothing that is recorded tells'
         """
-        return "; ".join([self._head(), *([self.remains] if self.remains else [])])
+        return "; ".join([self._head(), *self._rest()])
+
+    def _rest(self) -> Iterator[str]:
+        if self.remains:
+            yield self.remains
+        yield from self.evidence
 
     def _head(self) -> str:
         if self.cause is None:
@@ -160,7 +168,19 @@ class Why:
         )
 
     def lines(self) -> Iterator[str]:
-        """Say the cause, and the command that finds it out."""
-        yield self.sentence
+        """Say the cause, what is known beside it, and the command that finds it out."""
+        yield from self.said_lines()
         if self.find_out:
-            yield f"  to find out: {self.find_out}"
+            yield from find_out_lines(self.find_out)
+
+    def said_lines(self) -> Iterator[str]:
+        """Say the cause, and on lines of their own what is known beside it."""
+        yield self._head()
+        yield from (f"  {each}" for each in self._rest())
+
+
+def find_out_lines(command: str) -> Iterator[str]:
+    """Give the command that finds a cause, and what to put into it."""
+    yield f"  to find out: {command}"
+    if put_in := words_to_replace(command):
+        yield f"    ({put_in})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -122,9 +123,12 @@ def _draw_effect(axes: Axes, row: int, effect: GroupEffect, word: Word | None) -
 
 
 def _caption(result: ConclusionsOverRuns, n_shown: int) -> str:
+    firsts = result.runs[0].conclusions
+    has_lines = any(math.isfinite(one.a.low) for one in firsts)
+    lines = "; lines are its 95 % interval over images" if has_lines else ""
     caption = (
-        "Points are the effect under the masks of a run, a difference of the means of two groups; "
-        "lines are its 95 % interval over images. Dashed line: no effect. Grey field: effects that "
+        "Points are the effect under the masks of a run, a difference of the means of two groups"
+        f"{lines}. Dashed line: no effect. Grey field: effects that "
         "differ from that of the reference by less than the margin. Whether the conclusion stands "
         "rests on the difference from the reference, image by image, not on whether lines overlap."
     )

@@ -21,7 +21,7 @@ from cellrepro.comparison.object_changes import (
 )
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
-from cellrepro.explanation.cellpose_call import NETWORK
+from cellrepro.explanation.cellpose_call import words_to_replace
 from cellrepro.explanation.explanation_lines import not_made_lines
 from cellrepro.explanation.label_notes import counting_notes
 from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
@@ -292,8 +292,8 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
         return None
     facts = [*_why_facts(why, explanation)]
     label = "To find out, in a terminal" if why.find_out else ""
-    if NETWORK in why.find_out.split():
-        label += f" ({NETWORK} is the network that made both: its name, or its file)"
+    if put_in := words_to_replace(why.find_out):
+        label += f" ({put_in})"
     commands = [why.find_out] if why.find_out else []
     made_b = None if explanation is None else explanation.commands["b"]
     if why.is_found and made_b is not None:
@@ -338,6 +338,7 @@ def _why_facts(why: Why, explanation: Explanation | None) -> Iterator[str]:
         yield f"What else may be the cause: {joined([other.name for other in why.others])}."
     if why.remains:
         yield as_sentence(why.remains)
+    yield from map(as_sentence, why.evidence)
     if explanation is not None:
         yield from map(as_sentence, not_made_lines(explanation))
 

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cellrepro.conclusions.conclusion import (
+    IN_WORDS,
     Conclusion,
     Word,
     compared_text,
     conclusion_rows,
+    intervals_text,
     summary,
 )
 from cellrepro.conclusions.effects import GroupEffect
@@ -31,6 +33,11 @@ class Bar:
     low: float | None
     high: float | None
 
+    @property
+    def has_width(self) -> bool:
+        """Whether its interval is drawn as a line."""
+        return self.low is not None and self.low != self.high
+
 
 @dataclass(frozen=True)
 class Tick:
@@ -46,6 +53,8 @@ class ShownConclusion:
 
     conclusion: Conclusion
     sign: str
+    word: str
+    """What is said of it beside the sign."""
     zero: float
     """Where no effect lies in the picture."""
     a: Bar
@@ -62,6 +71,10 @@ class ConclusionPart:
     shown: tuple[ShownConclusion, ...]
     headline: str
     compared: str
+    intervals: str
+    """Which intervals stand beside the effects."""
+    has_intervals: bool
+    """Whether the picture draws any."""
     margin: str
     """What the margin is; empty where no control has a mean."""
     table: Table
@@ -83,10 +96,13 @@ def conclusion_part(conclusions: Sequence[Conclusion]) -> ConclusionPart | None:
         {**{title: text for title, text in row.items() if text != ""}, **_numbers(each)}
         for row, each in zip(shown_rows, conclusions, strict=True)
     ]
+    shown = tuple(map(_shown, conclusions))
     return ConclusionPart(
-        shown=tuple(map(_shown, conclusions)),
+        shown=shown,
         headline=as_sentence(summary(conclusions)),
         compared=compared_text(conclusions),
+        intervals=intervals_text(conclusions),
+        has_intervals=any(bar.has_width for one in shown for bar in (one.a, one.b)),
         margin=_margin_text(conclusions),
         table=table(rows, kinds, file="conclusions"),
         names_groups=len({each.treated for each in conclusions}) > 1,
@@ -137,6 +153,7 @@ def _shown(conclusion: Conclusion) -> ShownConclusion:
     return ShownConclusion(
         conclusion=conclusion,
         sign=SIGNS[conclusion.word],
+        word=IN_WORDS[conclusion.word],
         zero=x(0.0),
         a=bar(conclusion.a),
         b=bar(conclusion.b),
