@@ -72,7 +72,7 @@ def compare(
             f"{kind_in_words(path_a)} and {kind_in_words(path_b)}: leave it out"
         )
     if kinds == {"masks"}:  # two files need NumPy alone, and wait for no library of a store
-        return _compare_two_files(path_a, path_b, image=image)
+        return _compare_two_files(path_a, path_b, image=image, store=store)
     from cellrepro.store.store import Store
 
     opened_store = Store(store)
@@ -81,7 +81,7 @@ def compare(
 
         return compare_repeats(*opened_store.find_two(str(a), str(b)), store=opened_store)
     if kinds == {"folder"}:
-        return _compare_folders(path_a, path_b, pairs=pairs, image=image)
+        return _compare_folders(path_a, path_b, pairs=pairs, image=image, store=store)
     if "weights" not in kinds:
         masks_a, masks_b = masks_of_both(a, b, opened_store)
         return _compare_mask_files(masks_a, masks_b, names=(str(a), str(b)))[1]
@@ -124,7 +124,9 @@ def _with_any_record(file: Path) -> RecordedMasks:
         return RecordedMasks(read_labels(file), RecordedSettings(remarks=(remark,)))
 
 
-def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Comparison:
+def _compare_two_files(
+    a: Path, b: Path, *, image: str | Path | None, store: str | Path
+) -> Comparison:
     """Compare two mask files, and what is recorded of how they were made."""
     files = _FilePair.read(a, b)
     name = image_name(a.stem)
@@ -136,7 +138,7 @@ def _compare_two_files(a: Path, b: Path, *, image: str | Path | None) -> Compari
     )
     evidence = files.evidence(compared, name)
     is_stack = len(compared.by_image[name].shape) > 2
-    command = "" if is_stack else _command_with_network(a, b, image, evidence.settings)
+    command = "" if is_stack else _command_with_network(a, b, image, evidence.settings, store)
     why = why_from_files(evidence, find_out=command)
     remarks = [
         f"{letter}: {remark}"
@@ -198,7 +200,7 @@ _STACKS = (
 
 
 def _compare_folders(
-    a: Path, b: Path, *, pairs: str | None, image: str | Path | None
+    a: Path, b: Path, *, pairs: str | None, image: str | Path | None, store: str | Path
 ) -> Comparison:
     """Compare the masks of two folders, and what is recorded of those that differ."""
     files_a, files_b = paired(a, b, pairs)
@@ -228,9 +230,8 @@ def _compare_folders(
         if len(result.shape) > 2:
             has_stacks = True
         else:
-            file = images.get(name)
-            settings = evidence[name].settings
-            commands[name] = _command_with_network(files_a[name], files_b[name], file, settings)
+            files = files_a[name], files_b[name], images.get(name)
+            commands[name] = _command_with_network(*files, evidence[name].settings, store)
     if image is not None:  # a file that was given is shown, and can be segmented again
         commands = dict(sorted(commands.items(), key=lambda item: item[0] not in images))
     why = why_of_folders(evidence, find_out=commands)
@@ -247,15 +248,31 @@ def _effect_of_edits(a: RecordedMasks, b: RecordedMasks) -> EffectOfHand:
 
 
 def _command_with_network(
-    a: Path, b: Path, image: str | Path | None, settings: Sequence[SettingOfBoth]
+    a: Path,
+    b: Path,
+    image: str | Path | None,
+    settings: Sequence[SettingOfBoth],
+    store: str | Path,
 ) -> str:
     """Write the command line that finds the cause of a difference with a network."""
-    options = ["--image", str(image or IMAGE), "--model", _network_of_both(settings)]
-    return lab_command("compare", a, b, *options, store=None)
+    network = _network_of_both(settings, store)
+    return _compare_command(a, b, image or IMAGE, model=network, store=store)
+
+
+def _compare_command(a: Path, b: Path, image: str | Path, *, model: str, store: str | Path) -> str:
+    """Write the command; it names the store where it has the network."""
+    of_network = store if STORED_NETWORK.fullmatch(model) else None
+    return lab_command("compare", a, b, "--image", image, "--model", model, store=of_network)
 
 
 def command_for_one_image(
-    a: str | Path, b: str | Path, *, image: str | Path | None, model: str, pairs: str | None
+    a: str | Path,
+    b: str | Path,
+    *,
+    image: str | Path | None,
+    model: str,
+    pairs: str | None,
+    store: str | Path,
 ) -> str:
     """Write the command that segments one image of two folders again; empty for anything else."""
     folders = Path(a), Path(b)
@@ -267,12 +284,12 @@ def command_for_one_image(
     name = next((name for name in of_both if name in images), next(iter(of_both), None))
     if name is None:
         return ""
-    words = ("compare", files_a[name], files_b[name])
-    options = ("--image", images.get(name, IMAGE), "--model", model)
-    return lab_command(*words, *options, store=None)
+    return _compare_command(
+        files_a[name], files_b[name], images.get(name, IMAGE), model=model, store=store
+    )
 
 
-def _network_of_both(settings: Sequence[SettingOfBoth]) -> str:
+def _network_of_both(settings: Sequence[SettingOfBoth], store: str | Path) -> str:
     """Give the network that both record, where this computer has it under that name."""
     from cellrepro.model.cellpose_generation import generation_of
 
@@ -288,7 +305,7 @@ def _network_of_both(settings: Sequence[SettingOfBoth]) -> str:
         if (
             Path(network).is_file()
             or network in generation_of().names
-            or STORED_NETWORK.fullmatch(network)
+            or (STORED_NETWORK.fullmatch(network) and Path(store, "runs", network).is_dir())
         ):
             return network
     return NETWORK

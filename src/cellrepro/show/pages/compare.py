@@ -142,7 +142,9 @@ def compare(
     if model is None:
         refuse_idle(("minutes",), "without --model, as nothing is segmented")
     elif image is None or is_folder_of_images(image):
-        ready = compare_files.command_for_one_image(a, b, image=image, model=model, pairs=pairs)
+        ready = compare_files.command_for_one_image(
+            a, b, image=image, model=model, pairs=pairs, store=store
+        )
         refuse_to_segment(image, {"model": model}, ready=ready)
     target = None
     if html is not None:

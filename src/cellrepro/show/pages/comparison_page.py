@@ -22,6 +22,7 @@ from cellrepro.comparison.object_changes import (
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
 from cellrepro.explanation.cellpose_call import words_to_replace
+from cellrepro.explanation.differing_fields import follows
 from cellrepro.explanation.explanation_lines import not_made_lines
 from cellrepro.explanation.label_notes import counting_notes
 from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
@@ -172,7 +173,8 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     conclusions = conclusion_part(pair.conclusions)
     headline = pair.headline if conclusions is None else conclusions.headline
     view = View(pair.image_name, [pair.a, pair.b], pair.image, pixel_size=pair.pixel_size)
-    rows = [_setting_row(setting) for setting in pair.settings]
+    names = {setting.name: setting for setting in pair.settings}
+    rows = [_setting_row(setting) for name, setting in names.items() if not follows(name, names)]
     counting = [*counting_notes(pair.comparison)]
     said = {f"{name}: {note}" for name in _names_of(pair) for note in counting}
     page = rendered(
