@@ -265,7 +265,7 @@ def test_what_the_gui_records_is_known(made, explained):
     assert asked == {"diameter": 25, "flow_threshold": 0.4, "normalize.sharpen": 2}
     assert (table["niter"], table["min_size"], table["precision"]) == (None, "?", "?")
     assert table["normalize.percentile"] == [1, 99]
-    assert "normalize.sharpen=2.0" in found["commands"]["a"]["lab"]
+    assert "normalize.sharpen=2" in found["commands"]["a"]["lab"]
 
 
 @pytest.mark.slow

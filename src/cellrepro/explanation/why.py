@@ -144,12 +144,10 @@ class Why:
         >>> Why(None).sentence
         'why: not known, as nothing that is recorded tells'
         """
-        return "; ".join([self._head(), *self._rest()])
+        return "; ".join([self._first(), *self.evidence])
 
-    def _rest(self) -> Iterator[str]:
-        if self.remains:
-            yield self.remains
-        yield from self.evidence
+    def _first(self) -> str:
+        return "; ".join([self._head(), *([self.remains] if self.remains else [])])
 
     def _head(self) -> str:
         if self.cause is None:
@@ -174,9 +172,9 @@ class Why:
             yield from find_out_lines(self.find_out)
 
     def said_lines(self) -> Iterator[str]:
-        """Say the cause, and on lines of their own what is known beside it."""
-        yield self._head()
-        yield from (f"  {each}" for each in self._rest())
+        """Say the cause, and on lines of their own what other runs tell of it."""
+        yield self._first()
+        yield from (f"  {each}" for each in self.evidence)
 
 
 def find_out_lines(command: str) -> Iterator[str]:
