@@ -71,12 +71,13 @@ def test_equal_masks_of_different_weights_do_not_matter(answers_of):
     assert answers["Does it matter?"] == "Repeats of one spec: no, every cell has a match."
 
 
-def test_the_command_takes_two_repeats_that_differ(answers_of, tmp_path, capsys):
+def test_the_command_takes_two_repeats_that_differ(answers_of, tmp_path, monkeypatch, capsys):
     """Of three repeats the first two are equal."""
     _, answers = answers_of((OTHER_CELLS, {"mode": "fast"}))
     (command,) = re.findall(r"`cellrepro (diverge .*)`", answers["What to do?"])
     assert command.split()[2].endswith("/2")
-    assert run(["compare", *command.split()[1:]]) == 1  # in its store
+    monkeypatch.chdir(tmp_path.parent)  # as commands name the store by its folder's own name
+    assert run(["compare", *command.split()[1:]]) == 1
     assert capsys.readouterr().out.startswith("different")
 
 
