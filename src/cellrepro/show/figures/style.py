@@ -183,10 +183,11 @@ def wrapped(text: str, n_letters: int, *, most_lines: int | None = _MOST_LINES) 
     """
     # A number such as 2 198 is not torn apart at the end of a line.
     whole_numbers = re.sub(r"(?<=\d) (?=\d{3}(?!\d))", "\N{NO-BREAK SPACE}", text)
-    return "\n".join(
+    lines = [
         textwrap.fill(line, n_letters, max_lines=most_lines, placeholder=" …")
         for line in whole_numbers.splitlines()
-    )
+    ]
+    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def heading(figure: Picture, text: str) -> None:
