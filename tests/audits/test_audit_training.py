@@ -196,10 +196,11 @@ def test_what_was_found_is_told_also_where_an_effect_is_interrupted(
     if options:
         first, second = answer.json["ops"]
         assert first["effect"]["n_masks"] == 2
-        assert first["effect_sentence"].startswith("aten.index_put.default: 3 different networks")
+        assert "index_put" in first["effect_sentence"]
+        assert "3 different networks" in first["effect_sentence"]
         assert (second["effect"], second["effect_sentence"]) == (None, None)
     else:
-        assert "effect: aten.index_put.default: 3 different networks" in answer.out
+        assert "3 different networks" in answer.out
         assert "PyTorch warns of aten.put_.default" in answer.out
         assert "effect of aten.put_.default: not known" in answer.out
 
