@@ -51,7 +51,7 @@ def test_the_ways_on_can_be_pasted(made_up, monkeypatch, tmp_path, is_clone):
     with pytest.raises(RunError) as refusal:
         demo_network.stop_without_cells(base, "my cells", "tiny")
     by_make = "make demo DATA='my cells' STORE='my runs' MODEL=cpsam_v2"
-    by_command = "cellrepro demo 'my cells' --model cpsam_v2 --store 'my runs'"
+    by_command = 'cellrepro demo "my cells" --model cpsam_v2 --store "my runs"'
     assert [words in str(refusal.value) for words in (by_make, by_command)] == [
         is_clone,
         not is_clone,
