@@ -154,8 +154,11 @@ def _is_something_else(path: Path) -> bool:
     """Whether this is a folder, or a file that does not even begin as an archive."""
     if path.is_dir():
         return True
-    with path.open("rb") as file:
-        return file.read(2) not in (b"PK", b"")
+    try:
+        with path.open("rb") as file:
+            return file.read(2) not in (b"PK", b"")
+    except OSError:  # the message about the first attempt says why
+        return False
 
 
 def _refuse_numbers(name: str, image: Mapping[str, Any]) -> None:

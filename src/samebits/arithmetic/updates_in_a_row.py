@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from samebits.arithmetic.kernels.optimizers import MOST_TOGETHER, Update, in_a_row, write_back
+from samebits.arithmetic.kernels.optimizers import Update, in_a_row, small_and_apart, write_back
 from samebits.replaced_functions import Replacement, SharedByBlocks, replaced
 from samebits.torch_internals import modes_suspended
 
@@ -83,10 +83,11 @@ def _small(
     if not parameters or any(item is None for each in states for item in each):
         return []
     first = parameters[0]
+    is_small = small_and_apart(parameters)
     small = [
         index
         for index, parameter in enumerate(parameters)
-        if parameter.numel() <= MOST_TOGETHER
+        if is_small[index]
         and parameter.dtype == gradients[index].dtype == first.dtype
         and parameter.device == first.device
     ]

@@ -7,7 +7,6 @@ from fractions import Fraction
 import pytest
 import torch
 
-from samebits.arithmetic import updates_in_a_row
 from samebits.arithmetic.kernels import optimizers
 from samebits.arithmetic.portable_mode import NotPortable, PortableArithmetic
 
@@ -88,6 +87,26 @@ def test_adam_is_the_same_whether_fused_or_not():
     assert largest_difference(fused, listed) == 0
 
 
+@pytest.mark.parametrize("kind", ["SGD", "RMSprop", "Adagrad", "Adadelta", "Adam"])
+def test_parameters_that_share_memory_are_updated_one_after_the_other(kind):
+    """As where the weights of two layers are tied by their data."""
+
+    def trained():
+        shared = torch.arange(1.0, 7.0)
+        views = [torch.nn.Parameter(shared.view(2, 3)), torch.nn.Parameter(shared.view(3, 2))]
+        optimizer = getattr(torch.optim, kind)(views, lr=_RATE)
+        for step, view in enumerate(views, start=1):
+            view.grad = torch.full_like(view, step)
+        optimizer.step()
+        return shared
+
+    plain = trained()
+    with PortableArithmetic():
+        portable = trained()
+    torch.testing.assert_close(portable, plain, rtol=1e-6, atol=1e-7)
+    assert not torch.equal(plain, torch.arange(1.0, 7.0))
+
+
 @pytest.mark.parametrize("kind", ["SGD", "RMSprop", "Adagrad", "Adadelta"])
 def test_small_parameters_have_the_same_bits_together(kind, monkeypatch):
     """As each by itself, and so have their states, which hold the number of steps."""
@@ -99,7 +118,7 @@ def test_small_parameters_have_the_same_bits_together(kind, monkeypatch):
             return Trained(lambda parameters: make(parameters, lr=_RATE, **settings)).steps(3)
 
     together = trained()
-    monkeypatch.setattr(updates_in_a_row, "MOST_TOGETHER", 0)
+    monkeypatch.setattr(optimizers, "MOST_TOGETHER", 0)
     alone = trained()
 
     assert largest_difference(together, alone) == 0

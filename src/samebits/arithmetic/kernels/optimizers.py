@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -157,12 +158,13 @@ def _update_by_adam(
         is_decoupled=is_decoupled,
         is_maximised=settings["maximize"],
     )
+    is_small = small_and_apart(parameters)
     small: dict[int, list[Moments]] = {}
     for i, parameter in enumerate(parameters):
         highest_square = highest_squares[i] if settings["amsgrad"] else None
         moments = Moments(parameter, gradients[i], means[i], squares[i], highest_square)
         step = int(steps[i].item())
-        if parameter.numel() <= MOST_TOGETHER:
+        if is_small[i]:
             small.setdefault(step, []).append(moments)
         else:
             _update(moments, of_all, step)
@@ -172,6 +174,16 @@ def _update_by_adam(
 
 MOST_TOGETHER = 2**13
 """Numbers of a parameter up to which calls cost more than to copy it and back."""
+
+
+def small_and_apart(parameters: Sequence[torch.Tensor]) -> list[bool]:
+    """Which parameters can be updated together: small ones that share their memory with none."""
+    places = [parameter.untyped_storage().data_ptr() for parameter in parameters]
+    n_at = Counter(places)
+    return [
+        parameter.numel() <= MOST_TOGETHER and n_at[place] == 1
+        for parameter, place in zip(parameters, places, strict=True)
+    ]
 
 
 def in_a_row(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
