@@ -68,6 +68,7 @@ def read_groups(
         raise BadInput(
             f"{who}: every image with masks is of the group {cut(names[0], _SHOWN)}; expected "
             "images of two groups, as treated and control, or of several doses"
+            + "".join(f"; {note}" for note in notes)
         )
     numbers = {name: _number(name) for name in names}
     doses = {name: number for name, number in numbers.items() if number is not None}
