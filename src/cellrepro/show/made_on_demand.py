@@ -33,7 +33,6 @@ class _Variation:
     repeats: int = 1
     seed: int | None = None
     profile: str = defaults.PROFILE
-    mode: Mode = defaults.MODE
 
 
 _HANDFUL = (
@@ -41,9 +40,8 @@ _HANDFUL = (
     _Variation(seed=1),
     _Variation(seed=2),
     _Variation(profile="cpu-1thread"),
-    _Variation(mode="fast"),
 )
-"""The fewest trainings that can be compared in every way: repeats, seeds, profiles, modes."""
+"""The fewest trainings that show repeats, what seeds do, and a change that is no seed."""
 
 
 def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) -> list[Run]:
@@ -72,7 +70,6 @@ def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) ->
                 images_per_epoch=8,
                 learning_rate=learning_rate,
                 profile=variation.profile,
-                mode=variation.mode,
                 repeats=1 if is_repeated else variation.repeats,
                 store=store.root,
                 quiet=True,
