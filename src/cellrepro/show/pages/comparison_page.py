@@ -200,8 +200,9 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         made_again=_made_again(pair),
         differing=[row for row in rows if row.differs],
         rows=rows,
-        # Of folders the cause says what their files record.
+        # Of folders the cause says what their files record; a forecast has none.
         tells_settings=pair.are_runs
+        or bool(pair.headline)
         or len(pair.by_image) > 1
         or tell_settings(setting.name for setting in pair.settings),
         figure=drawn.figure,
