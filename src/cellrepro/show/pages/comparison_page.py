@@ -131,6 +131,11 @@ class SettingRow:
     meaning: str
     """What it does; empty where it does not differ."""
 
+    @property
+    def is_alike(self) -> bool:
+        """Whether both sides have the same of it."""
+        return self.a == self.b
+
 
 @dataclass(frozen=True)
 class ScoreRow:
