@@ -216,6 +216,8 @@ def photograph_settings(chromium: str, store: Path, data: Path) -> None:
         page.locator('.crl[data-state="exact"]').wait_for(timeout=WAIT_MS)
         page.locator("canvas.cre-canvas").press("n")
         page.mouse.move(0, 0)
+        # The settings end beside the image's colours, which would be cut off.
+        page.add_style_tag(content=".cre-picture { visibility: hidden; }")
         page.wait_for_timeout(1_000)
         browser.photograph(page, IMAGES / "settings.png", "header", ".cre-frame", ".crl")
         window.close()

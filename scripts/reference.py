@@ -4,7 +4,8 @@
 
 docs/commands.md holds what ``--help`` says, as tables. The words of the others are in templates
 beside them, such as docs/json.md.j2. There ``{{ table("grid.grid_runs:GridRun") }}`` is the table
-of a record's fields, to which other tables link by the heading above it.
+of a record's fields, to which other tables link by the heading above it. Long tables are folded,
+and both pages begin with what leads to them.
 """
 
 from __future__ import annotations
@@ -38,9 +39,15 @@ from cellrepro.profiles.profiles import load
 TEMPLATES = {template.stem: template for template in sorted(DOCS.glob("*.md.j2"))}
 """By the page that each makes."""
 
+MOST_SEEN = 2
+"""Rows of a table that is not folded."""
+
 VERY_WIDE = 10_000
 """Columns of a console that breaks no line."""
 
+JSON_PAGE = "json.md"
+
+HEADING = re.compile(r"^(##+) (.+)", re.MULTILINE)
 HEADING_OR_TABLE = re.compile(
     r'^#+ (?P<heading>.+)|\{\{ table\("(?P<module>[\w.]+):(?P<name>\w+)"', re.MULTILINE
 )
@@ -66,6 +73,7 @@ def page(name: str) -> str:
         readouts=readouts_table,
         profiles=profiles_table,
         recorder=recorder_table,
+        contents=partial(contents_list, on=name),
     )
     return f"{text}\n"
 
@@ -75,6 +83,26 @@ def table_of(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     lines = [headings, *rows]
     head, *body = [f"| {' | '.join(map(str, cells))} |" for cells in lines]
     return "\n".join([head, "|" + "---|" * len(headings), *body])
+
+
+def folded(summary: str, table: str) -> str:
+    """A long table, which a click shows, on the site and on GitHub; a short one stands as it is."""
+    if table.count("\n") - 1 <= MOST_SEEN:
+        return table
+    return f'<details markdown="1">\n<summary>{summary}</summary>\n\n{table}\n\n</details>'
+
+
+def contents_list(*, on: str) -> str:
+    """What leads to the headings of a page: a line a chapter, with the headings within it."""
+    chapters: list[tuple[str, list[str]]] = []
+    for marks, heading in HEADING.findall(TEMPLATES[on].read_text(encoding="utf-8")):
+        if marks == "##":
+            chapters.append((f"**[{heading}](#{slug(heading)})**", []))
+        else:
+            chapters[-1][1].append(f"[{heading[0].lower()}{heading[1:]}](#{slug(heading)})")
+    return "\n".join(
+        "- " + ": ".join(filter(None, [of, ", ".join(of_it)])) for of, of_it in chapters
+    )
 
 
 # -- commands ------------------------------------------------------------------------------------
@@ -129,12 +157,13 @@ def help_of(words: tuple[str, ...]) -> Iterator[str]:
     yield from (*about, "", "```", usage, "```", "")
     entries = [entry for panel in panels if panel.format == "parameter" for entry in panel.entries]
     rows = [[names_of(entry), help_of_entry(entry)] for entry in entries]
-    yield from (table_of(["argument or option", "meaning"], rows), "")
     told = examples(words).splitlines()[1:]
     if told:
         commands = [line.strip() for line in told]
         lines = [line if line.startswith("cellrepro ") else f"# {line}" for line in commands]
         yield from ("```", *lines, "```", "")
+    table = table_of(["argument or option", "meaning"], rows)
+    yield from (folded(f"{len(rows)} arguments and options", table), "")
 
 
 def names_of(entry: HelpEntry) -> str:
@@ -207,10 +236,12 @@ def fields_table(path: str, *, on: str, only: Sequence[str] = ()) -> str:
         if not only or field.name in only:
             content = (linked(field.type, on=on), linked(NONE.sub("`null`", field.meaning), on=on))
             rows[content].append(f"`{field.name}`")
-    return table_of(
+    table = table_of(
         ["field", "type", "meaning"],
         [[", ".join(names), type_words, meaning] for (type_words, meaning), names in rows.items()],
     )
+    n_fields = sum(map(len, rows.values()))
+    return folded(f"{n_fields} fields", table) if on == JSON_PAGE else table
 
 
 def linked(text: str, *, on: str) -> str:

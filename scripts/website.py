@@ -204,6 +204,8 @@ def _start_of_last_column(line: str) -> int:
 def line_on_site(line: str, has_prompt: bool) -> str:
     """A line in its kind; the comment of a command stands above it, not beside it."""
     text = line.lstrip(" ")
+    if not has_prompt and line.startswith("# "):
+        return as_kind("comment", line)
     with_comment = None if has_prompt else WITH_COMMENT.fullmatch(line)
     if with_comment:
         comment = as_kind("comment", f"# {with_comment['comment']}")

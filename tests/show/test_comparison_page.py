@@ -277,7 +277,10 @@ def test_a_cell_of_a_stack_is_shown_where_it_differs_most():
         assert own[:, y].any()
         assert top <= int(first) <= int(last) <= bottom
         assert tile.section.width == tile.panel.width
-    *_, differs = compared_masks("stack", None, a, b, "cells", closer=False).figure.panels
+    drawn = compared_masks("stack", None, a, b, "cells", closer=False)
+    *_, differs = drawn.figure.panels
+    of_legend = {change.kind.sign for change in drawn.changes if change in changes}
+    assert {mark.sign for mark in differs.marks} == of_legend < {each.kind.sign for each in changes}
     plane = int(differs.heading.partition("plane z ")[2][0])
     sign_of = {change.kind.sign: change for change in changes}
     assert differs.marks

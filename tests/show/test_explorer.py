@@ -24,6 +24,7 @@ from cellrepro.show.explorer.widget import Explorer, explore
 from cellrepro.show.figures.colours import AGREEMENT, COLOURS, DASHES
 from cellrepro.show.figures.pixels import outlined
 from cellrepro.show.figures.pixels import painted as paint
+from cellrepro.store.removal import remove_folder
 from cellrepro.store.store import Store
 from conftest import write_notebook
 from lab_server import LATE_FRAMES, browsing, jupyterlab, show_widget, voila
@@ -274,6 +275,8 @@ def test_of_many_repeats_as_many_as_one_can_choose_from_are_shown(tmp_path, monk
     assert shown.note.startswith("3 of the 6 repeats can be chosen here")
     named = explore_runs(store, [run.key for run in store.runs()])
     assert (len(named.runs), named.note) == (7, "")
+    remove_folder(tmp_path / "data")
+    assert "black" in explore_runs(store, [run.key for run in store.runs()]).note
 
 
 def test_named_runs_come_in_their_order(tmp_path):

@@ -66,7 +66,7 @@ SAME = replace(DIVERGENCE, first=None, computed=None, stages={}, judgement=None,
 @pytest.mark.parametrize(
     ("changes", "expected", "said"),
     [
-        ({}, "======≠=!≠≠≠=", "first\nstep 4\n≠\nfrom\nstep 5"),
+        ({}, "======≠=!≠≠≠=", "≠ first\nstep 4\n= in\nstep 4\n≠ from\nstep 5"),
         (vars(SAME), "=" * 13, "No difference, 13 entries compared"),
         (
             {**vars(SAME), "ledgers": ledgers(other=("batch", "loss"))},

@@ -68,7 +68,7 @@ def test_a_row_for_each_operation_and_line():
     assert table.index.tolist() == ["index_put", "index_put", "put"]
     first, last = table.iloc[0], table.iloc[2]
     assert "encoder.blocks.0.attn and 1 more" in first["where"]
-    assert first["different bits, %"] == pytest.approx(100 * 8 / 48)
+    assert first["different bits"] == pytest.approx(100 * 8 / 48)
     assert (first["pixels"], first["cells unmatched"]) == ("0.012 %", "3")
     assert last["remedy"] == "use scatter"
 

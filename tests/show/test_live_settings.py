@@ -142,7 +142,7 @@ def test_a_preview_while_one_drags_and_exact_masks_when_it_stands_still(live):
         scene["planes"][key] for key in ("a", "b", "categories", "story")
     }
     live.by.segmentation.answer(exact)
-    assert live.shown[-1].live["line"] == "2 cells: exact, as Cellpose gives them"
+    assert live.shown[-1].live["line"] == "2 cells: exact, the masks of Cellpose itself"
     assert live.shown[-1].live["commands"] == [
         "cellrepro segment hills.tif --set cellprob_threshold=1.0"
     ]
@@ -167,7 +167,7 @@ def test_what_needs_the_network_says_so_and_about_how_long(live):
     said = live.shown[-1].live
     assert (said["state"], live.asked) == ("needs-pass", [])
     assert said["line"] == (
-        "shown: diameter 30 (as usual), percentile 1 to 99; "
+        "shown: diameter not set (as if 30), percentile not set (as if 1 to 99); "
         "not yet computed: diameter 15, percentile 2 to 99; "
         "this needs a pass of the network, about 12 seconds"
     )
@@ -257,7 +257,7 @@ def test_where_no_cell_is_found_the_line_says_why_and_what_to_do(live):
         ({}, NoCell(-2.5, 0, 0, 0, ()), "the highest value that the network gives is -2.5. Lower"),
         ({}, NoCell(1, 7, 7, 0, ()), "flow_threshold 0.4 removed all 7 cells that the flows give"),
         ({}, NoCell(1, 7, 6, 2, ()), "max_size_fraction 0.4 removed 1, flow_threshold 0.4 removed"),
-        ({"niter": 5}, NoCell(1, 0, 0, 0, (("niter", 4),)), "4 cells. Set niter to auto"),
+        ({"niter": 5}, NoCell(1, 0, 0, 0, (("niter", 4),)), "4 cells. Leave niter unset"),
         ({"flow_threshold": 0.1}, NoCell(1, 7, 7, 0, (("flow_threshold", 4),)), "Raise flow_thr"),
     ],
 )
@@ -412,7 +412,7 @@ def test_masks_follow_the_sliders_on_the_page(generators_free, browser, capsys):
         slider = page.get_by_label("cellprob_threshold", exact=True)
         slider.fill("-3")
         page.locator('.crl[data-state="exact"]').wait_for()
-        page.get_by_text("6 cells: exact, as Cellpose gives them").wait_for()
+        page.get_by_text("6 cells: exact, the masks of Cellpose itself").wait_for()
         page.locator('[data-kind="gained"] b', has_text="3").wait_for()
         page.get_by_text("--set cellprob_threshold=-3.0").wait_for()
         page.get_by_role("button", name="Set as reference").click()
@@ -537,5 +537,5 @@ def test_sliders_in_jupyterlab(browser, tmp_path):
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         page.locator('.cellrepro-explorer[data-ready="1"]').wait_for(timeout=120_000)
         page.get_by_label("cellprob_threshold", exact=True).fill("-3")
-        page.get_by_text("6 cells: exact, as Cellpose gives them").wait_for(timeout=30_000)
+        page.get_by_text("6 cells: exact, the masks of Cellpose itself").wait_for(timeout=30_000)
         page.locator('[data-kind="gained"] b', has_text="3").wait_for()

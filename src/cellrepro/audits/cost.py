@@ -58,15 +58,15 @@ class CostRow:
 
     @property
     def label(self) -> str:
-        """What a sentence calls it: a mode by its name, any other way in quotes."""
-        return f"mode {self.name}" if self.name in MODES else f'"{self.name}"'
+        """What a sentence calls it: a mode by its name, any other way by what it is, too."""
+        return f"mode {self.name}" if self.name in MODES else f'"{self.name}" ({self.what})'
 
     @property
     def in_rounds(self) -> str:
         """In which rounds a step took longer than in plain Cellpose."""
         if self.lowest > 1:
             return "slower in every round"
-        return "slower in no round" if self.highest <= 1 else "slower in some rounds only"
+        return "slower in no round" if self.highest <= 1 else "slower in some rounds, not in others"
 
     @property
     def ratio_text(self) -> str:

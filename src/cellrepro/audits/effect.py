@@ -56,8 +56,9 @@ class Effect(Result):
             )
         elif self.n_weights > 1:
             answer = (
-                f"{repeats} end in {self.n_weights} different networks, of whose weights at most "
-                f"{share_text(self.weights_differing)} differ; {self._masks_in_words()}"
+                f"{repeats} end in {self.n_weights} different networks, of whose weights "
+                f"{self._at_most(self.n_weights)}{share_text(self.weights_differing)} differ; "
+                f"{self._masks_in_words()}"
             )
         else:
             answer = (
@@ -72,9 +73,13 @@ class Effect(Result):
         unmatched = "every cell has a match"
         if self.n_objects:
             unmatched = f"{with_verb(self.n_objects, 'cell', 'has', 'have')} no match"
-        return (
-            f"over all images at most {pixels_text(self.ppm)} differ between two, and {unmatched}"
-        )
+        pixels = f"{self._at_most(self.n_masks)}{pixels_text(self.ppm)}"
+        return f"over all images {pixels} differ between two, and {unmatched}"
+
+    @staticmethod
+    def _at_most(n_results: int) -> str:
+        """What stands before the largest difference: nothing where there is one alone."""
+        return "at most " if n_results > 2 else ""
 
 
 def measure_effect(

@@ -23,6 +23,7 @@ from cellrepro.explanation.live_segmentation import (
     Segmenting,
     pass_estimate,
 )
+from cellrepro.explanation.settings_of_both import setting_in_words, usual_text
 from cellrepro.model.cellpose_generation import NETWORK_DIAMETER
 from cellrepro.show.explorer.planes import PackedPlane
 from cellrepro.show.explorer.scenes import Scene, Scenes
@@ -47,7 +48,7 @@ class Control(TypedDict):
     max: float
     step: float
     usual: float | None
-    """The value that stands for none given; 0 is shown as "auto"."""
+    """The value that stands for none given; 0 is shown as "not set"."""
     needs_pass: bool
     hint: str
     """What it does, in a sentence."""
@@ -92,7 +93,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 10,
         "usual": 0,
         "needs_pass": False,
-        "hint": "steps along the flows; auto: Cellpose chooses. More for long cells",
+        "hint": "steps along the flows; not set: Cellpose chooses. More for long cells",
     },
     {
         "name": "diameter",
@@ -325,7 +326,7 @@ class LiveView:
         if answer.kind == "exact" and not n_cells:
             line = f"no cell is found. {self._why_none(answer)}"
             return _Made(answer.settings, line, "empty")
-        how = "exact, as Cellpose gives them" if answer.kind == "exact" else "preview"
+        how = "exact, the masks of Cellpose itself" if answer.kind == "exact" else "preview"
         return _Made(answer.settings, f"{amount(n_cells, 'cell')}: {how}", answer.kind)
 
     def _put(self, side: int, masks: NDArray[np.uint16 | np.uint32]) -> None:
@@ -411,7 +412,6 @@ def _setting_of(control: Control) -> str:
 def _value_text(name: str, value: float | tuple[float, float] | None) -> str:
     if name == _PERCENTILE:
         low, high = value if isinstance(value, tuple) else _USUAL_PERCENTILE
-        return f"{low:g} to {high:g}"
-    if value is None or isinstance(value, tuple):
-        return f"{NETWORK_DIAMETER:g} (as usual)" if name == "diameter" else "auto"
-    return f"{value:g}"
+        ends = f"{low:g} to {high:g}"
+        return ends if value else setting_in_words(name, None, unset_as=ends)
+    return setting_in_words(name, value, unset_as=usual_text(name) if name == "diameter" else "")

@@ -55,14 +55,14 @@ def _because_of(name: str, n_cells: int, settings: Settings) -> str:
     value = settings.by_name()[name]
     usual = Settings().by_name()[name]
     if usual is None:
-        todo = f"Set {name} to auto"
+        todo = f"Leave {name} unset"
     elif value is None or usual > value:
         todo = f"Raise {name}"
     else:
         todo = f"Lower {name}"
-    with_usual = "auto" if usual is None else f"{usual:g}, as usual,"
+    otherwise = "where it is not set" if usual is None else f"with {usual:g}, as usual,"
     return (
-        f"{name} {value:g} leaves none; with {with_usual} there "
+        f"{name} {value:g} leaves none; {otherwise} there "
         f"{'is' if n_cells == 1 else 'are'} {amount(n_cells, 'cell')}. {todo}"
     )
 

@@ -68,11 +68,11 @@ def explore_runs(
     images = _shared_images(store, repeats)
     first = _first_shown(repeats, images, only_first_two=bool(runs))
     listed = repeats
-    note = ""
+    notes = [*_missing_images(store, repeats)]
     if len(repeats) > MOST_RUNS and not runs:
         listed = _listed(repeats, first)
         images = _shared_images(store, listed)
-        note = (
+        notes.append(
             f"{len(listed)} of the {grouped(len(repeats))} repeats can be chosen here, different "
             "masks before equal ones; name runs to look at others"
         )
@@ -84,9 +84,20 @@ def explore_runs(
         a=listed.index(repeats[first.a]),
         b=listed.index(repeats[first.b]),
         title=title,
-        note=note,
+        note=". ".join(notes),
         height=height,
     )
+
+
+def _missing_images(store: Store, repeats: Sequence[Repeat]) -> Iterator[str]:
+    """Say where the images should be that the store lacks, and what puts them there."""
+    digests = {repeat.spec.images_digest for repeat in repeats}
+    if not all(map(store.has_images, digests)):
+        yield (
+            f"Masks stand on black, as the folder {store.root / 'data'} lacks their images: copy "
+            "it from where the store is whole, or train or segment once more over the images, as "
+            "a new run keeps them"
+        )
 
 
 def stored_repeats(

@@ -116,8 +116,9 @@ def chain(divergence: Divergence) -> Picture:
     figure = Picture(WIDTH + 2, 2.9)
     axes = figure.subplots()
     first_steps = _first_steps(divergence)
+    begin = None if divergence.first is None else first_steps.get(divergence.first.stage)
     for i, (stage, state) in enumerate(states.items()):
-        _draw_box(axes, i, state, first_steps.get(stage))
+        _draw_box(axes, i, state, first_steps.get(stage), begin)
     _draw_groups(axes, stages)
     axes.set_xticks(range(len(stages)), [_stage_label(stage) for stage in stages], fontsize=8)
     axes.set(xlim=(-0.5, len(stages) - 0.5), ylim=(-0.03, 1.4), yticks=[])
@@ -138,14 +139,17 @@ def chain(divergence: Divergence) -> Picture:
     return figure.described(text, _chain_caption(divergence), alt)
 
 
-def _draw_box(axes: Axes, i: int, state: State, first_step: int | None) -> None:
+def _draw_box(axes: Axes, i: int, state: State, first_step: int | None, begin: int | None) -> None:
+    """Draw a stage; ``begin`` is the step of the first difference, in which others may agree."""
     box = _BOXES[state]
     sign = box.sign
     size = 11.0
     if first_step is not None and state in ("first", "different"):
         begins = "first" if state == "first" else "from"
-        sign = f"{box.sign[0]}\n{begins}\nstep {grouped(first_step)}"
+        sign = f"{box.sign[0]} {begins}\nstep {grouped(first_step)}"
         size = 9.5
+        if begin is not None and first_step > begin:
+            sign = f"= in\nstep {grouped(begin)}\n{sign}"
     bar = axes.bar(i, 1, width=0.78, gid=state, **box.options)
     axes.bar_label(
         bar,
@@ -183,9 +187,9 @@ def _chain_caption(divergence: Divergence) -> str:
     if divergence.chain == STAGES:
         text = (
             f"A is {divergence.a}, B is {divergence.b}. A run passes the boxes from left to right, "
-            "those in the middle once in every training step. The number is the first step in "
-            "which the two differ there, counted from 0: a box to the left of the orange one "
-            "agreed in the step of the first difference, and differs from a following step on."
+            "those in the middle once in every training step. Each of them says the first step in "
+            "which the two differ there, counted from 0; what is = in the step of the first "
+            "difference, and differs later, does so as a consequence."
         )
     return text + notes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -35,7 +35,12 @@ from cellrepro.show.explorer.view import View
 from cellrepro.show.figures.colours import DOTS, OTHER_OBJECT
 from cellrepro.show.pages.cell_tiles import CellTile, cell_tiles
 from cellrepro.show.pages.conclusion_part import conclusion_part
-from cellrepro.show.pages.mask_pictures import beside_made_again, compared_masks, place_columns
+from cellrepro.show.pages.mask_pictures import (
+    ComparedMasks,
+    beside_made_again,
+    compared_masks,
+    place_columns,
+)
 from cellrepro.show.pages.page_file import PageTarget, rendered, write_page
 from cellrepro.show.pages.parts import MOST_ROWS, Cell, Figure, Table, table
 from cellrepro.show.tables.masks import SHOWN, score_of
@@ -126,6 +131,11 @@ class SettingRow:
     meaning: str
     """What it does; empty where it does not differ."""
 
+    @property
+    def is_alike(self) -> bool:
+        """Whether both sides have the same of it."""
+        return self.a == self.b
+
 
 @dataclass(frozen=True)
 class ScoreRow:
@@ -162,6 +172,8 @@ class WhyBox:
     """How it is known, what else may be the cause, what remains."""
     label: str
     """What the commands do; empty where there are none."""
+    put_in: str
+    """What to put in place of words in capitals."""
     commands: tuple[str, ...]
 
 
@@ -176,6 +188,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     names = {setting.name: setting for setting in pair.settings}
     rows = [_setting_row(setting) for name, setting in names.items() if not follows(name, names)]
     counting = [*counting_notes(pair.comparison)]
+    drawn = _drawn(pair)
     said = {f"{name}: {note}" for name in _names_of(pair) for note in counting}
     page = rendered(
         "comparison.html.j2",
@@ -192,15 +205,19 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         made_again=_made_again(pair),
         differing=[row for row in rows if row.differs],
         rows=rows,
-        # Of folders the cause says what their files record.
+        # Of folders the cause says what their files record; a forecast has none.
         tells_settings=pair.are_runs
+        or bool(pair.headline)
         or len(pair.by_image) > 1
         or tell_settings(setting.name for setting in pair.settings),
-        figure=_figure(pair),
+        figure=drawn.figure,
+        categories=drawn.categories,
+        drawn_kinds=_listed_kinds(drawn.changes),
+        is_resized_drawn=bool(resized_cells(drawn.changes)),
         tiles=() if pair.are_unrelated else _tiles(changes, pair),
         listed=_listed_text(n_changed, n_resized),
         n_listed=len(changes),
-        dots=_legend_of_dots(pair.comparison),
+        dots=_legend_of_dots(drawn.changes),
         resized=RESIZED if n_resized else "",
         resized_words=RESIZED,
         resized_means=RESIZED_MEANS,
@@ -215,11 +232,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         scores=_scores(pair.comparison),
         images=_table_of_images(pair),
         part=_explorer(view, pair),
-        changed_kinds=[
-            kind
-            for kind in MOST_TELLING_FIRST
-            if pair.comparison.kinds[kind] and kind != ObjectKind.KEPT
-        ],
+        changed_kinds=_listed_kinds(pair.comparison.objects),
         most=MOST_ROWS,
         conclusions=conclusions,
     )
@@ -294,12 +307,12 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
         return None
     facts = [*_why_facts(why, explanation)]
     label = "To find out, in a terminal" if why.find_out else ""
-    if put_in := words_to_replace(why.find_out):
-        label += f" ({put_in})"
+    put_in = words_to_replace(why.find_out)
     commands = [why.find_out] if why.find_out else []
     made_b = None if explanation is None else explanation.commands["b"]
     if why.is_found and made_b is not None:
         label = "This makes B again"
+        put_in = ""
         commands = made_b.texts()
     if why.cause is None:
         is_of_image = explanation is not None and len(pair.by_image) > 1
@@ -311,6 +324,7 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
             meaning="",
             facts=(f"{of_image}{as_sentence(why.nothing_tells)}", *facts),
             label=label,
+            put_in=put_in,
             commands=tuple(commands),
         )
     is_listed_below = any(row.differs for row in rows if row.name == why.cause.name)
@@ -321,6 +335,7 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
         meaning="" if is_listed_below else as_sentence(setting_meaning(why.cause.name)),
         facts=tuple(facts),
         label=label,
+        put_in=put_in,
         commands=tuple(commands),
     )
 
@@ -348,7 +363,7 @@ def _why_facts(why: Why, explanation: Explanation | None) -> Iterator[str]:
 # -- pictures --------------------------------------------------------------------------------
 
 
-def _figure(pair: ShownPair) -> Figure:
+def _drawn(pair: ShownPair) -> ComparedMasks:
     """Draw image, outlines and differences; no closer picture, as the tiles are close."""
     return compared_masks(
         pair.image_name,
@@ -358,7 +373,7 @@ def _figure(pair: ShownPair) -> Figure:
         "cells",
         comparison=pair.comparison,
         closer=False,
-    ).figure
+    )
 
 
 def _made_again(pair: ShownPair) -> Figure | None:
@@ -396,13 +411,18 @@ class KindOfDot:
     text: str
 
 
-def _legend_of_dots(comparison: MaskComparison) -> list[KindOfDot]:
+def _listed_kinds(changes: Iterable[ObjectChange]) -> list[ObjectKind]:
+    """Name what became of changed cells, as legends list it."""
+    kinds = {change.kind for change in changes}
+    return [kind for kind in MOST_TELLING_FIRST if kind in kinds and kind != ObjectKind.KEPT]
+
+
+def _legend_of_dots(changes: Sequence[ObjectChange]) -> list[KindOfDot]:
     """Say what each colour of dots means, of those that are drawn."""
     texts: dict[str, list[str]] = {}
-    for kind in MOST_TELLING_FIRST:
-        if kind != ObjectKind.KEPT and comparison.kinds[kind]:
-            texts.setdefault(DOTS[kind], []).append(kind.in_words)
-    if resized_cells(comparison.objects):
+    for kind in _listed_kinds(changes):
+        texts.setdefault(DOTS[kind], []).append(kind.in_words)
+    if resized_cells(changes):
         texts.setdefault(DOTS[ObjectKind.KEPT], []).append(RESIZED)
     return [
         KindOfDot(colour.replace("_", "-"), " or ".join(words)) for colour, words in texts.items()

@@ -47,6 +47,10 @@ class ComparedMasks:
 
     comparison: MaskComparison
     figure: Figure
+    changes: Sequence[ObjectChange]
+    """What became of the cells that the figure shows: of a stack, those on its plane."""
+    categories: frozenset[int]
+    """The kinds of pixels that it shows, as `categories` numbers them."""
 
 
 def counts_text(comparison: MaskComparison) -> str:
@@ -72,7 +76,12 @@ def compared_masks(
         comparison = compare_masks(a, b)
     data = table_file(file, _rows_of_cells(name, comparison))
     pair = _DrawnPair.of(image, a, b, comparison)
-    return ComparedMasks(comparison, Figure(tuple(pair.panels(closer=closer)), data))
+    return ComparedMasks(
+        comparison,
+        Figure(tuple(pair.panels(closer=closer)), data),
+        changes=[each.change for each in pair.changes],
+        categories=frozenset(np.unique(pair.categories).tolist()),
+    )
 
 
 def beside_made_again(image: np.ndarray | None, b: np.ndarray, made: np.ndarray) -> Figure:

@@ -68,8 +68,8 @@ def _warning_row(run: str, record: HeardWarning) -> dict[str, object]:
     }
 
 
-_OTHER_BITS = "different bits, %"
-_WEIGHTS_DIFFER = "weights differ, %"
+_OTHER_BITS = "different bits"
+_WEIGHTS_DIFFER = "weights differ"
 
 
 def operation_table(audit: TrainingAudit) -> Styler:
@@ -104,8 +104,10 @@ def operation_table(audit: TrainingAudit) -> Styler:
     ]
     table = frame(rows, "operation", columns=columns)
     table = table.sort_values(_OTHER_BITS, ascending=False, kind="stable")
-    return readable(table, decimals=1).bar(
-        subset=[_OTHER_BITS, _WEIGHTS_DIFFER],
+    shares = [_OTHER_BITS, _WEIGHTS_DIFFER]
+    shown = readable(table).format(lambda percent: share_text(percent / 100), subset=shares)
+    return shown.bar(
+        subset=shares,
         color="#F6D896",
         vmin=0,
         vmax=100,

@@ -91,5 +91,10 @@ widget.render({ model, el: document.getElementById("explorer") });
 model.follow();
 document.getElementById("stop").addEventListener("click", async () => {
   await fetch("/stop", { method: "POST" }).catch(() => {});
-  document.body.replaceChildren("Ended. The masks are made again by the command that you copied.");
+  const { commands } = model.get("live");
+  const ended = "Ended. To make the last masks again, in the folder in which you started:";
+  document.body.replaceChildren(
+    make("p", "", {}, ended),
+    ...commands.map((command) => make("p", "", {}, make("code", "", {}, ...wordsOf(command)))),
+  );
 });

@@ -524,13 +524,13 @@ class Explorer {
     const room = live ? LIVE_CSS : { wide: WIDE_CSS, side: SIDE_CSS };
     const beside = body.clientWidth >= room.wide;
     root.dataset.wide = beside ? "1" : "0";
-    live?.place(beside);
     const widthCss = body.clientWidth - (beside ? room.side : 0);
     const heightCss = live && !beside ? Math.min(this.heightCss, SEEN_SHARE * window.innerHeight) : this.heightCss;
     const { isBeside, pixelCss } =
       this.mode === "sides"
         ? areBeside(this.columns, this.rows, widthCss, heightCss, beside || live)
         : { pixelCss: Math.min(widthCss / this.columns, heightCss / this.rows) };
+    live?.place(beside, isBeside === true);
     this.ratio = window.devicePixelRatio || 1;
     const width = Math.max(1, Math.round(this.columns * pixelCss * this.ratio));
     const height = Math.max(1, Math.round(this.rows * pixelCss * this.ratio));

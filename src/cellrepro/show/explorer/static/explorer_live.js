@@ -29,14 +29,17 @@ class LiveSettings {
     model.on("change:live", this.onLive);
   }
 
-  // In the panel beside the picture; on a narrow page below the picture, which stays in sight.
-  place(isBeside) {
-    const { frame, side, stage, legend } = this.parts;
-    const isPlaced = this.section.parentElement === (isBeside ? side : frame.parentElement);
-    if (isPlaced) return;
+  // In the panel beside the picture; on a narrow page below the picture, which stays in sight, and its
+  // zoom. What else there is stands where it leaves least empty: below a low picture the cells.
+  place(isBeside, isLow) {
+    const { sliders, side, stage, legend, aboutCells } = this.parts;
+    const placed = `${isBeside} ${isLow}`;
+    if (this.placed === placed) return;
+    this.placed = placed;
     if (isBeside) side.prepend(this.section);
-    else frame.after(this.section);
-    (isBeside ? stage : side).append(legend);
+    else sliders.after(this.section);
+    (isBeside && isLow ? stage : side).append(...aboutCells);
+    (isBeside && !isLow ? stage : side).append(legend);
   }
 
   close() {
@@ -89,11 +92,11 @@ class LiveSettings {
       ...KEEP_KEYS,
       type: "number",
       step: "any",
-      placeholder: usual === 0 ? "auto" : "",
+      placeholder: usual === 0 ? "not set" : "",
       "aria-label": `${label}, as a number`,
     });
     const mark = make("span", "crl-mark", { "aria-hidden": "true" });
-    // Where the choice is Cellpose's, the number is empty, and "auto" is seen.
+    // Where the choice is Cellpose's, the number is empty, and "not set" is seen.
     const write = (value) => {
       number.value = usual === 0 && Number(value) === 0 ? "" : String(value);
     };

@@ -302,7 +302,8 @@ function build(model, el) {
   parts.tagA = make("span", "cre-tag cre-tag-a");
   parts.tagB = make("span", "cre-tag cre-tag-b");
   parts.frame = make("div", "cre-frame", {}, parts.canvas, parts.divider, parts.tagA, parts.tagB);
-  parts.stage = make("div", "cre-stage", {}, parts.frame, sliders(parts), readout(parts));
+  parts.sliders = sliders(parts);
+  parts.stage = make("div", "cre-stage", {}, parts.frame, parts.sliders, readout(parts));
 
   parts.story = make("div", "cre-story", { "aria-live": "polite" });
   parts.list = new CellList();
@@ -314,15 +315,12 @@ function build(model, el) {
   });
   const where = heading("Where they lie");
   parts.overviewSection = make("section", "cre-where", {}, where, parts.overview);
-  parts.side = make(
-    "div",
-    "cre-side",
-    {},
-    legend(parts),
+  parts.aboutCells = [
     make("section", "", {}, heading("Cell"), parts.story),
     parts.overviewSection,
     make("section", "cre-list", {}, heading("List of cells"), parts.kinds, parts.list.root),
-  );
+  ];
+  parts.side = make("div", "cre-side", {}, legend(parts), ...parts.aboutCells);
 
   parts.exports = {};
   const exports = make("div", "cre-exports", {}, make("span", "cre-of", {}, "Download"));
