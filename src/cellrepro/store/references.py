@@ -24,8 +24,6 @@ _MACHINE_AND_INDEX = re.compile(r"(?P<machine>[^/]*[^/\d][^/]*)?/?(?P<index>\d+)
 class Reference:
     """A parsed reference; what the text leaves out is empty or None."""
 
-    key: str
-    """Whole key of the run."""
     machine: str
     """First letters of the machine's name; empty where none is named."""
     index: int | None
@@ -42,7 +40,7 @@ class Reference:
                 f"KEY/MACHINE/REPEAT of {run.listed()}"
             )
         index = parts["index"]
-        return cls(run.key, parts["machine"] or "", None if index is None else int(index))
+        return cls(parts["machine"] or "", None if index is None else int(index))
 
 
 def repeats_of_one_machine(run: Run, machine: str, indices: Sequence[int]) -> list[Repeat]:
