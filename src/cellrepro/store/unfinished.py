@@ -84,6 +84,7 @@ _RECORD = "failure.json"
 class KeptFailure:
     """Why a repeat of a grid failed."""
 
+    folder: Path
     key: str
     """Key of its spec."""
     machine: str
@@ -104,6 +105,7 @@ def _read(path: Path) -> KeptFailure:
     key, machine, repeat = path.parent.parts[-3:]
     reason, spec = _reason_and_spec(path)
     return KeptFailure(
+        folder=path.parent,
         key=key,
         machine=machine,
         repeat=int(repeat) if repeat.isdecimal() else repeat,
