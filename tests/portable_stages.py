@@ -16,6 +16,7 @@ from torch import nn
 
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.nuclei_drawing import nuclei
+from cellrepro.images.nuclei_look import NucleiLook
 from cellrepro.model.inference import segment
 from cellrepro.model.portable_cellpose import dx_to_circ, portable_cellpose
 from cellrepro.model.stages import Stages
@@ -57,7 +58,7 @@ class Uphill(nn.Module):
 
 def flat_image():
     """Nuclei on two tiles."""
-    drawn = nuclei(5, shape=(270, 90), n_nuclei=20, diameter=20)
+    drawn = nuclei(5, shape=(270, 90), n_nuclei=20, look=NucleiLook(diameter=20))
     return LabelledImage("flat", drawn.image, drawn.masks, Path("flat.tif"))
 
 

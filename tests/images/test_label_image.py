@@ -12,13 +12,13 @@ from scipy.spatial import cKDTree
 
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.label_image import LARGEST_LABEL, label_image
-from cellrepro.images.nuclei_drawing import draw_nuclei
+from cellrepro.images.nuclei_drawing import nuclei
 from cellrepro.images.pictures import _fullest_part, doubt, pieces_of, refuse_picture
 from cellrepro.images.synthetic_sets import IMAGES
 from samebits.errors import BadInput
 
 REAL_SETS = Path(__file__).parents[3] / "shared" / "data"
-MADE = draw_nuclei(3, IMAGES[3].look, shape=(256, 256), n_nuclei=IMAGES[3].n_nuclei)
+MADE = nuclei(3, n_nuclei=IMAGES[3].n_nuclei, look=IMAGES[3].look)
 PICTURE = MADE.image
 MASKS = MADE.masks
 RANDOM = np.random.default_rng(0)

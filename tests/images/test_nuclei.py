@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 from cellrepro.images.nuclei_drawing import nuclei
+from cellrepro.images.nuclei_look import NucleiLook
 from cellrepro.images.synthetic_sets import DIGESTS_FILE, write_folder
 from samebits.errors import BadInput
 
@@ -74,7 +75,8 @@ def test_labels_are_true_for_any_seed_and_shape(data, seed, diameter):
     room = shape[0] * shape[1] // (6 * diameter**2)
     n_nuclei = data.draw(st.none() | st.integers(0, max(1, room)), label="n_nuclei")
     touching = data.draw(st.sampled_from([0, 0.5, 1]), label="touching")
-    made = nuclei(seed, shape=shape, n_nuclei=n_nuclei, diameter=diameter, touching=touching)
+    look = NucleiLook(diameter=diameter, touching=touching)
+    made = nuclei(seed, shape=shape, n_nuclei=n_nuclei, look=look)
     assert made.image.shape == made.masks.shape == shape
     assert made.image.dtype == made.masks.dtype == np.uint16
     assert made.image.max() <= 4095
@@ -127,13 +129,13 @@ def test_nothing_is_written_beside_other_files(tmp_path):
         ({"shape": (64, 15)}, "shape must be .* from 16 to 4096 pixels, got .64, 15"),
         ({"shape": (64.0, 64)}, "shape must be .* two whole numbers .*, got .64.0, 64"),
         ({"shape": (64, 64, 3)}, "shape must be .* two whole numbers .*, got .64, 64, 3"),
-        ({"diameter": 0}, "diameter of nuclei is 0; expected a number from 1 to 512"),
-        ({"diameter": float("nan")}, "diameter of nuclei is nan; expected a number"),
-        ({"diameter": -3}, "diameter of nuclei is -3; expected a number"),
-        ({"blur": "much"}, "blur of nuclei is 'much'; expected a number from 0 to 50"),
+        ({"look": {"diameter": 0}}, "diameter of nuclei is 0; expected a number from 1 to 512"),
+        ({"look": {"diameter": float("nan")}}, "diameter of nuclei is nan; expected a number"),
+        ({"look": {"diameter": -3}}, "diameter of nuclei is -3; expected a number"),
+        ({"look": {"blur": "much"}}, "blur of nuclei is 'much'; expected a number from 0 to 50"),
         ({"shape": (48, 48), "n_nuclei": 200}, r"only \d+ of n_nuclei=200 nuclei found a place"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(given, message):
     with pytest.raises(BadInput, match=message):
-        nuclei(**{"seed": 0} | given)
+        nuclei(**{"seed": 0} | given | {"look": NucleiLook(**given.get("look", {}))})

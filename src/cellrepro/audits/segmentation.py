@@ -169,15 +169,7 @@ def audit_segmentation(
         If the process ends without finishing.
     """
     options = checked_options(steps=steps, replays=replays, suspects=suspects, threads=threads)
-    segmentation = SegmentationOptions(
-        data=data,
-        settings=settings,
-        model=model,
-        seed=seed,
-        profile=profile,
-        mode=mode,
-        store=store,
-    )
+    segmentation = SegmentationOptions.among(locals())
     plan = plan_segmentation(segmentation)
     n_images = min(options.steps, plan.n_images)
     return in_child(

@@ -69,7 +69,8 @@ def measure_effects(
     strict = TrainingOptions.among({**of_audit, **meant, "mode": "strict"})
     measured = audit if audit.ops else replace(audit, suspects=_suspects(audit))
     _tell(on_effect, measured)
-    for name in _operations_to_measure(measured)[:most]:
+    names = dict.fromkeys(base_name(row.op) for row in _rows(measured))
+    for name in list(names)[:most]:  # each once, as one is left loose wherever it is called
         members = [row for row in _rows(measured) if base_name(row.op) == name]
         answer = _effect_of(members, strict, repeats=repeats, quiet=quiet)
         measured = _with_answer(measured, members, answer)
@@ -106,11 +107,6 @@ def _suspects(audit: TrainingAudit) -> tuple[NondeterministicOperation, ...]:
 def _rows(audit: TrainingAudit) -> tuple[NondeterministicOperation, ...]:
     """The operations whose effect is measured."""
     return audit.ops or audit.suspects
-
-
-def _operations_to_measure(audit: TrainingAudit) -> list[str]:
-    """Names of operations, each once, as one is left loose wherever it is called."""
-    return list(dict.fromkeys(base_name(row.op) for row in _rows(audit)))
 
 
 def _effect_of(

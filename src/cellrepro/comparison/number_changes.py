@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellrepro.comparison.number_remarks import FEW_NUMBERS, LARGEST_OF_BITS, likely_adder
 from cellrepro.comparison.object_matching import Integers, LabelPairs
 from samebits.words import some
-
-_Labels = NDArray[np.integer]
 
 _UNSIGNED = (255, 65535)  # at which numbers begin anew at 0; with a sign they become negative
 _LEAST_SHARE = 0.9  # of the numbers of one side that follow a rule; others are real changes

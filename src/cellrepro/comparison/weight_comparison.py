@@ -194,7 +194,8 @@ def compare_networks(a: Network, b: Network, *, are_wrapped: bool = True) -> Wei
         {name.removeprefix(prefix): tensor for name, tensor in network.items()}
         for network, prefix in zip((a, b), prefixes, strict=True)
     )
-    sums = {name: sums_of_tensor(name, a[name], b[name]) for name in _in_both(a, b)}
+    in_both = natural_order(a.keys() & b.keys())
+    sums = {name: sums_of_tensor(name, a[name], b[name]) for name in in_both}
     tensors = tuple(_compared(name, a[name], b[name], sums[name]) for name in sums)
     unpaired = [tensor for name, tensor in {**a, **b}.items() if (name in a) != (name in b)]
     all_sums = list(itertools.chain(*sums.values()))
@@ -222,10 +223,6 @@ def compare_networks(a: Network, b: Network, *, are_wrapped: bool = True) -> Wei
 
 def _named_with(prefix: str, network: Network) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in network.items() if name.startswith(prefix)}
-
-
-def _in_both(a: Network, b: Network) -> tuple[str, ...]:
-    return natural_order(a.keys() & b.keys())
 
 
 def _key_in_checkpoint(network: Network) -> str:

@@ -47,10 +47,6 @@ class Groups:
     notes: tuple[str, ...]
     """Sentences on what was left out, and on how the control was chosen."""
 
-    def images_of(self, *names: str) -> list[str]:
-        """The images of some groups, in the order of their masks."""
-        return [image for image, group in self.of.items() if group in names]
-
 
 def read_groups(
     groups: GroupNames | str | Path, images: Sequence[str], *, control: str | None = None

@@ -104,12 +104,6 @@ class Passport:
         """``KEY/MACHINE/REPEAT``."""
         return f"{self.key}/{self.machine}/{self.repeat}"
 
-    @property
-    def host(self) -> JsonObject:
-        """Processor, cores, memory, system and GPUs."""
-        host = self.environment.get("host")
-        return host if isinstance(host, dict) else {}
-
     @cached_property
     def results(self) -> tuple[ResourceDescriptor, ...]:
         """The weights, and all masks as one: the subjects of a receipt."""

@@ -162,20 +162,15 @@ def _ways_on(explanation: Explanation) -> Iterator[str]:
 
 def _table(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
     rows = [("", "", "A", "B")]
-    rows += [
-        (_how(each), each.name, _shown(each.name, each.a), _shown(each.name, each.b))
-        for each in settings
-    ]
+    for each in settings:
+        how = "differs" if each.differs else f"only {each.only_side}"
+        rows.append((how, each.name, _shown(each.name, each.a), _shown(each.name, each.b)))
     if len(rows) == 1:
         return
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
         yield "  ".join([*cells, row[-1]]).rstrip()
-
-
-def _how(setting: SettingOfBoth) -> str:
-    return "differs" if setting.differs else f"only {setting.only_side}"
 
 
 def _shown(name: str, value: object) -> str:

@@ -64,7 +64,7 @@ class Search:
         self._known = known
         self._near: Condition = {}
         self._minutes = minutes
-        self._is_ended = is_ended or _never
+        self._is_ended = is_ended or (lambda: False)
         self._is_network_certain = is_network_certain
         self._stop_at = math.inf
         self._stopped = False
@@ -325,7 +325,3 @@ def _shifted(crop: Crop, axis: int, by: int) -> Crop:
     if axis == 0:
         return (rows[0] + by, rows[1] + by), columns
     return rows, (columns[0] + by, columns[1] + by)
-
-
-def _never() -> bool:
-    return False

@@ -12,6 +12,7 @@ import numpy as np
 
 from cellrepro.comparison.image_differences import difference_of
 from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.comparison.number_remarks import n_numbers
 from cellrepro.comparison.scores import average_precision
 from cellrepro.explanation.variations import (
     Example,
@@ -219,7 +220,7 @@ def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -
         for image in images:
             with generators_kept():
                 usual = segment(image, base)
-                n_objects += _n_objects(usual)
+                n_objects += n_numbers(usual)
                 usual_scores.append(_score(image.masks, usual))
                 for variation, so_far in zip(variations, images_by_variation, strict=True):
                     masks = segment(image, variation.applied_to(base))
@@ -255,14 +256,10 @@ def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -
 def _compared(image: LabelledImage, usual: np.ndarray, masks: np.ndarray) -> VariedImage:
     return VariedImage(
         image=image.name,
-        n_objects=_n_objects(masks),
+        n_objects=n_numbers(masks),
         ap50=_score(image.masks, masks),
         difference=difference_of(compare_masks(usual, masks)),
     )
-
-
-def _n_objects(masks: np.ndarray) -> int:
-    return int(np.count_nonzero(np.unique(masks)))
 
 
 def _score(truth: np.ndarray | None, masks: np.ndarray) -> float | None:

@@ -171,17 +171,7 @@ def tiles(
         return straight_cuts(masks)
     if data is None or masks is not None:
         raise BadInput("give a folder of images, or --masks with a label image")
-    plan = plan_segmentation(
-        SegmentationOptions(
-            data=data,
-            settings=settings,
-            model=model,
-            seed=seed,
-            profile=profile,
-            mode=mode,
-            store=store,
-        )
-    )
+    plan = plan_segmentation(SegmentationOptions.among(locals()))
     changed = plan.spec.settings.normalize.changed
     if changed:
         raise BadInput(

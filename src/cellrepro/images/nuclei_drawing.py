@@ -17,7 +17,7 @@ from scipy import ndimage
 from cellrepro.images.canvas import Canvas, Form, Frame, draw_form
 from cellrepro.images.integer_images import ONE, SUBPIXEL, Draws, Integers, square_root
 from cellrepro.images.microscope import photograph
-from cellrepro.images.nuclei_look import FixedLook, NucleiLook
+from cellrepro.images.nuclei_look import USUAL_LOOK, FixedLook, NucleiLook
 from samebits.errors import BadInput, whole
 
 _TRIES = 200  # for one nucleus to find a place
@@ -40,35 +40,9 @@ def nuclei(
     *,
     shape: tuple[int, int] = (256, 256),
     n_nuclei: int | None = None,
-    diameter: float = NucleiLook.diameter,
-    elongation: float = NucleiLook.elongation,
-    touching: float = NucleiLook.touching,
-    brightness: float = NucleiLook.brightness,
-    texture: float = NucleiLook.texture,
-    chromocentres: float = NucleiLook.chromocentres,
-    blur: float = NucleiLook.blur,
-    haze: float = NucleiLook.haze,
-    unevenness: float = NucleiLook.unevenness,
+    look: NucleiLook = USUAL_LOOK,
 ) -> SyntheticImage:
     """Nuclei as a fluorescence microscope shows them after a DNA stain, with their exact masks."""
-    look = NucleiLook(
-        diameter=diameter,
-        elongation=elongation,
-        touching=touching,
-        brightness=brightness,
-        texture=texture,
-        chromocentres=chromocentres,
-        blur=blur,
-        haze=haze,
-        unevenness=unevenness,
-    )
-    return draw_nuclei(seed, look, shape=shape, n_nuclei=n_nuclei)
-
-
-def draw_nuclei(
-    seed: int, look: NucleiLook, *, shape: tuple[int, int], n_nuclei: int | None = None
-) -> SyntheticImage:
-    """Draw the nuclei of a look that is already made."""
     image_shape = _height_and_width(shape)
     draws = Draws(whole("seed", seed, 0))
     canvas = Canvas(draws, image_shape, FixedLook(look))

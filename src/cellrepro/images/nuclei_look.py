@@ -69,6 +69,9 @@ class NucleiLook:
                 )
 
 
+USUAL_LOOK = NucleiLook()
+
+
 class FixedLook:
     """A `NucleiLook` in fixed point, field by field; the scale of each is in its range."""
 

@@ -31,7 +31,6 @@ OUTLINE_ENDINGS = (ROIS_ENDING, TEXT_ENDING, GEOJSON_ENDING)
 """How names of files end that hold all outlines of an image, in lower case."""
 _MOST_BYTES = 2**28  # of a text
 _MOST_BYTES_OF_ROI = 2**24
-_MOST_LINES_OF_TEXT = 2**20
 _BEGINNING = 2**12  # bytes of JSON in which GeoJSON shows
 _AREAS = ("POLYGON", "RECT", "OVAL", "FREEHAND", "TRACED")
 """ROIs of ImageJ that enclose something; others are lines and points."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.folder_files import is_litter
-from cellrepro.images.nuclei_drawing import SyntheticImage, draw_nuclei, nuclei
+from cellrepro.images.nuclei_drawing import SyntheticImage, nuclei
 from cellrepro.images.nuclei_look import NucleiLook
 from cellrepro.store.whole_files import whole_file
 from samebits.errors import BadInput, whole
@@ -63,7 +63,7 @@ def labelled_nuclei(
     """Nuclei of the seeds 0 to ``n`` - 1, as a folder gives them, but without files."""
     images = []
     for seed in range(n):
-        made = nuclei(seed, shape=shape, n_nuclei=n_nuclei, diameter=diameter)
+        made = nuclei(seed, shape=shape, n_nuclei=n_nuclei, look=NucleiLook(diameter))
         masks = made.masks.astype(np.int32)
         images.append(LabelledImage(f"synth_{seed}", made.image, masks, Path()))
     return images
@@ -144,7 +144,7 @@ def _draw_image(
         n_nuclei = n_cells
     sequence = np.random.SeedSequence(seed, spawn_key=(number,))
     own_seed = int(sequence.generate_state(1, np.uint64)[0])
-    return draw_nuclei(own_seed, look, shape=shape, n_nuclei=n_nuclei)
+    return nuclei(own_seed, shape=shape, n_nuclei=n_nuclei, look=look)
 
 
 def _tiff(pixels: NDArray[np.uint16]) -> bytes:

@@ -137,9 +137,9 @@ def generation_of(version: str | None = None) -> Generation:
     return next((known for known in _GENERATIONS if numbers >= known.first), oldest)
 
 
-def why_no_training(version: str | None = None) -> str | None:
-    """Say why the lab does not train with a version of Cellpose; None where it does."""
-    version = version or installed_version()
+def why_no_training() -> str | None:
+    """Say why the lab does not train with the installed Cellpose; None where it does."""
+    version = installed_version()
     if version is None or version in TRAINED_WITH:
         return None
     return (
@@ -149,9 +149,9 @@ def why_no_training(version: str | None = None) -> str | None:
     )
 
 
-def refuse_training(version: str | None = None) -> None:
+def refuse_training() -> None:
     """Refuse to train with a Cellpose whose loop no test has compared with the lab's."""
-    why = why_no_training(version)
+    why = why_no_training()
     if why is not None:
         raise NotPossibleHere(why)
 

@@ -24,10 +24,7 @@ class RecentResults:
     ``before`` is called before a result is computed; what it raises is the caller's.
     """
 
-    def __init__(
-        self, most_bytes: int = MOST_BYTES, *, before: Callable[[], None] = lambda: None
-    ) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, *, before: Callable[[], None] = lambda: None) -> None:
         self._before = before
         self._results: OrderedDict[str, Any] = OrderedDict()
 
@@ -43,7 +40,7 @@ class RecentResults:
 
     def _forget_oldest(self) -> None:
         n_bytes = sum(_n_bytes(result) for result in self._results.values())
-        while len(self._results) > _FEWEST_RESULTS and n_bytes > self.most_bytes:
+        while len(self._results) > _FEWEST_RESULTS and n_bytes > MOST_BYTES:
             _, oldest = self._results.popitem(last=False)
             n_bytes -= _n_bytes(oldest)
 

@@ -134,15 +134,15 @@ class LockedEnvironment:
     def install(self, *, verbose: bool = False) -> None:
         """Install what the lock names, each file held to its digest."""
         quiet = () if verbose else ("--quiet",)
-        self._run_uv("install", *quiet, "--require-hashes", "-r", str(self.lock))
+        self._install(*quiet, "--require-hashes", "-r", str(self.lock))
 
     def install_package(self, *what: str) -> None:
         """Install this package without dependencies, which the lock has."""
-        self._run_uv("install", "--quiet", "--no-deps", *what)
+        self._install("--quiet", "--no-deps", *what)
 
-    def _run_uv(self, command: str, *arguments: str) -> None:
+    def _install(self, *arguments: str) -> None:
         uv = uv_command() or self._fetched_uv()
-        self._run(*uv, "pip", command, "--python", str(self.python), *arguments)
+        self._run(*uv, "pip", "install", "--python", str(self.python), *arguments)
 
     def _fetched_uv(self) -> list[str]:
         """Install uv into the environment, held to its own entry of the lock."""

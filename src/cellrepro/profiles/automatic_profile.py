@@ -30,10 +30,6 @@ class UsableDevices:
 
         return cls(cuda=_computes_on_cuda(), mps=torch.backends.mps.is_available())
 
-    def has(self, kind: str) -> bool:
-        """Whether ``cpu``, ``cuda`` or ``mps`` is one that can be used; the processor always is."""
-        return {"cpu": True, "cuda": self.cuda, "mps": self.mps}[kind]
-
     @property
     def profile(self) -> str:
         """The name of the profile of the device that Cellpose takes with ``gpu=True``.

@@ -93,19 +93,7 @@ def segment(
 
     ``cellrepro segment my_images --repeats 1 --set diameter=60 --masks-into masks``
     """
-    options = SegmentationOptions(
-        data=data,
-        model=model,
-        seed=seed,
-        settings=settings,
-        batch_size=batch_size,
-        cellpose=cellpose,
-        profile=profile,
-        mode=mode,
-        ledger=ledger,
-        loose=loose,
-        store=store,
-    )
+    options = SegmentationOptions.among(locals())
     if masks_into is not None:
         refuse_masks(Path(masks_into), Path(data))
     outcome = carry_out(plan_segmentation(options), repeats=repeats, quiet=quiet)

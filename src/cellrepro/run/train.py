@@ -167,41 +167,7 @@ def train(
     stated = frozenset[str]() if continued_from is None else STATED.get()
     if "repeats" in stated:
         raise BadInput("--continue adds one repeat; leave --repeats out")
-    # pydantic converts the five values whose types are wider here than in the options.
-    options = TrainingOptions(
-        data=data,
-        model=model,
-        seed=seed,
-        data_seed=data_seed,  # type: ignore[arg-type]
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=learning_rate,
-        images_per_epoch=images_per_epoch,
-        weight_decay=weight_decay,
-        min_train_masks=min_train_masks,
-        rescale=rescale,
-        scale_range=scale_range,
-        normalize=normalize,
-        train_probs=train_probs,  # type: ignore[arg-type]
-        nimg_test_per_epoch=nimg_test_per_epoch,
-        augmentation=augmentation,
-        SGD=SGD,
-        bsize=bsize,
-        class_weights=class_weights,  # type: ignore[arg-type]
-        ranks=ranks,
-        profile=profile,
-        mode=mode,
-        ledger=ledger,
-        loose=loose,
-        resume=resume,
-        checkpoint_every=checkpoint_every,
-        keep_checkpoints=keep_checkpoints,  # type: ignore[arg-type]
-        continued_from=continued_from,
-        operation_steps=operation_steps,  # type: ignore[arg-type]
-        stated=stated,
-        store=store,
-    )
-    return train_with(options, repeats=repeats, quiet=quiet)
+    return train_with(TrainingOptions.among(locals()), repeats=repeats, quiet=quiet)
 
 
 def train_with(

@@ -109,9 +109,9 @@ class Response:
     """The name under which the browser saves it; empty where it shows it."""
 
 
-def page_response(html: str, *, policy: str = PAGE_POLICY) -> Response:
+def page_response(html: str) -> Response:
     """Answer with a page."""
-    return Response(html.encode(), "text/html; charset=utf-8", policy=policy)
+    return Response(html.encode(), "text/html; charset=utf-8")
 
 
 def json_response(value: object, *, status: int = HTTPStatus.OK) -> Response:

@@ -12,13 +12,14 @@ import tifffile
 from numpy.typing import NDArray
 
 from cellrepro.images.nuclei_drawing import nuclei
+from cellrepro.images.nuclei_look import NucleiLook
 from samebits.errors import BadInput
 
 _N_IMAGES = 8  # of each group
 _SHAPE = (160, 160)
 _N_LARGE = 14
-_LARGE = 22.0  # pixels across
-_SMALL = 9.0
+_LARGE = NucleiLook(diameter=22)  # pixels
+_SMALL = NucleiLook(diameter=9)
 _N_SMALL: Mapping[str, int] = {"control": 3, "drug": 10}
 """After the drug more nuclei are small."""
 
@@ -76,8 +77,8 @@ def made_up_experiment() -> MadeUpExperiment:
             name = f"{group}_{number}"
             seed += 1
             # Not the same number in each image, as in no experiment.
-            large = nuclei(seed, shape=_SHAPE, n_nuclei=_N_LARGE + seed % 4, diameter=_LARGE)
-            small = nuclei(100 + seed, shape=_SHAPE, n_nuclei=n_small + seed % 3, diameter=_SMALL)
+            large = nuclei(seed, shape=_SHAPE, n_nuclei=_N_LARGE + seed % 4, look=_LARGE)
+            small = nuclei(100 + seed, shape=_SHAPE, n_nuclei=n_small + seed % 3, look=_SMALL)
             hidden = np.unique(small.masks[large.masks > 0])
             free = np.where(np.isin(small.masks, hidden), 0, small.masks)
             numbers = np.where(free > 0, free + large.masks.max(), large.masks)

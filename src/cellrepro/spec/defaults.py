@@ -13,7 +13,6 @@ StoredCheckpoints = Literal["none", "last", "all"]
 STORED_CHECKPOINTS: tuple[StoredCheckpoints, ...] = get_args(StoredCheckpoints)
 
 MODEL = "tiny"
-SEED = 0
 DATA_SEED: Final = "cellpose"
 EPOCHS = 12
 BATCH_SIZE = 1

@@ -53,7 +53,8 @@ def repeats_of_one_machine(run: Run, machine: str, indices: Sequence[int]) -> li
         if name.startswith(machine) and repeats.keys() >= {*indices}
     ]
     if len(candidates) > 1:
-        candidates = [c for c in candidates if _is_of_here(c[0])] or candidates
+        is_here = machine_identity.is_here
+        candidates = [c for c in candidates if is_here(c[0].manifest.machine)] or candidates
     if len(candidates) == 1:
         return candidates[0]
     numbers = " and ".join(map(str, indices))
@@ -65,10 +66,6 @@ def repeats_of_one_machine(run: Run, machine: str, indices: Sequence[int]) -> li
     raise BadInput(
         f"{found}; expected KEY/MACHINE/REPEAT, one of {run.listed()} (--repeats 2 computes two)"
     )
-
-
-def _is_of_here(repeat: Repeat) -> bool:
-    return machine_identity.is_here(repeat.manifest.machine)
 
 
 # -- by values -----------------------------------------------------------------------------

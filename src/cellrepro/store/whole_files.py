@@ -28,7 +28,7 @@ from samebits.errors import BadInput
 # -- names that are free ---------------------------------------------------------------------
 
 
-def new_file(file: str | Path, *, ending: str, holds: str, overwrite: bool | None = None) -> Path:
+def new_file(file: str | Path, *, ending: str, holds: str) -> Path:
     """Check that a user's file can be written, before anything is computed for it.
 
     >>> new_file("run.tar", ending=".zip", holds="runs")
@@ -40,8 +40,7 @@ def new_file(file: str | Path, *, ending: str, holds: str, overwrite: bool | Non
     name = path.name.lower()
     if not name.endswith(ending) or name == ending:
         raise BadInput(f"{path} is to hold {holds}; expected a name that ends with {ending}")
-    if path.is_dir() or not overwrite:
-        refuse_existing(path, can_be_asked_for=overwrite is not None)
+    refuse_existing(path)
     if not path.parent.is_dir():
         raise BadInput(f"{path.parent} is no folder; expected one that is there: make it first")
     return path

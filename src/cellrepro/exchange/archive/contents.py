@@ -60,8 +60,6 @@ class ReceivedRepeat:
 class Contents:
     """The contents of an exported file by kind."""
 
-    specs: Mapping[str, Spec]
-    """The spec of each run, by its key."""
     run_files: Mapping[str, Mapping[str, str]]
     """SHA-256 of the spec's file and its seal by name, by key."""
     repeats: Mapping[str, ReceivedRepeat]
@@ -96,7 +94,6 @@ def read_contents(archive: ExportedFile) -> Contents:
         _refuse_strange_network(archive, digest, [*files.values()], specs)
     _refuse_strange_crate(archive)
     return Contents(
-        specs=specs,
         run_files=groups["run"],
         repeats=repeats,
         kept_images=groups["kept"],

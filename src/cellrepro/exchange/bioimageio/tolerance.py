@@ -133,7 +133,7 @@ def _most_absolute(scale: float) -> float:
 
 
 def _at_the_limits(outputs: Sequence[Floats], scale: float, factor: float) -> Tolerance:
-    widest = Tolerance(MOST_RELATIVE, _rounded_down(_most_absolute(scale)))
+    widest = Tolerance(MOST_RELATIVE, _two_digits(_most_absolute(scale), math.floor))
     shares = [_per_million(widest.n_mismatched(a, b), b) for a, b in _ordered_pairs(outputs)]
     per_million = math.ceil(factor * max(shares, default=0.0))
     if per_million > MOST_PER_MILLION:
@@ -173,10 +173,6 @@ def _rounded_up(value: float) -> float:
     (0.00013, 0.5, 0.01)
     """
     return _two_digits(value, math.ceil)
-
-
-def _rounded_down(value: float) -> float:
-    return _two_digits(value, math.floor)
 
 
 def _two_digits(value: float, rounded: Callable[[float], int]) -> float:

@@ -89,11 +89,11 @@ def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
-def signed(payload: bytes, signer: Signer, *, payload_type: str = IN_TOTO) -> Envelope:
+def signed(payload: bytes, signer: Signer) -> Envelope:
     """Sign a payload with one key."""
-    message = pre_authentication_encoding(payload_type, payload)
+    message = pre_authentication_encoding(IN_TOTO, payload)
     signature = Signature(signer.public_key.fingerprint, signer.sign(message))
-    return Envelope(payload, payload_type, (signature,))
+    return Envelope(payload, IN_TOTO, (signature,))
 
 
 def is_envelope(document: object) -> bool:

@@ -172,18 +172,18 @@ def vote_colour(n: int, n_runs: int) -> str:
     return to_hex(LinearSegmentedColormap.from_list("", AGREEMENT, N=n_runs)(n - 1))
 
 
-def hatched(category: int, shape: tuple[int, int], *, unit: int = 1) -> np.ndarray:
+def hatched(category: int, shape: tuple[int, int]) -> np.ndarray:
     """Find the pixels on the lines or dots of a category's pattern.
 
     The browser's `onPattern` is the same rule.
     """
     y, x = np.ogrid[: shape[0], : shape[1]]
     if category == 2:
-        return (x + y) % (8 * unit) < 2 * unit
+        return (x + y) % 8 < 2
     if category == 3:
-        return (x - y) % (8 * unit) < 2 * unit
+        return (x - y) % 8 < 2
     if category == 4:
-        return (x % (6 * unit) < 3 * unit) & (y % (6 * unit) < 3 * unit)
+        return (x % 6 < 3) & (y % 6 < 3)
     return np.zeros(shape, bool)
 
 
