@@ -79,8 +79,6 @@ class MaskTotals:
     def objects_by_name(self) -> dict[str, int]:
         """Get the numbers of objects as JSON shows them."""
         return {
-            "n_a": self.n_objects_a,
-            "n_b": self.n_objects_b,
             "a": self.n_objects_a,
             "b": self.n_objects_b,
             "matched": self.n_matched,

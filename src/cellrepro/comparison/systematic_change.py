@@ -307,14 +307,20 @@ def _elsewhere(a: _Labels, b: _Labels) -> Iterator[SystematicChange]:
         cells = _following(_Expected(here, here), here, there, margin=1)
         if _are_enough(cells.n_following, cells.n):
             yield SystematicChange("shifted", 0, (y, x), "", *cells)
-    shown = b > 0
-    for turn, turned in TURNS.items():
-        of_a = turned(a)
-        if of_a.shape != b.shape or np.mean((of_a > 0) == shown) < _LEAST_EQUAL:
-            continue
+    for turn in turns_between(a > 0, b > 0):
+        of_a = TURNS[turn](a)
         cells = _following(_Expected(of_a, of_a), of_a, b, margin=0)
         if _are_enough(cells.n_following, cells.n):
             yield SystematicChange("turned", 0, (0, 0), turn, *cells)
+
+
+def turns_between(cells_a: _Mask, cells_b: _Mask) -> Iterator[str]:
+    """Give the turns by which nearly the same pixels are of cells in both."""
+    of_a = cells_a.astype(np.int32)
+    for turn, turned in TURNS.items():
+        shown = turned(of_a)
+        if shown.shape == cells_b.shape and np.mean(shown == cells_b) >= _LEAST_EQUAL:
+            yield turn
 
 
 def _likely_shift(a: _Labels, b: _Labels) -> tuple[int, int]:
