@@ -161,7 +161,11 @@ def test_compare_and_list_runs(invoke, tmp_path):
     answer = invoke("compare", key, f"{second.key}/1", *place)
     assert (answer.code, answer.json["verdict"]) == (1, "different")
     assert {"spec", "weights", "masks", "truth"} == set(answer.json["differs"])
-    assert answer.json["objects"]["lost"] == 2
+    objects = answer.json["objects"]
+    assert objects["lost"] == objects["n_a"] - objects["n_b"] == 2
+    lost = [change for change in objects["changes"] if change["kind"] == "lost"]
+    assert all((change["y"], change["x"]) == (*change["position"],) for change in lost)
+    assert [(len(change["a"]), change["b"]) for change in lost] == [(1, []), (1, [])]
     words = invoke("compare", key, f"{second.key}/1", "--store", tmp_path)
     assert words.out.startswith("different: what was asked for")
     rows = {row["key"]: row for row in invoke("list", *place).json["runs"]}

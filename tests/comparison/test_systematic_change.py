@@ -68,9 +68,20 @@ def test_outlines_of_cellpose_filled_as_imagej_does_lack_a_row_and_a_column():
     assert found(CELLS, drawn).startswith("B's cells lack the last row and column of A's: ")
 
 
+def of_one_form():
+    """Discs of equal size, in places of no pattern."""
+    discs = np.zeros((300, 300), np.uint16)
+    for number, corner in enumerate(np.random.default_rng(0).permutation(400)[:90], 1):
+        y, x = np.array(divmod(int(corner), 20)) * 15
+        disc = ((np.indices((11, 11)) - 5) ** 2).sum(0) <= 20
+        discs[y : y + 11, x : x + 11][disc] = number
+    return discs
+
+
+@pytest.mark.parametrize("masks", [CELLS, of_one_form()], ids=["nuclei", "of one form"])
 @pytest.mark.parametrize("shift", [(1, 0), (0, -2), (30, 17)])
-def test_a_shifted_image(shift):
-    padded = np.pad(CELLS, 40)
+def test_a_shifted_image(masks, shift):
+    padded = np.pad(masks, 40)
     text = found(padded, np.roll(padded, shift, axis=(0, 1)))
     assert text.startswith("B is A shifted by (y, x) = ({:+d}, {:+d}) pixels: ".format(*shift))
 

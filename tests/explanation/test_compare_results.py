@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import tifffile
 from safetensors.numpy import load_file, save_file
+from scipy import ndimage
 
 from cellrepro.explanation.baseline_check import check_baseline
 from cellrepro.explanation.baseline_saving import save_baseline
 from cellrepro.explanation.compare_files import compare
 from cellrepro.explanation.compare_repeats import compare_repeats
+from cellrepro.explanation.explain import explain
 from cellrepro.images.nuclei_drawing import nuclei
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Store
@@ -25,6 +27,10 @@ from stores import SIZE, add_run
 HALVES = np.array([[1, 1, 0, 2, 2]] * 4, np.uint16)
 RENUMBERED = np.array([[2, 2, 0, 1, 1]] * 4, np.uint16)
 ONE_LOST = np.array([[1, 1, 0, 0, 0]] * 4, np.uint16)
+
+TOUCHING = np.zeros((20, 30), np.uint16)
+TOUCHING[2:9, 2:27] = np.repeat([1, 2, 3, 4, 5], 5)
+TOUCHING[11:16, 20:29] = 6
 
 TWO_CELLS = np.zeros((SIZE, SIZE), np.uint16)
 TWO_CELLS[2:9, 2:9] = 1
@@ -53,6 +59,31 @@ def test_mask_files(masks):
     found = [compare(a, masks("b.tif", labels)) for labels in others]
     assert [each.verdict for each in found] == ["identical", "same-objects", "different"]
     assert [each.differs for each in found] == [(), ("masks",), ("masks",)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "other", "confirmed"),
+    [
+        (HALVES, HALVES > 0, True),
+        (TOUCHING, TOUCHING > 0, False),
+        (TOUCHING, ndimage.label(TOUCHING)[0], False),
+    ],
+    ids=["cells apart", "a map of the foreground", "touching cells as one"],
+)
+def test_numbers_that_are_lost_are_the_cause_and_no_setting(masks, labels, other, confirmed):
+    cause = compare(masks("a.tif", labels), masks("b.tif", other.astype(np.uint16))).cause
+    assert (cause.name, cause.confirmed) == ("numbers", confirmed)
+
+
+def test_masks_with_exchanged_axes_are_no_two_images(masks):
+    a, b = masks("a.tif", TOUCHING), masks("b.tif", TOUCHING.T)
+    with pytest.raises(BadInput, match=r"one size. Reasons may be\n  - B is A transposed, y and x"):
+        compare(a, b)
+    assert explain(a, b).why.cause.name == "position"
+    assert (
+        explain(a, masks("b.tif", np.kron(TOUCHING, np.ones((2, 2))))).why.cause.name
+        == "image.shape"
+    )
 
 
 def test_every_kind_is_counted_over_all_images(masks, tmp_path):

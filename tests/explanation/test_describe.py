@@ -170,6 +170,8 @@ def test_masks_and_runs(small_store, tmp_path, invoke):
     found = describe(str(tmp_path / "a.tif"))
     assert (found.kind, found.dtype, found.n_parameters) == ("label image", "uint16", None)
     assert found.details["n_objects"], found.details["largest_label"] == (2, 9)
+    tifffile.imwrite(tmp_path / "float.tif", MASKS.astype(np.float32))
+    assert describe(str(tmp_path / "float.tif")).dtype == "float32"
     seg = {"masks": MASKS, "diameter": 17.5, "ismanual": np.array([True, False])}
     np.save(tmp_path / "a_seg.npy", seg)
     found = describe(str(tmp_path / "a_seg.npy"))

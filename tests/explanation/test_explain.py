@@ -77,6 +77,7 @@ LONG = {
     "diameter": ({"diameter": 20.0}, ["diameter"]),
     "percentile": ({"normalize.percentile": (3.0, 97.0)}, ["normalize.percentile"]),
     "niter": ({"niter": 20}, ["niter"]),
+    "least size": ({"min_size": 173}, ["min_size"]),
     "bfloat16": ({"dtype": "bfloat16"}, ["precision"]),
     "8 bit": ({"read": {"image.depth": "8 bit over its range"}}, ["image.depth"]),
     "channels": ({"of": "colour", "read": {"image.channels": "1"}}, ["image.channels"]),

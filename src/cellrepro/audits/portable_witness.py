@@ -43,7 +43,7 @@ _SETTINGS = {"cellprob_threshold": -2.0, "flow_threshold": 0.0, "min_size": 1}
 class StageDigest:
     """The digest of one stage on this machine, and in the reference."""
 
-    stage: str
+    name: str
     """The stage, in words."""
     digest: str
     """SHA-256 of its numbers on this machine; empty where this Cellpose does not show it."""
@@ -75,9 +75,14 @@ class PortableWitness(Result):
         return self.first_difference is None
 
     @derived
+    def portable(self) -> dict[str, object]:
+        """``ok`` and ``stages`` again, under the name by which scripts read them."""
+        return {"ok": self.ok, "stages": self.stages}
+
+    @derived
     def first_difference(self) -> str | None:
         """The first stage that differs from the reference."""
-        return next((stage.stage for stage in self.stages if not stage.is_as_expected), None)
+        return next((stage.name for stage in self.stages if not stage.is_as_expected), None)
 
     @property
     def differs(self) -> bool:
@@ -93,7 +98,7 @@ class PortableWitness(Result):
                 f"{len(self.stages)} stages of {N_STEPS} training steps and a segmentation are "
                 "the same as on every machine that was tried"
             )
-        n_equal = [stage.stage for stage in self.stages].index(difference)
+        n_equal = [stage.name for stage in self.stages].index(difference)
         return (
             f"this machine does not compute the reference bits with profile {self.profile}: the "
             f"first stage that differs is {difference!r}, after {n_equal} equal ones. Please "
@@ -104,7 +109,7 @@ class PortableWitness(Result):
         """Give one row for each stage."""
         return [
             {
-                "stage": stage.stage,
+                "stage": stage.name,
                 "this machine": stage.digest[:12],
                 "reference": (stage.expected or "")[:12],
                 "same": "yes" if stage.is_as_expected else "no",

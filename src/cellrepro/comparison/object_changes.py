@@ -134,8 +134,13 @@ class ObjectChange(NamedTuple):
         return self.kind in (ObjectKind.KEPT, ObjectKind.MOVED) and self.labels_a != self.labels_b
 
     def of_image(self, image: str) -> dict[str, object]:
-        """Give its fields as JSON has them, with the image in which the object lies."""
-        return {"image": image, **self._asdict(), "renumbered": self.renumbered}
+        """Give its fields as JSON has them, with the image in which the object lies.
+
+        Labels and place stand there also under the short names by which scripts read them.
+        """
+        y, x = self.position[-2:]
+        short = {"a": self.labels_a, "b": self.labels_b, "y": y, "x": x}
+        return {"image": image, **self._asdict(), **short, "renumbered": self.renumbered}
 
     @property
     def growth(self) -> float:

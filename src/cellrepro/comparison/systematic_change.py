@@ -6,7 +6,6 @@ outline of pixels as one of corners, begin to count at another pixel, exchange r
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -16,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.comparison.label_numbers import numbered_by_plane, renumbered
-from cellrepro.comparison.object_matching import overlap
 from cellrepro.comparison.verdicts import Verdict
 from samebits.words import amount, joined
 
@@ -35,7 +33,6 @@ _MOST_OF_CUT = 0.25  # pixels gained for one lost: an outline of corners cuts of
 _LARGEST_SIDE = 1024  # pixels of the middle of a larger image that are looked at
 _MOST_PLANES = 16
 _LEAST_EQUAL = 0.99  # of the pixels in which turned foregrounds agree
-_MOST_OF_ONE_FORM = 8  # cells of one form that vote for a shift; more have it by chance
 
 TURNS: Mapping[str, Callable[[_Labels], _Labels]] = {
     "mirrored left to right": lambda image: image[..., ::-1],
@@ -310,48 +307,37 @@ def _elsewhere(a: _Labels, b: _Labels) -> Iterator[SystematicChange]:
         cells = _following(_Expected(here, here), here, there, margin=1)
         if _are_enough(cells.n_following, cells.n):
             yield SystematicChange("shifted", 0, (y, x), "", *cells)
-    shown = b > 0
-    for turn, turned in TURNS.items():
-        of_a = turned(a)
-        if of_a.shape != b.shape or np.mean((of_a > 0) == shown) < _LEAST_EQUAL:
-            continue
+    for turn in turns_between(a > 0, b > 0):
+        of_a = TURNS[turn](a)
         cells = _following(_Expected(of_a, of_a), of_a, b, margin=0)
         if _are_enough(cells.n_following, cells.n):
             yield SystematicChange("turned", 0, (0, 0), turn, *cells)
 
 
+def turns_between(cells_a: _Mask, cells_b: _Mask) -> Iterator[str]:
+    """Give the turns by which nearly the same pixels are of cells in both."""
+    of_a = cells_a.astype(np.int32)
+    for turn, turned in TURNS.items():
+        shown = turned(of_a)
+        if shown.shape == cells_b.shape and np.mean(shown == cells_b) >= _LEAST_EQUAL:
+            yield turn
+
+
 def _likely_shift(a: _Labels, b: _Labels) -> tuple[int, int]:
-    """The shift that most pairs of cells of one form have; (0, 0) where few agree."""
-    table = overlap(a, b)
-    places_in_b: dict[tuple[float, ...], list[tuple[int, ...]]] = defaultdict(list)
-    for form, place in _forms(b, table.areas_b, table.centroids_b, table.first_b):
-        places_in_b[form].append(place)
-    votes: Counter[tuple[int, int]] = Counter()
-    n_voting = 0
-    for form, place in _forms(a, table.areas_a, table.centroids_a, table.first_a):
-        places = places_in_b.get(form, [])
-        if len(places) > _MOST_OF_ONE_FORM:
-            continue
-        n_voting += bool(places)
-        votes.update(
-            (other[-2] - place[-2], other[-1] - place[-1])
-            for other in places
-            if other[:-2] == place[:-2]
-        )
-    shift, n = next(iter(votes.most_common(1)), ((0, 0), 0))
-    return shift if n >= _LEAST_CELLS and 2 * n > n_voting else (0, 0)
+    """The shift at which most pixels of the outlines of b lie on those of a."""
+    of_a, of_b = (np.fft.rfft2(_outlines(image)) for image in (a, b))
+    both = (np.conj(of_a) * of_b).reshape(-1, *of_a.shape[-2:]).sum(axis=0)
+    shape = a.shape[-2] - 1, a.shape[-1] - 1
+    at = np.unravel_index(np.argmax(np.fft.irfft2(both, shape)), shape)
+    y, x = (int(i) - n if 2 * i > n else int(i) for i, n in zip(at, shape, strict=True))
+    return y, x
 
 
-def _forms(
-    image: _Labels,
-    areas: NDArray[np.int64],
-    centroids: NDArray[np.float64],
-    first: NDArray[np.int64],
-) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
-    """Of each cell what a shift leaves as it is, its area and centroid, and its first pixel."""
-    places = np.stack(np.unravel_index(first, image.shape), axis=1)
-    forms = np.round(np.column_stack([areas, centroids - places]), 4)
-    yield from zip(map(tuple, forms.tolist()), map(tuple, places.tolist()), strict=True)
+def _outlines(image: _Labels) -> NDArray[np.float32]:
+    """Where a pixel is not of the cell of the pixel below it or to its right."""
+    here = image[..., :-1, :-1]
+    is_edge = (here != image[..., 1:, :-1]) | (here != image[..., :-1, 1:])
+    return is_edge.astype(np.float32)
 
 
 def _overlapping(a: _Labels, b: _Labels, y: int, x: int) -> tuple[_Labels, _Labels]:

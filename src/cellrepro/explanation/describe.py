@@ -27,7 +27,7 @@ from cellrepro.explanation.references import reference_kind
 from cellrepro.explanation.run_log import is_run_log, log_record
 from cellrepro.explanation.run_record import run_commands, run_record
 from cellrepro.explanation.weights_description import described_weights
-from cellrepro.images.decoding import FORMATS, SEG_ENDING
+from cellrepro.images.decoding import FORMATS, SEG_ENDING, decode_labels, read_bytes
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.image_names import is_named_as_masks
 from cellrepro.images.ome_zarr import is_zarr
@@ -167,13 +167,20 @@ def _of_masks(
         details |= _details_of_seg(seg)
     return Description(
         kind="label image" if seg is None else "_seg.npy",
-        dtype=str(masks.dtype) if seg is None else None,
+        dtype=_stored_dtype(path, masks) if seg is None else None,
         digest=file_digest(path) if path.is_file() else None,
         details=details,
         note="; ".join(number_remarks(masks)),
         recorded=record,
         commands=commands_of_record(record, store, is_stack=masks.ndim > 2),
     )
+
+
+def _stored_dtype(path: Path, masks: NDArray[np.int64]) -> str:
+    """The type of numbers in the file; those of floating-point labels are read as int64."""
+    if masks.dtype == np.int64 and path.is_file():
+        return str(decode_labels(path, read_bytes(path), may_map=True).pixels.dtype)
+    return str(masks.dtype)
 
 
 def _diameters(masks: NDArray[np.integer]) -> dict[str, str]:

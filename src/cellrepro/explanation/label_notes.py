@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from cellrepro.comparison.number_changes import number_change
 from cellrepro.comparison.number_remarks import (
     FEW_NUMBERS,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from cellrepro.images.integer_images import Integers
 
 _MOST_PLANES = 6  # that are listed
+_LEAST_JOINED = 3  # cells; fewer may be a choice of the segmentation
 
 
 class LabelNotes(NamedTuple):
@@ -54,6 +57,7 @@ def label_notes(
     side_a = _Side(a, labels_a, result.n_objects_a, result.n_shared_a)
     side_b = _Side(b, labels_b, result.n_objects_b, result.n_shared_b)
     rule = _number_change(side_a, side_b) if _may_follow_a_rule(labels_a, labels_b, result) else ""
+    rule = rule or _joined_where_they_touch(side_a, side_b, result)
     change = systematic_change(labels_a, labels_b, result)
     by_chance = chance_overlap(labels_a, labels_b, result) if change is None else None
     unrelated = "" if by_chance is None else by_chance.text(a, b)
@@ -126,6 +130,30 @@ def _number_change(a: _Side, b: _Side) -> str:
         if rule is not None:
             return rule.text(before.name, after.name)
     return ""
+
+
+def _joined_where_they_touch(a: _Side, b: _Side, result: MaskComparison) -> str:
+    """Say which side has the same foreground, with no border between cells that touch."""
+    if result.n_only_a or result.n_only_b or not result.n_other_object:
+        return ""
+    for side, other in ((a, b), (b, a)):
+        is_told = other.n_objects - side.n_objects >= _LEAST_JOINED
+        if is_told and not _has_borders(side.labels):
+            return (
+                f"{side.name} has the same foreground as {other.name}, and cells that touch are "
+                f"one in it: the numbers are lost, as in a map of the foreground; take {other.name}"
+            )
+    return ""
+
+
+def _has_borders(labels: Integers) -> bool:
+    """Whether two cells touch, along an axis."""
+    for axis in range(labels.ndim):
+        along = np.moveaxis(labels, axis, 0)
+        before, after = along[:-1], along[1:]
+        if ((before != after) & (before > 0) & (after > 0)).any():
+            return True
+    return False
 
 
 def _remarks_on_both(a: _Side, b: _Side, *, by_plane: bool) -> Iterator[str]:

@@ -132,6 +132,8 @@ class FileEvidence:
     """Pixels of the smallest cell of each side that has one."""
     is_empty: bool = False
     """Whether one side has no cell."""
+    same_outlines: bool = False
+    """Whether every pixel is of the same cell in both, whatever the numbers."""
 
     @classmethod
     def of_masks(
@@ -155,6 +157,7 @@ class FileEvidence:
             size_limit=size_limit(result),
             smallest_cells=smallest_cells(result),
             is_empty=not (result.n_objects_a and result.n_objects_b),
+            same_outlines=not result.n_differing,
         )
 
     @property
@@ -204,7 +207,7 @@ def proven_cause(evidence: FileEvidence) -> Cause | None:
             confirmed=True,
             words="but for cells drawn or removed by hand, the two are the same in every pixel",
         )
-    if evidence.verdict == Verdict.SAME_OBJECTS:
+    if evidence.verdict == Verdict.SAME_OBJECTS or evidence.same_outlines:
         words = evidence.number_rule or OTHER_NUMBERS
         return Cause(NUMBERS, confirmed=True, words=words)
     change = evidence.systematic

@@ -21,6 +21,7 @@ from cellrepro.explanation.search_values import (
     PAIRS,
     STEPS,
     TRIED,
+    USUAL_NUMBERS,
     around,
     multiples,
     neighbours,
@@ -35,6 +36,7 @@ _MOST_ROUNDS = 4  # in which each change is set anew beside the others
 _LESS = 0.8  # of the differing pixels that one more change must leave at most
 _STARTS = 2  # pairs of values around which the search goes on
 _SHIFTS = (-1, 1, -2, 2, -3, 3)  # pixels by which a crop may lie elsewhere than its masks say
+
 
 _DECIDING = frozenset({"diameter", "flow_threshold", "cellprob_threshold", "normalize.percentile"})
 """With these recorded, the other settings can change no more than a part of the cells."""
@@ -272,9 +274,17 @@ class Search:
         for name, values in TRIED.items():
             if name in self._known:
                 continue
-            for value in values:
+            of_masks = self._sizes_told_by_masks() if name == "min_size" else ()
+            for value in (*of_masks, *values):
                 if can_be_read(self._trials.image, name, value):
                     yield {name: value}
+
+    def _sizes_told_by_masks(self) -> list[int]:
+        """Least sizes with which the smallest cell stays: its own, and round ones just below."""
+        areas = np.unique(self._target[self._target > 0], return_counts=True)[1]
+        smallest = int(areas.min(initial=areas.max(initial=0)))
+        sizes = dict.fromkeys(smallest // step * step for step in (50, 10, 1))
+        return [size for size in sizes if size > USUAL_NUMBERS["min_size"]]
 
     def _emptying(self, start: Trial) -> tuple[ValueTried, ...]:
         """The changes with which no cell is found, unless none is found without them."""

@@ -15,7 +15,7 @@ _TRIED_NUMBERS: Mapping[str, tuple[float, ...]] = {
     "min_size": (-1, 5, 30, 50, 100, 200, 500),
 }
 
-_USUAL_NUMBERS: Mapping[str, float] = {
+USUAL_NUMBERS: Mapping[str, float] = {
     "diameter": 30.0,
     "flow_threshold": 0.4,
     "cellprob_threshold": 0.0,
@@ -55,8 +55,7 @@ TRIED: Mapping[str, tuple[TriedValue, ...]] = {
 """In this order: of two changes that explain as much, the first is believed."""
 
 NUMBERS: Mapping[str, tuple[float, ...]] = {
-    name: tuple(sorted((*numbers, _USUAL_NUMBERS[name])))
-    for name, numbers in _TRIED_NUMBERS.items()
+    name: tuple(sorted((*numbers, USUAL_NUMBERS[name]))) for name, numbers in _TRIED_NUMBERS.items()
 }
 """Settings that are tried between these values, too: those of `TRIED`, and the default."""
 

@@ -10,18 +10,19 @@ from typing import NamedTuple
 import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
-from cellrepro.comparison.systematic_change import SystematicChange
+from cellrepro.comparison.systematic_change import SystematicChange, turns_between
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.commands_of_record import commands_of_record
 from cellrepro.explanation.crops import Part, in_common, part_shown, with_crop
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.label_notes import label_notes
-from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
+from cellrepro.explanation.recorded_cause import POSITION, FileEvidence, why_from_files
+from cellrepro.explanation.recorded_settings import IMAGE_SHAPE
 from cellrepro.explanation.run_record import run_commands
 from cellrepro.explanation.settings_of_both import SettingOfBoth, side_by_side
 from cellrepro.explanation.sides import Side, read_side
-from cellrepro.explanation.why import Why
+from cellrepro.explanation.why import Cause, Why
 from cellrepro.images.size_factor import factor_text, size_factor
 from cellrepro.store.store import Store
 from samebits.errors import BadInput
@@ -128,7 +129,17 @@ class SidePair:
             by_hand=self.by_hand(),
             n_edits=(len(self.a.edits), len(self.b.edits)),
         )
-        return why_from_files(evidence, find_out="")
+        why = why_from_files(evidence, find_out="")
+        cause = self._cause_of_sizes() if shown is None and (why is None or not why.cause) else None
+        return why if cause is None else Why(cause)
+
+    def _cause_of_sizes(self) -> Cause | None:
+        """What the two sizes tell of masks that cannot be laid on each other."""
+        a, b = self.a.masks, self.b.masks
+        for turn in turns_between(a > 0, b > 0):
+            return Cause(POSITION, words=f"B is A {turn}")
+        words = factor_text("A", a.shape, "B", b.shape).removeprefix("; ").partition(".")[0]
+        return Cause(IMAGE_SHAPE, words=words) if words else None
 
     def recorded_commands(self, store: Store, *, image: str | None) -> dict[str, Commands | None]:
         """Write how to make each again, as far as its files record that."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -14,6 +14,7 @@ from cellrepro.comparison.systematic_change import (
     SystematicChange,
     images_by_change,
     over_images,
+    turns_between,
 )
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.differing_fields import field_lines
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from cellrepro.explanation.mask_files import MaskReaders
     from cellrepro.explanation.settings_of_both import SettingOfBoth
     from cellrepro.explanation.why import Cause, Why
+    from cellrepro.images.integer_images import Integers
     from cellrepro.images.outlines import Shape
 
 
@@ -130,9 +132,12 @@ class Comparison(Result):
 
     @derived
     def objects(self) -> dict[str, object]:
-        """Numbers of objects; in ``changes``, for each, `ObjectChange` with its ``image``."""
+        """Numbers of objects, of each side ``n_a`` and ``n_b``; in ``changes``, for each,
+        `ObjectChange` with its ``image``, and ``a``, ``b``, ``y`` and ``x`` for its numbers and
+        place."""
         changes = [cell.change.of_image(cell.image) for cell in cells_of(self.masks)]
-        return {**self.n_objects, "changes": changes}
+        of_sides = {"n_a": self.totals.n_objects_a, "n_b": self.totals.n_objects_b}
+        return {**of_sides, **self.n_objects, "changes": changes}
 
     @derived
     def cause(self) -> Cause | None:
@@ -340,7 +345,7 @@ def compare_by_image(
     for name in in_both:
         try:
             labels_a, labels_b, drawn = read_both(a[name], b[name], shape=shape)
-            _refuse_other_size(labels_a.shape, labels_b.shape, names)
+            _refuse_other_size(labels_a, labels_b, names)
             result = compare_masks(labels_a, labels_b)
         except BadInput as error:
             of_image = f"image {name}: " if len(a) + len(b) > 2 else ""
@@ -370,9 +375,10 @@ def _systematic_sentences(systematic: Mapping[str, SystematicChange]) -> Iterato
         yield f"{some(names, _MOST_NAMES)}: {text}"
 
 
-def _refuse_other_size(a: Sequence[int], b: Sequence[int], names: tuple[str, str]) -> None:
+def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str, str]) -> None:
     """Refuse masks of two sizes, as nothing pairs their pixels, with what may be the reason."""
-    if tuple(a) == tuple(b):
+    a, b = labels_a.shape, labels_b.shape
+    if a == b:
         return
     sizes = f"A has masks of {size_text(a)}, B of {size_text(b)}"
     if len(a) != len(b):
@@ -380,7 +386,8 @@ def _refuse_other_size(a: Sequence[int], b: Sequence[int], names: tuple[str, str
             f"{sizes}; a plane (Y, X) is not compared with a stack (Z, Y, X): save one plane of "
             "the stack as a file of its own"
         )
-    reasons = ["two different images: give the two masks of one image"]
+    turns = [f"B is A {turn}: turn it back" for turn in turns_between(labels_a > 0, labels_b > 0)]
+    reasons = [*turns, "two different images: give the two masks of one image"]
     if len(a) == 2 and (a[0] <= b[0]) == (a[1] <= b[1]):
         command = "cellrepro explain A B"
         if all(Path(name).is_file() for name in names):
