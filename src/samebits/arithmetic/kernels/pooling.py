@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from samebits.arithmetic.kernels.convolutions import for_each_axis
 from samebits.arithmetic.kernels.indexing import FORMS as PLACING
 from samebits.arithmetic.kernels.indexing import added_at
 from samebits.arithmetic.kernels.registry import PortableForms, check_type
@@ -37,11 +38,11 @@ class _Windows:
         padding: Sequence[int],
         ceil_mode: bool,
     ) -> _Windows:
-        kernel = _for_each_axis(kernel_size, n_axes)
+        kernel = for_each_axis(kernel_size, n_axes)
         return cls(
             kernel,
-            _for_each_axis(stride, n_axes) if len(stride) else kernel,
-            _for_each_axis(padding, n_axes),
+            for_each_axis(stride, n_axes) if len(stride) else kernel,
+            for_each_axis(padding, n_axes),
             ceil_mode,
         )
 
@@ -81,11 +82,6 @@ class _Windows:
             shape[axis] = -1
             total *= (end - begin).reshape(shape)
         return total
-
-
-def _for_each_axis(numbers: Sequence[int], n_axes: int) -> tuple[int, ...]:
-    """One number stands for every axis."""
-    return tuple(numbers) * n_axes if len(numbers) == 1 else tuple(numbers)
 
 
 def _divisors(
@@ -319,7 +315,7 @@ def _max_pool_backward(
     n_axes = len(windows.kernel)
     spans = [
         d * (k - 1) + 1
-        for d, k in zip(_for_each_axis(dilation, n_axes), windows.kernel, strict=True)
+        for d, k in zip(for_each_axis(dilation, n_axes), windows.kernel, strict=True)
     ]
     overlap = any(s < span for s, span in zip(windows.stride, spans, strict=True))
     placed = _at_largest if overlap else _at_largest_of_its_own
