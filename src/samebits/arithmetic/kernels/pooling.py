@@ -366,11 +366,14 @@ def _adaptive_max_pool3d_backward(
     return _at_largest(gradient, a, indices, n_axes=3)
 
 
-@FORMS.of("max_unpool2d")
-def _max_unpool2d(
-    a: torch.Tensor, indices: torch.Tensor, output_size: Sequence[int]
+@FORMS.of("max_unpool2d", "max_unpool3d")
+def _max_unpool(
+    a: torch.Tensor, indices: torch.Tensor, output_size: Sequence[int], *windows: Sequence[int]
 ) -> torch.Tensor:
     """Numbers put back where they were the largest of their windows."""
-    shape = (*a.shape[:-2], *output_size)
-    flat = a.new_zeros(shape).flatten(-2)
-    return PLACING["scatter"](flat, -1, indices.flatten(-2), a.flatten(-2)).reshape(shape)
+    del windows  # from which the size follows
+    n_axes = len(output_size)
+    shape = (*a.shape[:-n_axes], *output_size)
+    flat = a.new_zeros(shape).flatten(-n_axes)
+    scattered = PLACING["scatter"](flat, -1, indices.flatten(-n_axes), a.flatten(-n_axes))
+    return scattered.reshape(shape)
