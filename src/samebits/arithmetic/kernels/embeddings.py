@@ -138,7 +138,7 @@ def _embedding_bag_per_sample_weights_backward(
 def _embedding_renorm(
     weight: torch.Tensor, indices: torch.Tensor, max_norm: float, norm_type: float
 ) -> torch.Tensor:
-    if torch._debug_has_internal_overlap(weight) == 1:
+    if 0 in weight.stride():
         raise NoPortableForm("has a portable form for a table whose rows are not the same memory")
     rows = torch.unique(indices)
     return weight.index_copy(0, rows, _renorm(weight[rows], norm_type, 0, max_norm))
