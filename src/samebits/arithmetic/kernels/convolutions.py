@@ -192,7 +192,7 @@ def _for_each_image(kernels: torch.Tensor, n_images: int) -> torch.Tensor:
     return kernels.repeat(n_images, 1, 1)
 
 
-def _joined(parts: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
+def _joined(parts: list[torch.Tensor], axis: int) -> torch.Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, axis)
 
 

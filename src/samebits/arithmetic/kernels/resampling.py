@@ -262,28 +262,27 @@ _CUBIC_STEPS = (-1, 0, 1, 2)
 
 def _cubic(share: Block) -> list[Block]:
     """The weights of the four rows around a place, from its distance from the second one."""
-    far = (
-        ((_CUBIC * distance - 5.0 * _CUBIC) * distance + 8.0 * _CUBIC) * distance - 4.0 * _CUBIC
-        for distance in (share + 1.0, 2.0 - share)
-    )
-    near = (
-        ((_CUBIC + 2.0) * distance - (_CUBIC + 3.0)) * distance * distance + 1.0
-        for distance in (share, 1.0 - share)
-    )
-    return [next(far), *near, next(far)]
+
+    def near(distance: Block) -> Block:
+        return ((_CUBIC + 2.0) * distance - (_CUBIC + 3.0)) * distance * distance + 1.0
+
+    def far(distance: Block) -> Block:
+        weight = ((_CUBIC * distance - 5.0 * _CUBIC) * distance + 8.0 * _CUBIC) * distance
+        return weight - 4.0 * _CUBIC
+
+    return [far(share + 1.0), near(share), near(1.0 - share), far(2.0 - share)]
 
 
 def _cubic_slopes(share: torch.Tensor) -> list[torch.Tensor]:
     """By how much these weights grow with the distance."""
-    far = (
-        (3.0 * _CUBIC * distance - 10.0 * _CUBIC) * distance + 8.0 * _CUBIC
-        for distance in (share + 1.0, 2.0 - share)
-    )
-    near = (
-        (3.0 * (_CUBIC + 2.0) * distance - 2.0 * (_CUBIC + 3.0)) * distance
-        for distance in (share, 1.0 - share)
-    )
-    return [next(far), next(near), -next(near), -next(far)]
+
+    def near(distance: torch.Tensor) -> torch.Tensor:
+        return (3.0 * (_CUBIC + 2.0) * distance - 2.0 * (_CUBIC + 3.0)) * distance
+
+    def far(distance: torch.Tensor) -> torch.Tensor:
+        return (3.0 * _CUBIC * distance - 10.0 * _CUBIC) * distance + 8.0 * _CUBIC
+
+    return [far(share + 1.0), near(share), -near(1.0 - share), -far(2.0 - share)]
 
 
 _NEAREST_FORWARD = {
