@@ -71,37 +71,51 @@ def resnet(width: int = 8, n_blocks: Sequence[int] = (1, 1, 1)) -> nn.Module:
     return nn.Sequential(*layers, *head)
 
 
-def convolutions(n_in: int, n_out: int) -> nn.Module:
-    return nn.Sequential(
-        *(nn.Conv2d(n_in, n_out, 3, 1, 1), nn.BatchNorm2d(n_out), nn.ReLU()),
-        *(nn.Conv2d(n_out, n_out, 3, 1, 1), nn.BatchNorm2d(n_out), nn.ReLU()),
-    )
+class Kinds:
+    """Layers for images in two dimensions, or in three."""
+
+    def __init__(self, n_axes: int) -> None:
+        self.convolution = {2: nn.Conv2d, 3: nn.Conv3d}[n_axes]
+        self.transposed = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}[n_axes]
+        self.norm = {2: nn.BatchNorm2d, 3: nn.InstanceNorm3d}[n_axes]
+        self.pool = {2: nn.MaxPool2d, 3: nn.MaxPool3d}[n_axes]
+
+    def convolutions(self, n_in: int, n_out: int) -> nn.Module:
+        return nn.Sequential(
+            *(self.convolution(n_in, n_out, 3, 1, 1), self.norm(n_out, affine=True), nn.ReLU()),
+            *(self.convolution(n_out, n_out, 3, 1, 1), self.norm(n_out, affine=True), nn.ReLU()),
+        )
 
 
 class UNet(nn.Module):
-    """U-Net (Ronneberger et al. 2015), with transposed convolutions on the way up."""
+    """U-Net (Ronneberger et al. 2015), with transposed convolutions on the way up; in three
+    dimensions that of Çiçek et al. (2016), normalised for each image."""
 
-    def __init__(self, width: int = 8) -> None:
+    def __init__(self, width: int = 8, n_axes: int = 2) -> None:
         super().__init__()
-        self.down = nn.ModuleList([convolutions(1, width), convolutions(width, 2 * width)])
-        self.bottom = convolutions(2 * width, 4 * width)
+        kinds = Kinds(n_axes)
+        self.down = nn.ModuleList(
+            [kinds.convolutions(1, width), kinds.convolutions(width, 2 * width)]
+        )
+        self.bottom = kinds.convolutions(2 * width, 4 * width)
         self.rise = nn.ModuleList(
             [
-                nn.ConvTranspose2d(4 * width, 2 * width, 2, 2),
-                nn.ConvTranspose2d(2 * width, width, 2, 2),
+                kinds.transposed(4 * width, 2 * width, 2, 2),
+                kinds.transposed(2 * width, width, 2, 2),
             ]
         )
         self.up = nn.ModuleList(
-            [convolutions(4 * width, 2 * width), convolutions(2 * width, width)]
+            [kinds.convolutions(4 * width, 2 * width), kinds.convolutions(2 * width, width)]
         )
-        self.head = nn.Conv2d(width, 1, 1)
+        self.pool = kinds.pool(2)
+        self.head = kinds.convolution(width, 1, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         kept = []
         for down in self.down:
             x = down(x)
             kept.append(x)
-            x = functional.max_pool2d(x, 2)
+            x = self.pool(x)
         x = self.bottom(x)
         for rise, up in zip(self.rise, self.up, strict=True):
             x = up(torch.cat([kept.pop(), rise(x)], 1))
@@ -323,6 +337,13 @@ EXAMPLES: dict[str, Callable[[], Example]] = {
     "U-Net, Adam": lambda: _example(
         UNet(),
         (_images(*_GREY), _images(*_GREY).round()),
+        functional.binary_cross_entropy_with_logits,
+        torch.optim.Adam,
+        **_ADAM,
+    ),
+    "3-D U-Net, Adam": lambda: _example(
+        UNet(4, 3),
+        (_images(1, 1, 4, 8, 12), _images(1, 1, 4, 8, 12).round()),
         functional.binary_cross_entropy_with_logits,
         torch.optim.Adam,
         **_ADAM,

@@ -79,6 +79,10 @@ def near_multiples_of_a_quarter_turn(most=100, dtype=np.float32):
         ("acos", mpmath.acos, spread(-1, 1), 0.51),
         ("sinh", mpmath.sinh, of_all_sizes(-44, 1.9), 0.51),
         ("cosh", mpmath.cosh, spread(-89, 89), 0.51),
+        ("asinh", mpmath.asinh, of_all_sizes(-44, 38), 0.51),
+        ("acosh", mpmath.acosh, 1 + of_all_sizes(-7, 38)[:400], 0.51),
+        ("atanh", mpmath.atanh, of_all_sizes(-44, -1e-7), 0.51),
+        ("erfc", mpmath.erfc, spread(-6, 10, 200), 0.51),
         ("erfinv", mpmath.erfinv, spread(-0.99999, 0.99999, 200), 0.51),
     ],
 )
@@ -135,6 +139,10 @@ NEAR_MULTIPLES = torch.cat(
         ("cosh", mpmath.cosh, doubles(-710.4, 710.4), 2.0),
         ("erf", mpmath.erf, doubles(-6.5, 6.5), 2.0),
         ("erf", mpmath.erf, doubles_of_all_sizes(-300, 0.8), 2.0),
+        ("asinh", mpmath.asinh, doubles_of_all_sizes(-320, 308), 3.0),
+        ("acosh", mpmath.acosh, 1 + doubles_of_all_sizes(-15, 308)[:100], 3.0),
+        ("atanh", mpmath.atanh, doubles_of_all_sizes(-320, -1e-15), 3.0),
+        ("erfc", mpmath.erfc, doubles(-6, 27), 5.0),
         ("erfinv", mpmath.erfinv, doubles(-0.99999, 0.99999)[::4], 5.0),
     ],
 )
@@ -182,6 +190,7 @@ SPECIAL = torch.tensor(
             "log10",
         ),
         *("sin", "cos", "tan", "atan", "asin", "acos", "sinh", "cosh", "erfinv"),
+        *("asinh", "acosh", "atanh", "erfc"),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -39,8 +39,16 @@ TWO = a_tensor(2)
 KERNEL = a_tensor(4, 2, 3, 3)
 WINDOW = ([2, 2], [2, 2], [0, 0])
 CONVOLUTION = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+VOLUMES = a_tensor(N_IMAGES, 2, 2, 4, 6)
+VOLUME_KERNEL = a_tensor(4, 1, 1, 3, 2)
+VOLUME_CONVOLUTION = ([1], [0, 1, 1], [1, 1, 2], False, [0], 2)
 MOMENTS = (IMAGES.mean((0, 2, 3)), IMAGES.var((0, 2, 3), correction=0).rsqrt())
 ALL = [True, True, True]
+TABLE = a_tensor(5, 4)
+FIVE = torch.tensor([0, 2, 1, 2, 4])
+BAGS = torch.tensor([0, 2, 2, 5])
+SIZES = torch.tensor([2, 0, 3, 0])
+OF_BAGS = (a_tensor(4, 4), FIVE, BAGS, torch.tensor([0, 0, 2, 2, 2]))
 MEAN = 1
 PROBABILITIES = torch.softmax(ROWS, 1)
 MAXIMA, MAXIMAL_PLACES = torch.nn.functional.max_pool2d(IMAGES, 2, return_indices=True)
@@ -75,8 +83,11 @@ ARGUMENTS: dict[str, Sequence[tuple[Any, ...]]] = {
     **dict.fromkeys(("_softmax", "_log_softmax"), ((ROWS, 1, False), (ROWS, 0, False))),
     **dict.fromkeys(("softmax", "log_softmax", "_safe_softmax"), ((ROWS, 1), (ROWS, 0))),
     **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), ()),
-    **dict.fromkeys(("grid_sampler", "grid_sampler_2d"), (_SAMPLED,)),
-    **dict.fromkeys(("convolution",), ((IMAGES, KERNEL, a_tensor(4), *CONVOLUTION),)),
+    **dict.fromkeys(("grid_sampler", "grid_sampler_2d"), (_SAMPLED, (*_SAMPLED[:2], 2, 2, False))),
+    "convolution": (
+        (IMAGES, KERNEL, a_tensor(4), *CONVOLUTION),
+        (VOLUMES, VOLUME_KERNEL, a_tensor(4), *VOLUME_CONVOLUTION),
+    ),
     **dict.fromkeys(("dot", "vdot"), ((ROWS[0], OTHER[0]),)),
     **dict.fromkeys(
         ("upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward"),
@@ -94,6 +105,7 @@ ARGUMENTS: dict[str, Sequence[tuple[Any, ...]]] = {
     "_convolution": ((IMAGES, KERNEL, a_tensor(4), *CONVOLUTION, False, True, True, True),),
     "convolution_backward": (
         (a_tensor(N_IMAGES, 4, 4, 6), IMAGES, KERNEL, [4], *CONVOLUTION, ALL),
+        (a_tensor(N_IMAGES, 4, 2, 4, 6), VOLUMES, VOLUME_KERNEL, [4], *VOLUME_CONVOLUTION, ALL),
     ),
     "pow": (
         *((ROWS, power) for power in (0, 1, 2, 3, -1, -2, 0.5, -0.5, 2.0, 1.3, 7, -1.5)),
@@ -132,6 +144,29 @@ ARGUMENTS: dict[str, Sequence[tuple[Any, ...]]] = {
     "index_copy": ((ROWS, 1, FIRST[:2], OTHER[:, :2]), (ROWS, 0, FIRST[:1], OTHER[:1])),
     "index_add": ((ROWS, 1, FIRST, OTHER[:, :3]), (ROWS, 0, FIRST[:2], OTHER[:2])),
     "embedding_dense_backward": ((a_tensor(N_IMAGES, 4), FIRST, 5, -1, False),),
+    **dict.fromkeys(
+        ("_embedding_bag", "_embedding_bag_forward_only"),
+        (
+            (TABLE, FIVE, BAGS),
+            (TABLE, FIVE, BAGS, False, 1, False, None, True, 2),
+            (TABLE, FIVE, BAGS, False, 2),
+            (TABLE, FIVE, BAGS, False, 0, False, a_tensor(5)),
+        ),
+    ),
+    "_embedding_bag_backward": (
+        (*OF_BAGS, SIZES, SIZES, 5, False, 0, False, a_tensor(5)),
+        (*OF_BAGS, SIZES, SIZES, 5, True, 1, False, None, 2),
+    ),
+    "_embedding_bag_per_sample_weights_backward": (
+        (OF_BAGS[0], TABLE, *OF_BAGS[1:], 0),
+        (OF_BAGS[0], TABLE, *OF_BAGS[1:], 0, 2),
+    ),
+    "embedding_renorm": ((TABLE, FIVE, 0.9, 2.0),),
+    "renorm": ((ROWS, 2, 0, 0.9), (IMAGES, 1, 1, 0.9)),
+    "_trilinear": (
+        (ROWS, a_tensor(2, 4, 5), a_tensor(N_IMAGES, 5), [1, 3], [0], [1, 2], [2, 3]),
+        (ROWS, a_tensor(N_IMAGES, 2), a_tensor(N_IMAGES, 5), [1, 3], [2, 3], [1, 2], [0]),
+    ),
     "col2im": ((a_tensor(N_IMAGES, 8, 6), [4, 6], [2, 2], [1, 1], [0, 0], [2, 2]),),
     "unfold_backward": ((a_tensor(N_IMAGES, 2, 2), [N_IMAGES, 4], 1, 2, 2),),
     "avg_pool2d": (
@@ -169,10 +204,11 @@ ARGUMENTS: dict[str, Sequence[tuple[Any, ...]]] = {
     "affine_grid_generator": ((a_tensor(N_IMAGES, 2, 3), [N_IMAGES, 2, 4, 6], False),),
     "grid_sampler_3d": ((IMAGES[:, None], a_tensor(N_IMAGES, 2, 3, 2, 3) - 0.3, 0, 0, False),),
     **dict.fromkeys(("sin", "cos", "tan", "atan", "expm1", "exp2", "log1p"), _OF_ONE),
-    **dict.fromkeys(("erfinv", "log2", "log10", "logit", "asin", "acos"), ((ROWS,),)),
-    **dict.fromkeys(("sinh", "cosh", "frac", "deg2rad", "rad2deg"), _OF_ONE),
+    **dict.fromkeys(("erfinv", "log2", "log10", "logit", "asin", "acos", "atanh"), ((ROWS,),)),
+    **dict.fromkeys(("sinh", "cosh", "frac", "deg2rad", "rad2deg", "asinh", "erfc"), _OF_ONE),
     **dict.fromkeys(("fmod", "remainder", "floor_divide"), (*_OF_TWO, (-ROWS, OTHER), (ROWS, 0.3))),
     **dict.fromkeys(("hypot",), _OF_TWO),
+    "acosh": ((ROWS + 1,),),
     "logit_backward": ((OTHER, ROWS), (OTHER, ROWS, 0.2)),
     "linalg_cross": ((a_tensor(4, 3), a_tensor(1, 3)),),
     "dist": ((ROWS, OTHER), (ROWS, OTHER, 1)),
@@ -296,7 +332,7 @@ ARGUMENTS: dict[str, Sequence[tuple[Any, ...]]] = {
 ELSEWHERE = {
     *("rand", "uniform", "randint", "randperm", "bernoulli", "rand_like", "randint_like", "random"),
     *("randn", "randn_like", "normal", "normal_", "exponential", "multinomial"),
-    *("_euclidean_dist", "_cdist_forward", "_cdist_backward", "max_unpool2d"),
+    *("_euclidean_dist", "_cdist_forward", "_cdist_backward", "max_unpool2d", "max_unpool3d"),
     *("_weight_norm_interface", "_weight_norm_interface_backward"),
     "native_dropout",
     *("_fused_sgd", "_fused_adagrad"),

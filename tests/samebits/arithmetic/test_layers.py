@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from samebits.arithmetic.kernels import convolutions
 from samebits.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
 from samebits.arithmetic.kernels.table import FORMS
 from samebits.arithmetic.portable_mode import PortableArithmetic
@@ -99,6 +100,14 @@ NETWORKS = {
     "gaps": (lambda: nn.Conv2d(4, 6, 2, stride=(4, 5)), (2, 4, 17, 19)),
     "line": (lambda: nn.Conv1d(4, 6, 3, padding=1, stride=2, groups=2), (3, 4, 9)),
     "transposed line": (lambda: nn.ConvTranspose1d(4, 6, 3, stride=2, dilation=2), (3, 4, 9)),
+    "volume": (
+        lambda: nn.Conv3d(4, 6, (2, 3, 3), stride=(1, 2, 1), padding=1, groups=2),
+        (2, 4, 3, 6, 9),
+    ),
+    "transposed volume": (
+        lambda: nn.ConvTranspose3d(4, 6, 2, stride=(2, 2, 3), output_padding=(1, 0, 2)),
+        (2, 4, 2, 3, 4),
+    ),
     "one image": (lambda: nn.Conv2d(4, 6, 3, padding="same"), (4, 9, 8)),
     "batch norm": (lambda: nn.BatchNorm2d(4), (3, 4, 5, 8)),
     "batch norm as learnt": (lambda: nn.BatchNorm2d(4).eval(), (3, 4, 5, 8)),
@@ -143,6 +152,25 @@ def test_sampling_between_pixels():
     with PortableArithmetic():
         actual = Sampling()(x)
     assert (actual - Sampling()(x.double())).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_parts_of_a_convolution_change_no_bit(monkeypatch, is_transposed):
+    """Large images are convolved in parts, for their patches take much memory."""
+    images = torch.rand(2, 4, 3, 9, 8)
+    weight = torch.rand(4, 2, 2, 3, 3)
+    settings = ([1, 2, 2], [0, 1, 0], [1, 1, 1], is_transposed, [0, 1, 0], 2)
+
+    def results():
+        output = FORMS["convolution"](images, weight, None, *settings)
+        gradients = FORMS["convolution_backward"](
+            output, images, weight, [output.shape[1]], *settings, [True, True, True]
+        )
+        return [output, *gradients]
+
+    whole = results()
+    monkeypatch.setattr(convolutions, "_MOST_TOGETHER", 1)
+    assert all(map(torch.equal, results(), whole))
 
 
 @pytest.mark.parametrize("is_transposed", [False, True])

@@ -359,6 +359,7 @@ def test_normal_numbers_are_pytorchs_within_roundings(n_numbers):
 
 def test_networks_with_few_parameters_are_initialised():
     """Also tensors of fewer numbers than PyTorch turns into normal ones at a time."""
+    torch.manual_seed(0)
     with PortableArithmetic():
         few = torch.randn(100_000).reshape(-1, 10)[:, :5]
         one_by_one = torch.stack([torch.randn(5) for _ in range(2000)])
@@ -376,3 +377,20 @@ def test_a_gradient_under_torch_func_is_pytorchs():
         with PortableArithmetic():
             actual = torch.func.jacrev(function)(a)
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e30], ids=["finite", "beyond float32"])
+def test_a_scaled_loss_is_pytorchs(size):
+    """Of a scale that is a power of two every bit; an update that is not finite is left out."""
+    results = []
+    for block in (contextlib.nullcontext(), PortableArithmetic()):
+        weight = torch.ones(3, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40, growth_interval=1)
+        with block:
+            for _ in range(2):
+                scaler.scale((weight * size).sum()).backward()
+                scaler.step(optimizer)
+                scaler.update()
+        results.append([*weight.tolist(), scaler.get_scale()])
+    assert results[0] == results[1]

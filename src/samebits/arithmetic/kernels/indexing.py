@@ -31,7 +31,7 @@ def _index_put(
         return torch.ops.aten.index_put.default(a, indices, values, accumulate)
     numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
     positions = torch.ops.aten.index.Tensor(numbered, indices)
-    return _added_at(a, positions, values.expand(positions.shape))
+    return summed_at(a, positions, values.expand(positions.shape))
 
 
 @FORMS.of("scatter", in_any_type=True)
@@ -71,7 +71,7 @@ def _index_add(
         return a.clone()
     numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
     values = source if alpha == 1 else source * alpha
-    return _added_at(a, numbered.index_select(dim, index), values)
+    return summed_at(a, numbered.index_select(dim, index), values)
 
 
 @FORMS.of("scatter_add")
@@ -92,7 +92,7 @@ def _scatter_add(
     numbered = torch.arange(a.numel(), device=a.device).view(a.shape)
     lengths = (1 if axis == dim else length for axis, length in enumerate(index.shape))
     begins = numbered[tuple(map(slice, lengths))]
-    return _added_at(a, begins + index * numbered.stride(dim), used)
+    return summed_at(a, begins + index * numbered.stride(dim), used)
 
 
 def scattered_sum(
@@ -117,23 +117,6 @@ def scattered_sum(
     return sums / counts.clamp(min=1).to(sums.dtype)
 
 
-@FORMS.of("embedding_dense_backward")
-def _embedding_dense_backward(
-    gradient: torch.Tensor,
-    indices: torch.Tensor,
-    num_weights: int,
-    padding_idx: int,
-    scale_grad_by_freq: bool,
-) -> torch.Tensor:
-    width = gradient.shape[-1]
-    kept = gradient.masked_fill((indices == padding_idx)[..., None], 0.0)
-    if scale_grad_by_freq:
-        counts = torch.bincount(indices.flatten(), minlength=num_weights).to(gradient.dtype)
-        kept = kept / counts[indices][..., None].expand_as(kept)
-    positions = indices[..., None] * width + torch.arange(width, device=gradient.device)
-    return _added_at(gradient.new_zeros(num_weights, width), positions, kept)
-
-
 @FORMS.of("put", in_any_type=True)
 def _put(
     a: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False
@@ -144,11 +127,11 @@ def _put(
             _refuse_if_ambiguous(torch.take(result, index), source.reshape(index.shape))
         return result
     wrapped = torch.where(index < 0, index + a.numel(), index)
-    return _added_at(a, wrapped, source)
+    return summed_at(a, wrapped, source)
 
 
-def _added_at(a: torch.Tensor, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Numbers added at positions, counted through all of a tensor."""
+def summed_at(a: torch.Tensor, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """A tensor with numbers added to it at positions, counted through all of it."""
     check_type(a, values)
     total = added_at(a.reshape(-1), positions.reshape(-1), values.reshape(-1))
     return total.view(a.shape)

@@ -219,7 +219,7 @@ def _update_together(each: Sequence[Moments], settings: AdamSettings, step: int)
 
 def _refuse_scaler(settings: dict[str, Any]) -> None:
     if settings.get("grad_scale") is not None or settings.get("found_inf") is not None:
-        raise NoPortableForm("has a portable form without a GradScaler only")
+        raise NoPortableForm("has a portable form beside a GradScaler without fused=True only")
 
 
 # -- fused updates, by the operations of those that are not ----------------------------------

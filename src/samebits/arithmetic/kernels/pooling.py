@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from samebits.arithmetic.kernels.convolutions import for_each_axis
 from samebits.arithmetic.kernels.indexing import FORMS as PLACING
 from samebits.arithmetic.kernels.indexing import added_at
 from samebits.arithmetic.kernels.registry import PortableForms, check_type
@@ -37,11 +38,11 @@ class _Windows:
         padding: Sequence[int],
         ceil_mode: bool,
     ) -> _Windows:
-        kernel = _for_each_axis(kernel_size, n_axes)
+        kernel = for_each_axis(kernel_size, n_axes)
         return cls(
             kernel,
-            _for_each_axis(stride, n_axes) if len(stride) else kernel,
-            _for_each_axis(padding, n_axes),
+            for_each_axis(stride, n_axes) if len(stride) else kernel,
+            for_each_axis(padding, n_axes),
             ceil_mode,
         )
 
@@ -81,11 +82,6 @@ class _Windows:
             shape[axis] = -1
             total *= (end - begin).reshape(shape)
         return total
-
-
-def _for_each_axis(numbers: Sequence[int], n_axes: int) -> tuple[int, ...]:
-    """One number stands for every axis."""
-    return tuple(numbers) * n_axes if len(numbers) == 1 else tuple(numbers)
 
 
 def _divisors(
@@ -319,7 +315,7 @@ def _max_pool_backward(
     n_axes = len(windows.kernel)
     spans = [
         d * (k - 1) + 1
-        for d, k in zip(_for_each_axis(dilation, n_axes), windows.kernel, strict=True)
+        for d, k in zip(for_each_axis(dilation, n_axes), windows.kernel, strict=True)
     ]
     overlap = any(s < span for s, span in zip(windows.stride, spans, strict=True))
     placed = _at_largest if overlap else _at_largest_of_its_own
@@ -370,11 +366,14 @@ def _adaptive_max_pool3d_backward(
     return _at_largest(gradient, a, indices, n_axes=3)
 
 
-@FORMS.of("max_unpool2d")
-def _max_unpool2d(
-    a: torch.Tensor, indices: torch.Tensor, output_size: Sequence[int]
+@FORMS.of("max_unpool2d", "max_unpool3d")
+def _max_unpool(
+    a: torch.Tensor, indices: torch.Tensor, output_size: Sequence[int], *windows: Sequence[int]
 ) -> torch.Tensor:
     """Numbers put back where they were the largest of their windows."""
-    shape = (*a.shape[:-2], *output_size)
-    flat = a.new_zeros(shape).flatten(-2)
-    return PLACING["scatter"](flat, -1, indices.flatten(-2), a.flatten(-2)).reshape(shape)
+    del windows  # from which the size follows
+    n_axes = len(output_size)
+    shape = (*a.shape[:-n_axes], *output_size)
+    flat = a.new_zeros(shape).flatten(-n_axes)
+    scattered = PLACING["scatter"](flat, -1, indices.flatten(-n_axes), a.flatten(-n_axes))
+    return scattered.reshape(shape)

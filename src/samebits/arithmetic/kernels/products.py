@@ -13,7 +13,8 @@ Source: K. Ozaki, T. Ogita, S. Oishi, S. M. Rump, Numerical Algorithms 59, 95-11
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -359,3 +360,55 @@ def _addmv(
 @FORMS.of("dot", "vdot", in_any_type=True)
 def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return multiplied(a[None], b[:, None])[0, 0]
+
+
+@FORMS.of("_trilinear", in_any_type=True)
+def _trilinear(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> torch.Tensor:
+    """Products of three numbers, of which the first two are rounded, summed over some axes."""
+    del unroll_dim  # only saves memory
+    given = zip((a, b, c), (expand1, expand2, expand3), strict=True)
+    first, second, third = (_with_axes(numbers, axes) for numbers, axes in given)
+    at_first = [axis for axis in sumdim if axis in expand3]
+    at_last = [axis for axis in sumdim if axis not in expand3]
+    total = _contracted(_contracted(first, second, at_first), third, at_last)
+    return total.squeeze(tuple(sumdim))
+
+
+def _with_axes(numbers: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
+    """Numbers with further axes of length 1."""
+    for axis in sorted(axes):
+        numbers = numbers.unsqueeze(axis)
+    return numbers
+
+
+def _contracted(left: torch.Tensor, right: torch.Tensor, summed: Sequence[int]) -> torch.Tensor:
+    """Broadcast products of numbers, summed over axes that stay with a length of 1."""
+    shape = torch.broadcast_shapes(left.shape, right.shape)
+    others = [axis for axis in range(len(shape)) if axis not in summed]
+    of_left = [axis for axis in others if right.shape[axis] == 1]
+    of_right = [axis for axis in others if left.shape[axis] == 1 and axis not in of_left]
+    of_both = [axis for axis in others if axis not in (*of_left, *of_right)]
+
+    def stacked(numbers: torch.Tensor, *axes: Sequence[int]) -> torch.Tensor:
+        length = [n if axis in summed else -1 for axis, n in enumerate(shape)]
+        in_order = numbers.expand(length).permute(*(axis for of in axes for axis in of))
+        return in_order.reshape([math.prod(shape[axis] for axis in of) for of in axes[:3]])
+
+    rows = stacked(left, of_both, of_left, summed, of_right)
+    columns = stacked(right, of_both, summed, of_right, of_left)
+    order = [*of_both, *of_left, *of_right, *summed]
+    sizes = [1 if axis in summed else shape[axis] for axis in order]
+    return (
+        multiplied(rows, columns)
+        .reshape(sizes)
+        .permute([order.index(i) for i in range(len(order))])
+    )

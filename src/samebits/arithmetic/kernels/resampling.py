@@ -16,7 +16,7 @@ from samebits.arithmetic.kernels.indexing import added_at
 from samebits.arithmetic.kernels.products import multiplied
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 from samebits.arithmetic.kernels.sums import pairwise_sum
-from samebits.arithmetic.memory import slices
+from samebits.arithmetic.memory import Block, slices
 
 FORMS = PortableForms()
 
@@ -24,9 +24,11 @@ _NUMBERS_OF_A_POINT = 8
 """What is computed of each point, beside the channels there."""
 _BILINEAR = 0
 _NEAREST = 1
+_BICUBIC = 2
 _ZEROS = 0
 _REFLECTION = 2
 """How PyTorch writes the mode and the padding of ``grid_sample``."""
+_FAR = 2.0**24
 
 
 # -- resizing ------------------------------------------------------------------------------
@@ -251,14 +253,36 @@ def _cubic_shares(
     position = _positions(n_rows, length, align_corners, scale)
     lower = np.floor(position)
     share = position - lower
-    rows = []
-    weights = []
-    for offset, distance in ((-1, share + 1.0), (0, share), (1, 1.0 - share), (2, 2.0 - share)):
-        near = ((_CUBIC + 2.0) * distance - (_CUBIC + 3.0)) * distance * distance + 1.0
-        far = ((_CUBIC * distance - 5.0 * _CUBIC) * distance + 8.0 * _CUBIC) * distance
-        weights.append(np.where(distance <= 1.0, near, far - 4.0 * _CUBIC))
-        rows.append(np.clip(lower + offset, 0, n_rows - 1).astype(np.int64))
-    return _Shares(np.stack(rows), np.stack(weights), n_rows)
+    rows = [np.clip(lower + step, 0, n_rows - 1).astype(np.int64) for step in _CUBIC_STEPS]
+    return _Shares(np.stack(rows), np.stack(_cubic(share)), n_rows)
+
+
+_CUBIC_STEPS = (-1, 0, 1, 2)
+
+
+def _cubic(share: Block) -> list[Block]:
+    """The weights of the four rows around a place, from its distance from the second one."""
+
+    def near(distance: Block) -> Block:
+        return ((_CUBIC + 2.0) * distance - (_CUBIC + 3.0)) * distance * distance + 1.0
+
+    def far(distance: Block) -> Block:
+        weight = ((_CUBIC * distance - 5.0 * _CUBIC) * distance + 8.0 * _CUBIC) * distance
+        return weight - 4.0 * _CUBIC
+
+    return [far(share + 1.0), near(share), near(1.0 - share), far(2.0 - share)]
+
+
+def _cubic_slopes(share: torch.Tensor) -> list[torch.Tensor]:
+    """By how much these weights grow with the distance."""
+
+    def near(distance: torch.Tensor) -> torch.Tensor:
+        return (3.0 * (_CUBIC + 2.0) * distance - 2.0 * (_CUBIC + 3.0)) * distance
+
+    def far(distance: torch.Tensor) -> torch.Tensor:
+        return (3.0 * _CUBIC * distance - 10.0 * _CUBIC) * distance + 8.0 * _CUBIC
+
+    return [far(share + 1.0), near(share), -near(1.0 - share), -far(2.0 - share)]
 
 
 _NEAREST_FORWARD = {
@@ -428,7 +452,7 @@ def _grid_sampler(
     padding_mode: int,
     align_corners: bool,
 ) -> torch.Tensor:
-    """Images at points between their pixels, by linear interpolation or the nearest pixel."""
+    """Images at points between their pixels, interpolated or of the nearest pixel."""
     check_type(a, grid)
     sampling = _Sampling(a.shape[2:], interpolation_mode, padding_mode, align_corners)
     positions = [place.position for place in sampling.places(grid)]
@@ -483,7 +507,7 @@ def _grid_sampler_backward(
             shares.append(of_points * corner.weight[:, None])
             if not are_finite:
                 corner.leave_out(shares[-1])
-        if output_mask[1] and interpolation_mode == _BILINEAR:
+        if output_mask[1] and interpolation_mode != _NEAREST:
             values = flat.gather(2, corner.pixel[:, None].expand(-1, n_channels, -1))
             if not are_finite:
                 corner.leave_out(values)
@@ -542,13 +566,14 @@ class _Sampling(NamedTuple):
     def is_nan_outside(self) -> bool:
         """Whether points that are infinite or NaN give NaN, as in PyTorch on processors; else they
         lie outside, or at an edge."""
-        return len(self.sizes) == 2 and self.mode == _BILINEAR and self.padding_mode == _ZEROS
+        of_zeros = self.mode == _BILINEAR and self.padding_mode == _ZEROS
+        return len(self.sizes) == 2 and (of_zeros or self.mode == _BICUBIC)
 
     def places(self, grid: torch.Tensor) -> list[_Place]:
         """Where the points of a grid, from -1 to 1, lie along each axis."""
-        if self.mode not in (_BILINEAR, _NEAREST):
-            raise NoPortableForm("has a portable form for the modes 'bilinear' and 'nearest'")
         n_axes = len(self.sizes)
+        if self.mode == _BICUBIC and n_axes > 2:
+            raise NoPortableForm("has a portable form of mode 'bicubic' for images in two axes")
         return [
             self._place(grid[..., n_axes - 1 - axis], self.sizes[axis]) for axis in range(n_axes)
         ]
@@ -556,7 +581,18 @@ class _Sampling(NamedTuple):
     def _place(self, coordinates: torch.Tensor, length: int) -> _Place:
         position = _unnormalised(coordinates, length, align_corners=self.align_corners)
         unit = float(length - 1 if self.align_corners else length) * 0.5
-        slope = torch.full_like(position, unit)
+        place = _Place(position, torch.full_like(position, unit))
+        if self.mode != _BICUBIC:
+            return self._padded(place, length)
+        if bool((position.abs() >= _FAR).any()):  # PyTorch's whole numbers end before
+            raise NoPortableForm(
+                f"has a portable form of mode 'bicubic' for points less than {_FAR:.0f} pixels away"
+            )
+        return place
+
+    def _padded(self, place: _Place, length: int) -> _Place:
+        """Where a position is looked for that lies outside."""
+        position, slope = place
         if self.padding_mode == _REFLECTION:
             position, slope = self._reflected(position, slope, length)
         if self.padding_mode != _ZEROS:
@@ -591,22 +627,40 @@ class _Sampling(NamedTuple):
         self, points: Sequence[torch.Tensor], *, with_slopes: bool = False
     ) -> Iterator[_Corner]:
         """The pixels around points, or the nearest one, with their shares."""
+        lower = [point.round() if self.mode == _NEAREST else point.floor() for point in points]
+        rest = [point - below for point, below in zip(points, lower, strict=True)]
+        steps: tuple[int, ...] = (0, 1)
         if self.mode == _NEAREST:
-            lower = [point.round() for point in points]
-            shares = [(torch.ones_like(point), torch.zeros_like(point)) for point in points]
-            choices: Iterator[tuple[int, ...]] = iter([(0,) * len(points)])
+            steps = (0,)
+            shares = [[torch.ones_like(share)] for share in rest]
+            slopes = [[torch.zeros_like(share)] for share in rest]
+        elif self.mode == _BILINEAR:
+            shares = [[1.0 - share, share] for share in rest]
+            slopes = [[torch.full_like(share, -1.0), torch.ones_like(share)] for share in rest]
         else:
-            lower = [point.floor() for point in points]
-            upper_share = [point - below for point, below in zip(points, lower, strict=True)]
-            shares = [(1.0 - share, share) for share in upper_share]
-            choices = itertools.product((0, 1), repeat=len(points))
-        for choice in choices:
-            neighbours = [below + float(step) for below, step in zip(lower, choice, strict=True)]
-            chosen = [of[step] for of, step in zip(shares, choice, strict=True)]
-            yield self._corner(neighbours, chosen, choice if with_slopes else ())
+            steps = _CUBIC_STEPS
+            shares = [_cubic(share) for share in rest]
+            slopes = [_cubic_slopes(share) for share in rest]
+        for choice in itertools.product(range(len(steps)), repeat=len(points)):
+            neighbours = []
+            for below, place, length in zip(lower, choice, self.sizes, strict=True):
+                neighbour = _Place(below + float(steps[place]), below)
+                is_padded_before = self.mode != _BICUBIC
+                padded = neighbour if is_padded_before else self._padded(neighbour, length)
+                neighbours.append(padded.position)
+            yield self._corner(
+                neighbours,
+                [of[place] for of, place in zip(shares, choice, strict=True)],
+                [of[place] for of, place in zip(slopes, choice, strict=True)]
+                if with_slopes
+                else [],
+            )
 
     def _corner(
-        self, neighbours: list[torch.Tensor], shares: list[torch.Tensor], choice: tuple[int, ...]
+        self,
+        neighbours: list[torch.Tensor],
+        shares: list[torch.Tensor],
+        slopes: list[torch.Tensor],
     ) -> _Corner:
         pixel: torch.Tensor | None = None
         insides = []
@@ -618,13 +672,11 @@ class _Sampling(NamedTuple):
         masked = [
             share.masked_fill(~inside, 0.0) for share, inside in zip(shares, insides, strict=True)
         ]
-        weight = _product(masked)
-        slopes = []
-        for axis, step in enumerate(choice):
-            sign = torch.full_like(masked[axis], 1.0 if step else -1.0)
-            sign.masked_fill_(~insides[axis], 0.0)
-            slopes.append(_product([*masked[:axis], sign, *masked[axis + 1 :]]))
-        return _Corner(pixel, weight, slopes, insides)
+        of_axes = []
+        for axis, slope in enumerate(slopes):
+            along_axis = slope.masked_fill(~insides[axis], 0.0)
+            of_axes.append(_product([*masked[:axis], along_axis, *masked[axis + 1 :]]))
+        return _Corner(pixel, _product(masked), of_axes, insides)
 
 
 def _product(factors: Sequence[torch.Tensor]) -> torch.Tensor:
