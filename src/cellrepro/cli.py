@@ -9,13 +9,12 @@ import errno
 import inspect
 import io
 import os
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from cyclopts import App, Group, Parameter
 from cyclopts.exceptions import (
@@ -28,13 +27,14 @@ from cyclopts.exceptions import (
 
 from cellrepro.commands import COMMANDS, OF_BASELINE
 from cellrepro.errors import CellreproError
+from cellrepro.fitted_lines import fitted
 from cellrepro.lab_elsewhere import carried_out
 from cellrepro.spec.defaults import STORED_CHECKPOINTS
 from cellrepro.stated import carrying_out
 from cellrepro.version import __version__
 from samebits.errors import BadInput, NotPossibleHere
 from samebits.results import Result
-from samebits.shown_text import visible, wrapped
+from samebits.shown_text import visible
 
 if TYPE_CHECKING:
     from cyclopts.help import DefaultFormatter
@@ -239,7 +239,7 @@ def _say(answer: object, *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(answer.as_json())
     else:
-        sys.stdout.write(_fitting(answer.as_text(), sys.stdout))
+        sys.stdout.write(fitted(answer.as_text(), sys.stdout))
     sys.stdout.flush()
     if getattr(answer, "interrupted", False):
         return complain(_INTERRUPTION, _INTERRUPTED)
@@ -248,10 +248,5 @@ def _say(answer: object, *, as_json: bool) -> int:
 
 def complain(message: str, code: int) -> int:
     """Say a message on standard error, and return the exit code."""
-    sys.stderr.write(_fitting(f"cellrepro: {visible(message)}\n", sys.stderr))
+    sys.stderr.write(fitted(f"cellrepro: {visible(message)}\n", sys.stderr))
     return code
-
-
-def _fitting(text: str, stream: TextIO) -> str:
-    """A text that no terminal has to break inside a word; a file gets it as it is."""
-    return wrapped(text, shutil.get_terminal_size().columns) if stream.isatty() else text
