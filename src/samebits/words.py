@@ -74,11 +74,13 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def some(names: Sequence[str], n_shown: int = 5, *, between: str = ", ") -> str:
-    """The first names, and how many more there are.
+    """The first names, and how many more there are; of three and more never "and 1 more".
 
-    >>> some(["a", "b", "c"], 2)
-    'a, b and 1 more'
+    >>> some("abcde", 3), some("abcd", 3), some("abc", 2)
+    ('a, b, c and 2 more', 'a, b, c, d', 'a, b and 1 more')
     """
+    if n_shown > 2 and len(names) == n_shown + 1:
+        return between.join(names)
     listed = between.join(names[:n_shown])
     n_more = len(names) - n_shown
     return f"{listed} and {n_more} more" if n_more > 0 else listed
