@@ -3,17 +3,14 @@
 import math
 from collections.abc import Sequence
 
-_FEWEST_GROUPED = 10_000
-
 
 def amount(n: int, noun: str) -> str:
-    """A number of things; from five digits on in threes.
+    """A number of things, its digits in threes.
 
     >>> amount(1, "spec"), amount(0, "repeat"), amount(6800, "time"), amount(9112760, "byte")
-    ('1 spec', '0 repeats', '6800 times', '9 112 760 bytes')
+    ('1 spec', '0 repeats', '6 800 times', '9 112 760 bytes')
     """
-    number = grouped(n) if n >= _FEWEST_GROUPED else str(n)
-    return f"{number} {noun}" if n == 1 else f"{number} {noun}s"
+    return f"{grouped(n)} {noun}" if n == 1 else f"{grouped(n)} {noun}s"
 
 
 def any_of(n: int, noun: str) -> str:
