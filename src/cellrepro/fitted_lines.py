@@ -83,12 +83,10 @@ def _fitted_table(table: Sequence[Sequence[str]], width: int) -> Iterator[str]:
         widths = [_width_of(column, n_lines) for column in columns]
         if sum(widths) <= room:
             break
-    whole = [_width_of(column, 1) for column in columns]
-    left = room - sum(widths)
-    for n in sorted(range(len(whole)), key=lambda n: whole[n] - widths[n]):
-        given = max(0, min(left, whole[n] - widths[n]))
-        widths[n] += given
-        left -= given
+    for rows in (slice(1, None), slice(None)):  # headings are broken before what stands below
+        whole = [_width_of(column[rows], 1) for column in columns]
+        for n in sorted(range(len(whole)), key=lambda n: whole[n] - widths[n]):
+            widths[n] += max(0, min(room - sum(widths), whole[n] - widths[n]))
     for cells in zip(*columns, strict=True):
         lines = [_lines_of(cell, width) for cell, width in zip(cells, widths, strict=True)]
         for parts in zip_longest(*lines, fillvalue=""):
