@@ -386,8 +386,10 @@ def test_mode_off_can_be_asked_for(given, invoke, no_child, monkeypatch, argumen
         (("--function", "m:f", "--model", "tiny"), "--model would do nothing beside --function"),
         (
             ("--task", "segmnt"),
-            '"segmnt" for --task. Choose from: "train", "segment". Did you mean "segment"?',
+            "--task is 'segmnt'; expected one of train, segment; do you mean segment?",
         ),
+        (("--epochs", "abc"), "--epochs is 'abc'; expected a whole number"),
+        (("--epochs", "1.5"), "--epochs is '1.5'; expected a whole number"),
     ],
 )
 def test_options_of_audit_that_would_do_nothing_are_refused(

@@ -33,6 +33,7 @@ GROUND = [
     "errors",
     "extras",
     "field_defaults",
+    "fitted_lines",
     "loss_lines",
     "nested_values",
     "own_scripts",

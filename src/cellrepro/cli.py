@@ -9,13 +9,13 @@ import errno
 import inspect
 import io
 import os
-import shutil
+import re
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
-from itertools import zip_longest
-from typing import TYPE_CHECKING, TextIO
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING, get_args
 
 from cyclopts import App, Group, Parameter
 from cyclopts.exceptions import (
@@ -24,17 +24,19 @@ from cyclopts.exceptions import (
     MissingArgumentError,
     UnknownCommandError,
     UnusedCliTokensError,
+    ValidationError,
 )
 
 from cellrepro.commands import COMMANDS, OF_BASELINE
 from cellrepro.errors import CellreproError
+from cellrepro.fitted_lines import fitted
 from cellrepro.lab_elsewhere import carried_out
 from cellrepro.spec.defaults import STORED_CHECKPOINTS
 from cellrepro.stated import carrying_out
 from cellrepro.version import __version__
 from samebits.errors import BadInput, NotPossibleHere
 from samebits.results import Result
-from samebits.shown_text import visible, wrapped
+from samebits.shown_text import visible
 
 if TYPE_CHECKING:
     from cyclopts.help import DefaultFormatter
@@ -99,6 +101,8 @@ _REMEDIES = {
     errno.EIO: "the disk does not answer: look whether it is connected and whole",
     errno.ESTALE: "the network's disk does not answer: connect it again",
 }
+_FRACTION = re.compile(r"[+-]?\d*\.0*[1-9]\d*")
+_EXPECTED: dict[object, str] = {int: "a whole number", float: "a number"}
 _INTERRUPTION = "interrupted; what was finished is kept"
 _INTERRUPTED = 130  # as shells report Ctrl-C
 
@@ -122,6 +126,7 @@ def run(words: Sequence[str]) -> int:
     own = [_completed(word, after) for word, after in zip_longest(own, own[1:])]
     try:
         try:
+            _refuse_fractions(own)
             command, bound, _ = app.parse_args(
                 [*own, *words[end:]], exit_on_error=False, print_error=False
             )
@@ -143,10 +148,6 @@ def run(words: Sequence[str]) -> int:
             )
     except UnknownCommandError:  # whose message would import every command
         return complain(_unknown_command(own), BadInput.exit_code)
-    except CoercionError as error:  # of a conversion of `terminal` the cause says it all
-        cause = error.__cause__
-        said = cause if isinstance(cause, BadInput) else error
-        return complain(str(said), BadInput.exit_code)
     except CycloptsError as error:
         return complain(_usage(error), BadInput.exit_code)
     except CellreproError as error:
@@ -196,17 +197,56 @@ def _unknown_command(words: Sequence[str]) -> str:
 def _usage(error: CycloptsError) -> str:
     """Say what is wrong with the words of a command; places have the names of its help."""
     command = " ".join(["cellrepro", *(error.command_chain or ())])
+    if isinstance(error, CoercionError):
+        # Of a conversion of `terminal` the cause says it all.
+        return str(error.__cause__) if isinstance(error.__cause__, BadInput) else _wrong_word(error)
     if isinstance(error, UnusedCliTokensError):
         words = ", ".join(map(repr, error.unused_tokens or ()))
         return f"{words}: more words than `{command}` takes; see `{command} --help`"
-    if isinstance(error, MissingArgumentError) and error.argument is not None:
-        is_by_place = error.argument.index is not None
-        name = error.argument.field_info.name.upper() if is_by_place else error.argument.name
+    if error.argument is None:
+        return str(error)
+    is_by_place = error.argument.index is not None
+    name = error.argument.field_info.name.upper() if is_by_place else error.argument.name
+    if isinstance(error, ValidationError) and error.exception_message:
+        return f"{name} is {error.exception_message}"
+    if isinstance(error, MissingArgumentError):
         missing = f"{command} needs {name}" if is_by_place else f"{name} needs a value"
         meaning = _meaning_of(error.command_chain or (), name) if is_by_place else ""
         said = f". {name}: {meaning}" if meaning else ""
         return f"{missing}; see `{command} --help`{said}"
     return str(error)
+
+
+def _wrong_word(error: CoercionError) -> str:
+    token = error.token
+    choices = get_args(error.target_type)
+    expected = _EXPECTED.get(error.target_type)
+    if token is None or token.keyword is None or not (choices or expected):
+        return str(error)
+    if choices:
+        near = get_close_matches(token.value, choices, 1)
+        proposal = f"; do you mean {near[0]}?" if near else ""
+        expected = f"one of {', '.join(map(str, choices))}{proposal}"
+    return f"{token.keyword} is {token.value!r}; expected {expected}"
+
+
+def _refuse_fractions(words: Sequence[str]) -> None:
+    """Refuse a fraction as the value of a whole number, which cyclopts 5.5.2 rounds."""
+    given = [pair for pair in pairwise(words) if pair[0].startswith("--")]
+    given += [(name, value) for name, _, value in (word.partition("=") for word in words)]
+    given = [(name, value) for name, value in given if _FRACTION.fullmatch(value)]
+    if not given:
+        return
+    _, apps, _ = app.parse_commands(words)
+    whole = {
+        name
+        for argument in apps[-1].assemble_argument_collection()
+        if int in {argument.hint, *get_args(argument.hint)}
+        for name in argument.names
+    }
+    for name, value in given:
+        if name in whole:
+            raise BadInput(f"{name} is {value!r}; expected {_EXPECTED[int]}")
 
 
 def _meaning_of(command: Sequence[str], name: str) -> str:
@@ -239,7 +279,7 @@ def _say(answer: object, *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(answer.as_json())
     else:
-        sys.stdout.write(_fitting(answer.as_text(), sys.stdout))
+        sys.stdout.write(fitted(answer.as_text(), sys.stdout))
     sys.stdout.flush()
     if getattr(answer, "interrupted", False):
         return complain(_INTERRUPTION, _INTERRUPTED)
@@ -248,10 +288,5 @@ def _say(answer: object, *, as_json: bool) -> int:
 
 def complain(message: str, code: int) -> int:
     """Say a message on standard error, and return the exit code."""
-    sys.stderr.write(_fitting(f"cellrepro: {visible(message)}\n", sys.stderr))
+    sys.stderr.write(fitted(f"cellrepro: {visible(message)}\n", sys.stderr))
     return code
-
-
-def _fitting(text: str, stream: TextIO) -> str:
-    """A text that no terminal has to break inside a word; a file gets it as it is."""
-    return wrapped(text, shutil.get_terminal_size().columns) if stream.isatty() else text

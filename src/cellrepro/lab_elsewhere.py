@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cellrepro.commands import BY_NAME
 from cellrepro.extras import EXTRA_OF, IN_THE_LAB, NeedsExtra, absent, missing_module, needs
+from cellrepro.progress import print_note
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.stated import SPELT
 from cellrepro.version import __version__
@@ -56,11 +57,11 @@ def _in_lab(refusal: NeedsExtra, command: str) -> int:
             f"{refusal}. Then {cellpose} of this environment is used; the lab in "
             f"{lab.folder} has a Cellpose of its own: {lab.command} {' '.join(SPELT.get()[:1])} …"
         )
-    sys.stderr.write(f"note: carried out by the lab in {lab.folder}\n")
+    print_note(f"carried out by the lab in {lab.folder}")
     if lab.version != __version__:
-        sys.stderr.write(
-            f"note: the lab has cellrepro {lab.version}, and this is {__version__}: "
-            f"`{lab_command('setup', lab.folder, store=None)}` brings it up to date\n"
+        print_note(
+            f"the lab has cellrepro {lab.version}, and this is {__version__}: "
+            f"`{lab_command('setup', lab.folder, store=None)}` brings it up to date"
         )
     return handed_to(lab, SPELT.get())
 

@@ -7,6 +7,7 @@ import sys
 import time
 from html import escape
 
+from cellrepro.fitted_lines import fitted
 from cellrepro.loss_lines import loss_picture
 from cellrepro.progress_count import REFRESH_SECONDS, Progress
 from cellrepro.progress_log import Lines
@@ -90,7 +91,7 @@ def _shown(total: int, label: str) -> Progress:
 
 def print_note(sentence: str) -> None:
     """Tell the user something on standard error."""
-    print(f"note: {visible(sentence)}", file=sys.stderr)
+    print(fitted(f"note: {visible(sentence)}", sys.stderr), file=sys.stderr, flush=True)
 
 
 def print_line(line: str) -> None:

@@ -44,7 +44,9 @@ def in_yaml(option: str, text: str) -> YamlValue:
     try:
         return read_yaml(text)
     except yaml.YAMLError:
-        raise BadInput(f"{option} is {text!r}; expected a value in YAML") from None
+        raise BadInput(
+            f"{option} is {text!r}; expected a value in YAML, as 30, true or [20, 40]"
+        ) from None
 
 
 def overrides(pairs: Sequence[str], option: str = "--set") -> dict[str, YamlValue]:

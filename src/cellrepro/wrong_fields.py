@@ -16,17 +16,42 @@ _MOST_FIELDS = 10
 _LONGEST = 120
 """Characters of a value in a message."""
 
+_EXPECTED = {
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "fields with values",
+    "model": "fields with values",
+    "none_required": "nothing",
+    "finite_number": "a finite number",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
+    "literal_error": "one of {expected}",
+    "enum": "one of {expected}",
+    "too_short": "at least {min_length} values in it",
+    "too_long": "at most {max_length} values in it",
+    "string_pattern_mismatch": "text of the form {pattern}",
+    "json_invalid": "JSON ({error})",
+}
+"""What was expected where pydantic 2 found an error, by its type or the first word of that."""
+
 
 def wrong_fields(error: ValidationError, *, known: Collection[str] = ()) -> str:
     """Write a sentence for each wrong field, ten at most; long values are cut."""
-    sentences = [_wrong_field(problem, known) for problem in error.errors()]
+    sentences = list(dict.fromkeys(_wrong_field(problem, known) for problem in error.errors()))
     n_more = len(sentences) - _MOST_FIELDS
     more = [f"and {n_more} more like these"] if n_more > 0 else []
     return "; ".join([*sentences[:_MOST_FIELDS], *more])
 
 
 def _wrong_field(problem: ErrorDetails, known: Collection[str]) -> str:
-    name = ".".join(str(part) for part in problem["loc"]) or "value"
+    parts = [str(part) for part in problem["loc"]]
+    name = ".".join(part for part in parts if "[" not in part) or "value"  # no types of a union
     if problem["type"] == "missing":
         return f"{name} is missing"
     if problem["type"] == "extra_forbidden":
@@ -37,7 +62,22 @@ def _wrong_field(problem: ErrorDetails, known: Collection[str]) -> str:
     is_of_several = not problem["loc"] and problem["type"] == "value_error"
     if is_of_several or message.startswith(f"{name} is "):
         return message
-    return f"{name} is {_short(problem['input'])}: {message}"
+    if problem["type"] in {"value_error", "assertion_error"}:
+        return f"{name} is {_short(problem['input'])}: {message}"
+    return not_expected(name, problem["input"], _expected(problem))
+
+
+def not_expected(name: str, value: object, expected: str) -> str:
+    """Say what was given, and what was expected."""
+    return f"{name} is {_short(value)}; expected {expected}"
+
+
+def _expected(problem: ErrorDetails) -> str:
+    kind = problem["type"]
+    known = _EXPECTED.get(kind, _EXPECTED.get(kind.partition("_")[0]))
+    if known is not None:
+        return known.format(**problem.get("ctx", {})).removesuffix(".0")
+    return problem["msg"].removeprefix("Input should be ")
 
 
 def _short(value: object) -> str:

@@ -1,7 +1,5 @@
 """Texts that may come from anybody, as a terminal or a sentence shows them."""
 
-import re
-import textwrap
 import unicodedata
 
 _LONGEST_LINE = 5000
@@ -9,8 +7,6 @@ _LONGEST_LINE = 5000
 
 LONGEST_WORD = 120
 """Letters that a sentence gives to what a file of someone else says."""
-
-_SECOND_COLUMN = re.compile(r" *\S+(?: \S+)* {2,}(?=\S)")
 
 
 def visible(text: str) -> str:
@@ -33,43 +29,6 @@ def _bounded(line: str) -> str:
     if len(line) <= _LONGEST_LINE:
         return line
     return f"{line[:_LONGEST_LINE]}… ({len(line)} letters)"
-
-
-def wrapped(text: str, width: int) -> str:
-    """A text in lines of at most that width, broken between words, the next line as far in.
-
-    A row of a table goes on under its second column. A line with options stays whole: it may be a
-    command to copy, which a terminal breaks only on the screen.
-
-    >>> print(wrapped("  two masks differ in 12 pixels", 20))
-      two masks differ
-      in 12 pixels
-    >>> print(wrapped("0a1b  identical  train nuclei, seed 0", 27))
-    0a1b  identical  train
-          nuclei, seed 0
-    """
-    return "".join(_wrapped_line(line, width) for line in text.splitlines(keepends=True))
-
-
-def _wrapped_line(line: str, width: int) -> str:
-    content = line.rstrip("\n")
-    if len(content) <= width or " -" in content:
-        return line
-    second_column = _SECOND_COLUMN.match(content)
-    if second_column is not None and 2 * second_column.end() <= width:
-        indent = " " * second_column.end()
-    else:
-        indent = content[: len(content) - len(content.lstrip())]
-    lines = textwrap.wrap(
-        content,
-        width,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-        expand_tabs=False,
-        replace_whitespace=False,
-    )
-    return "\n".join(lines) + line[len(content) :]
 
 
 def short(text: str, most: int = LONGEST_WORD) -> str:

@@ -3,17 +3,14 @@
 import math
 from collections.abc import Sequence
 
-_FEWEST_GROUPED = 10_000
-
 
 def amount(n: int, noun: str) -> str:
-    """A number of things; from five digits on in threes.
+    """A number of things, its digits in threes.
 
     >>> amount(1, "spec"), amount(0, "repeat"), amount(6800, "time"), amount(9112760, "byte")
-    ('1 spec', '0 repeats', '6800 times', '9 112 760 bytes')
+    ('1 spec', '0 repeats', '6 800 times', '9 112 760 bytes')
     """
-    number = grouped(n) if n >= _FEWEST_GROUPED else str(n)
-    return f"{number} {noun}" if n == 1 else f"{number} {noun}s"
+    return f"{grouped(n)} {noun}" if n == 1 else f"{grouped(n)} {noun}s"
 
 
 def any_of(n: int, noun: str) -> str:
@@ -74,11 +71,13 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def some(names: Sequence[str], n_shown: int = 5, *, between: str = ", ") -> str:
-    """The first names, and how many more there are.
+    """The first names, and how many more there are; of three and more never "and 1 more".
 
-    >>> some(["a", "b", "c"], 2)
-    'a, b and 1 more'
+    >>> some("abcde", 3), some("abcd", 3), some("abc", 2)
+    ('a, b, c and 2 more', 'a, b, c, d', 'a, b and 1 more')
     """
+    if n_shown > 2 and len(names) == n_shown + 1:
+        return between.join(names)
     listed = between.join(names[:n_shown])
     n_more = len(names) - n_shown
     return f"{listed} and {n_more} more" if n_more > 0 else listed

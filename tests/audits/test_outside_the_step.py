@@ -92,7 +92,7 @@ def test_files(found):
     evidence = found["file-order"].evidence
     assert "sorted()" in evidence[0]
     assert (
-        "sorted(): img1.tif, img10.tif, img11.tif and 1 more; 3 of 4 places hold another"
+        "sorted(): img1.tif, img10.tif, img11.tif, img2.tif; 3 of 4 places hold another"
         in evidence[3]
     )
     assert "0 of 4 places" in next(fact for fact in evidence if "io.get_image_files" in fact)

@@ -750,6 +750,6 @@ def test_voila_shows_what_a_run_lost(browser, tmp_path):
         look(page, "categories")
         page.locator(CANVAS).press("n")
         page.locator('.cellrepro-explorer[data-chosen$=" 2"]').wait_for(timeout=5_000)
-        assert "found in 2 of 3 runs (67 %)" in text(page, ".cre-story")
+        assert "found in 2 of 3 repeats (67 %)" in text(page, ".cre-story")
         assert page.locator(".jp-CodeCell .jp-InputArea").count() == 0  # no code is shown
         assert not page.locator(".jp-RenderedImage").is_visible()  # the still picture

@@ -88,8 +88,8 @@ def cell_rows(
                 f"in {a}": ", ".join(map(str, change.labels_a)) or "–",
                 f"in {b}": ", ".join(map(str, change.labels_b)) or "–",
                 where: f"{place_text(change.position)}{cuts}",
-                f"{unit} in {a}": str(change.area_a or "–"),
-                f"{unit} in {b}": str(change.area_b or "–"),
+                f"{unit} {a}": str(change.area_a or "–"),
+                f"{unit} {b}": str(change.area_b or "–"),
                 "IoU": f"{change.iou:.3f}" if has_both else "–",
             }
         )

@@ -18,7 +18,7 @@ from cellrepro.store.ledger import IN_EVERY_STEP, STAGES
 from cellrepro.words import pixels_text
 from samebits import Alignment
 from samebits.results import Result, Row, derived, in_json
-from samebits.words import amount, some
+from samebits.words import amount, grouped, some
 
 _MOST_NAMES = 4
 """Listed of what differs in a stage."""
@@ -85,7 +85,7 @@ class Divergence(Result):
     def sentence(self) -> str:
         """Say where they diverge, what that is, and what it came to."""
         if self.first is None:
-            over = f"no difference in {self.compared} entries of their ledgers and files"
+            over = f"no difference in {grouped(self.compared)} entries of their ledgers and files"
             vacuous = "; vacuous: nothing was trained or found, so that proves little"
             return over + vacuous if self.verdict == Verdict.VACUOUS else over
         return "; ".join(self._statements(self.first))

@@ -1,6 +1,7 @@
 """The commands that make masks again of which files tell, also with a network of a store.
 
 Cellpose knows no run of a store: its commands name the file that `cellrepro export` writes first.
+Nor does it know this lab's own networks, such as ``tiny``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from cellrepro.explanation.recorded_settings import (
     RecordedSettings,
     RecordedValue,
 )
+from cellrepro.model.encoders import ENCODERS
+from cellrepro.model.weight_sources import ModelSource
 
 if TYPE_CHECKING:
     from cellrepro.store.store import Store
@@ -32,9 +35,11 @@ def commands_of_record(
 ) -> Commands | None:
     """Write the calls that a record tells of; None where it tells too little."""
     network = str(record.value(MODEL))
-    if not STORED_NETWORK.fullmatch(network) or MODEL_PATH in record.values:
+    is_stored = STORED_NETWORK.fullmatch(network) is not None
+    if MODEL_PATH in record.values or not (is_stored or network in ENCODERS):
         return recorded_commands(record, image=image, is_stack=is_stack)
-    source = recorded_network(record, store).source
+    of_lab = ModelSource(network, network)  # its weights are drawn by a seed
+    source = recorded_network(record, store).source if is_stored else of_lab
     if source is None:
         return _without_network(record, network, image=image, is_stack=is_stack)
     condition = {PRECISION: LabSetup().dtype, **record.known, MODEL: source.label}

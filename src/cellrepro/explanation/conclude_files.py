@@ -97,7 +97,7 @@ def conclusion(
     Notes
     -----
     Images are the units, not cells: cells of one image are alike. Intervals are expanded percentile
-    bootstrap intervals over images (Hesterberg 2015) from 10,000 resamples, the same ones for A, B
+    bootstrap intervals over images (Hesterberg 2015) from 10 000 resamples, the same ones for A, B
     and their difference, and in every process.
     """
     chosen = chosen_readouts(readouts)

@@ -32,7 +32,7 @@ from cellrepro.store.store import Store
 from cellrepro.words import place_text, share_text, span
 from samebits.errors import BadInput, whole_number
 from samebits.results import Result, Row, derived
-from samebits.words import amount, joined
+from samebits.words import amount, grouped, joined
 
 NOT_CLAIMED = (
     "this is what rounding does; other versions of Cellpose or PyTorch, and bfloat16, change more"
@@ -52,7 +52,7 @@ class Band:
     """With all that differ in any draw."""
 
     def __str__(self) -> str:
-        return span(str(self.low), str(self.high))
+        return span(grouped(self.low), grouped(self.high))
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,9 @@ class Forecast(Result):
         over = amount(len(self.images), "image")
         if self.vacuous:
             return f"vacuous: no cell was found in {over}"
-        cells = f"of your {amount(self.n_cells, 'cell')} in {over}"
+        n_new = sum(cell.label is None for image in self.images for cell in image.cells)
+        new = f" and {n_new} that only draws have" if n_new else ""
+        cells = f"of your {amount(self.n_cells, 'cell')}{new} in {over}"
         how_many = self.changed if self.changed.high else "none"
         return f"{OTHER_ROUNDING} changed {how_many} {cells}, in {amount(self.draws, 'draw')}"
 

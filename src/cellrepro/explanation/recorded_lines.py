@@ -15,6 +15,7 @@ from cellrepro.explanation.settings_of_both import is_missing, value_text
 from cellrepro.explanation.why import find_out_lines
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import short_digest
+from samebits.results import table_lines
 from samebits.words import joined, some
 
 if TYPE_CHECKING:
@@ -53,9 +54,13 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
         ]
         if values:
             yield f"only {letter}, with Cellpose's usual value: {some(values, _MOST_USUAL)}"
-    labels = [each.name for each in recorded if each.differs and not each.may_change_cells]
-    if labels:
-        yield f"other values that change no cell: {joined(labels)}"
+    without_effect = [
+        f"{each.name} ({_shown(each.name, each.a)} and {_shown(each.name, each.b)})"
+        for each in recorded
+        if each.differs and not each.may_change_cells
+    ]
+    if without_effect:
+        yield f"recorded differently, without effect on the cells: {joined(without_effect)}"
     told = [each for each in alike if each.may_change_cells]
     if told:
         told.sort(key=_interest)
@@ -161,16 +166,16 @@ def _ways_on(explanation: Explanation) -> Iterator[str]:
 
 
 def _table(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
-    rows = [("", "", "A", "B")]
-    for each in settings:
-        how = "differs" if each.differs else f"only {each.only_side}"
-        rows.append((how, each.name, _shown(each.name, each.a), _shown(each.name, each.b)))
-    if len(rows) == 1:
-        return
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for row in rows:
-        cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
-        yield "  ".join([*cells, row[-1]]).rstrip()
+    rows = [
+        {
+            "": "differs" if each.differs else f"only {each.only_side}",
+            "setting": each.name,
+            "A": _shown(each.name, each.a),
+            "B": _shown(each.name, each.b),
+        }
+        for each in settings
+    ]
+    return table_lines(rows, indent=0, most=len(rows))
 
 
 def _shown(name: str, value: object) -> str:

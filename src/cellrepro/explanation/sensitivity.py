@@ -36,8 +36,8 @@ from cellrepro.spec.segmentation_settings import AFTER_NETWORK, NAMES, Settings
 from cellrepro.store.store import Store
 from cellrepro.words import share_text
 from samebits.errors import BadInput
-from samebits.results import Result, Row
-from samebits.words import amount, some
+from samebits.results import Result, Row, table_lines
+from samebits.words import amount, some, verb_of
 
 VALUES: Mapping[str, tuple[Any, ...]] = {
     "flow_threshold": (0.0, 0.2, 0.8),
@@ -91,9 +91,11 @@ class Sensitivity(Result):
         n_without_effect = sum(not variant.n_changed for variant in self.settings)
         if not strongest.n_changed:
             return f"none of {over} leaves a cell without a match"
+        verb = verb_of(n_without_effect, "changes", "change")
+        none = f"; {n_without_effect} of the values {verb} no cell" if n_without_effect else ""
         return (
             f"of {over}, {strongest.setting} changes most: {share_text(strongest.changed)} of the "
-            f"cells have no match; {n_without_effect} of the values change no cell"
+            f"cells have no match{none}"
         )
 
     def rows(self) -> list[Row]:
@@ -112,23 +114,22 @@ class Sensitivity(Result):
         ]
 
     def lines(self) -> list[str]:
-        """Say what each setting and value changes, most first; then which change no pixel."""
-        cells = amount(self.objects, "cell")
+        """Say which setting changes most, what each does, and which change no pixel."""
         base = ", ".join(Variation(*item).setting for item in self.base.items())
-        lines = [
-            f"{cells} in {amount(self.images, 'image')} with {base or 'the usual settings'}. "
-            "Below, each setting by itself: the cells without a match (IoU of 0.5), of the "
-            "cells of both results, with the usual value and with this one; "
-            f"their 95 % interval {self.interval_kind}; and what became of the cells, in the words "
-            "of `compare`:"
-        ]
-        for variant in self.settings:
-            if variant.changed or variant.ppm:
-                lines.append(variant.line(usual_ap50=self.ap50))
+        made = f"{amount(self.objects, 'cell')} with {base or 'the usual settings'}"
+        scored = "" if self.ap50 is None else f", AP@0.5 {self.ap50:.3f}"
+        lines = [f"{self.sentence()[:1].upper()}{self.sentence()[1:]}", f"{made}{scored}"]
+        rows = [variant.row() for variant in self.settings if variant.changed or variant.ppm]
+        lines += table_lines(rows, most=len(rows))
+        if rows:
+            lines.append(
+                "  no match: cells of the usual result and of this one that the other lacks (IoU "
+                f"of 0.5), with their 95 % interval {self.interval_kind}"
+            )
         if self.idle:
-            lines.append(f"no pixel of {cells} changes with {some(self.idle, len(self.idle))}")
+            lines.append(f"no pixel changes with {some(self.idle, len(self.idle))}")
         for name, path in self.figures.items():
-            lines.append(f"{name}: {path}")
+            lines.append(f"picture of {name}: {path}")
         return lines
 
     @property

@@ -68,12 +68,16 @@ class Tiled:
         numbers = some(list(map(str, self.dependent)), _MOST_NUMBERS)
         which = f" (number {numbers})" if self.dependent else ""
         n_scaled = self.n_by_normalisation
+        gained = scaled = ""
+        if self.n_gained:
+            gained = f", and {self.n_gained} {verb_of(self.n_gained, 'is', 'are')} gained"
+        if n_scaled:
+            changes = verb_of(n_scaled, "changes", "change")
+            scaled = f"; {n_scaled} {changes} where intensities of a crop are scaled by themselves"
         return [
             f"{self.name}: {self.n_dependent} of {amount(self.n_cells, 'cell')} "
-            f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie{which}, and "
-            f"{self.n_gained} {verb_of(self.n_gained, 'is', 'are')} gained; {n_scaled} "
-            f"{verb_of(n_scaled, 'changes', 'change')} where intensities of a crop are scaled by "
-            "themselves",
+            f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie{which}"
+            f"{gained}{scaled}",
             f"  straight ends of cells: {seam.n_at} at {amount(seam.n_lines, 'tile border')}, "
             f"{seam.n_elsewhere} at {seam.n_other_lines} other rows and columns; by chance as many "
             f"lie at tile borders with a probability of {seam.chance:.2g}",

@@ -16,8 +16,8 @@ from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.within_spread import FEWEST_IMAGES, draws
 from cellrepro.spec.field_words import setting_in_words
 from cellrepro.spec.segmentation_settings import Settings
-from cellrepro.words import share_text
-from samebits.results import derived
+from cellrepro.words import share_text, span
+from samebits.results import Row, derived
 
 IntervalOver = Literal["images", "cells"]
 """Images (bootstrap), or cells (binomial) where there are fewer than three images."""
@@ -99,18 +99,16 @@ class Variant(Variation):
         """Cells that were merged, as in ``kinds``."""
         return self.kinds.get("merged", 0)
 
-    def line(self, *, usual_ap50: float | None) -> str:
+    def row(self) -> Row:
         """Say how many cells it changes, and what became of them."""
-        changed = share_text(self.changed)
-        if self.interval is not None:
-            low, high = self.interval
-            changed += f"; {share_text(low)} to {share_text(high)}"
         counts = {ObjectKind(kind).in_words: n for kind, n in self.kinds.items() if n}
-        kinds = ", ".join(f"{n} {kind}" for kind, n in counts.items())
-        scores = ""
-        if usual_ap50 is not None and self.ap50 is not None:
-            scores = f"; AP@0.5 {self.ap50:.3f} (usual {usual_ap50:.3f})"
-        return f"  {self.n_changed} of {self.n_cells} ({changed})  {self.setting}: {kinds}{scores}"
+        return {
+            "setting": self.setting,
+            "no match": share_text(self.changed),
+            "interval": "" if self.interval is None else span(*map(share_text, self.interval)),
+            "what became of the cells": ", ".join(f"{n} {kind}" for kind, n in counts.items()),
+            "AP@0.5": "" if self.ap50 is None else f"{self.ap50:.3f}",
+        }
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from cellrepro.progress import print_note
 from cellrepro.words import minutes
 from samebits.errors import NotPossibleHere
 from samebits.words import amount
@@ -125,8 +125,7 @@ def _report(n_here: int, n_expected: int, n_queued: int | None, seconds: float) 
         waits = f"in the queue for machines: {amount(n_queued, 'job')} of this grid not begun yet"
     elif n_queued is None:
         waits = "for machines; the queue does not tell about the jobs now"
-    sys.stderr.write(
-        f"note: waiting {waits}, for {minutes(seconds)} so far; {n_here} of {n_expected} workers "
-        "are here (Ctrl-C ends the waiting, and takes jobs out of the queue)\n"
+    print_note(
+        f"waiting {waits}, for {minutes(seconds)} so far; {n_here} of {n_expected} workers "
+        "are here (Ctrl-C ends the waiting, and takes jobs out of the queue)"
     )
-    sys.stderr.flush()

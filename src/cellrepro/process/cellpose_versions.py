@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from cellrepro.process.locked_environment import program_in, uv_command
+from cellrepro.progress import print_note
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.store.installed_versions import distributions
 from cellrepro.store.locks import locked
@@ -101,7 +102,7 @@ def python_of(version: str) -> PythonOfVersion:
     folder = _folder(version, preferred)
     with locked(folder, wait=True):
         if not (folder / LOCK).exists():
-            sys.stderr.write(f"note: making an environment for Cellpose {version}, once\n")
+            print_note(f"making an environment for Cellpose {version}, once")
             scratch = folder.with_name(f".{folder.name}.part")
             shutil.rmtree(scratch, ignore_errors=True)  # what a killed process left
             scratch.mkdir(parents=True)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from cellrepro.process.locked_environment import FolderTaken, LockedEnvironment, SetUpFailed
 from cellrepro.process.own_wheel import write_own_wheel
+from cellrepro.progress import print_note
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.whole_files import write_whole
@@ -156,9 +157,9 @@ def _announce(folder: Path) -> None:
     needed = _GIGABYTES.get(platform.system(), _GIGABYTES_ELSEWHERE)
     nearest = next(above for above in (folder, *folder.parents) if above.exists())
     free = shutil.disk_usage(nearest).free / 1e9
-    sys.stderr.write(
-        f"note: the lab takes up to {needed} GB in {folder}, where {free:.0f} GB are free; a "
-        "minute to half an hour, as the network is\n"
+    print_note(
+        f"the lab takes up to {needed} GB in {folder}, where {free:.0f} GB are free; a "
+        "minute to half an hour, as the network is"
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import cache
 
+from cellrepro.progress import print_note
 from samebits.libraries import has_library
 
 AUTO = "auto"
@@ -72,5 +72,5 @@ def _computes_on_cuda() -> bool:
 def automatic_profile() -> str:
     """The profile that ``auto`` stands for here; the first call also says it on standard error."""
     devices = UsableDevices.here()
-    sys.stderr.write(f"note: {devices.sentence()}\n")
+    print_note(devices.sentence())
     return devices.profile

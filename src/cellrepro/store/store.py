@@ -23,7 +23,6 @@ import contextlib
 import errno
 import functools
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import Damaged
+from cellrepro.progress import print_note
 from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store import committing, locks, store_paths, unfinished
 from cellrepro.store.committing import STAGED_DATA
@@ -50,7 +50,6 @@ from cellrepro.store.tiff_pages import check_pages_of_file
 from cellrepro.store.unchanged import digest_once, sealed_digests
 from cellrepro.store.unfinished import KeptFailure
 from samebits.errors import BadInput, NotPossibleHere
-from samebits.shown_text import visible
 from samebits.words import amount, some
 
 if TYPE_CHECKING:
@@ -503,7 +502,7 @@ class Store:
 @functools.cache
 def _say_once(text: str) -> None:
     """A note on standard error, once a process however often a store is read."""
-    print(f"note: {visible(text)}", file=sys.stderr)
+    print_note(text)
 
 
 def _not_as_stored(path: Path, why: object) -> Damaged:

@@ -200,6 +200,7 @@ def _shared_image(
         image=partial(store.image, digest, name),
         truth=partial(store.truth, digest, name) if has_truth else None,
         digests=[record.digest if record else None for record in records],
+        n_repeats=[1] * len(repeats),
     )
     return _SharedImage(view, records)
 

@@ -255,8 +255,9 @@ def summarise(store: Store, damaged: Mapping[str, str]) -> Summary:
             f"{amount(len(left_out), 'damaged one')} is {name}: {why}"
         )
     if not runs:
+        failed = f", and {amount(len(failures), 'repeat')} that failed" if failures else ""
         raise BadInput(
-            f"the store {store.root} holds no finished run, and {len(failures)} that failed; run "
+            f"the store {store.root} holds no finished run{failed}; run "
             "`cellrepro train DATA` or `cellrepro grid FILE` first, or name another folder with "
             "--store"
         )

@@ -499,7 +499,7 @@ class Explorer {
     vote.value = this.vote;
     if (this.mode !== "agreement") return;
     const colours = voteColours(this.style.agreement, this.nVotes);
-    ramp.replaceChildren(make("span", "cre-of", {}, "1 run"));
+    ramp.replaceChildren(make("span", "cre-of", {}, "1"));
     for (const colour of colours) {
       const swatch = make("span", "cre-area");
       swatch.style.background = colour;

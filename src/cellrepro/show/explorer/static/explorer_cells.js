@@ -58,7 +58,7 @@ const COLUMNS = [
   {
     key: "runs",
     label: "found in",
-    title: "how many of all runs, or of their repeats, have this cell",
+    title: "how many of all repeats, or of the results given, have this cell",
     number: true,
     where: (s) => s.runs !== undefined,
     order: (s, r) => s.runs[r] ?? -1,
