@@ -19,9 +19,9 @@ function grouped(number) {
   return [whole.replace(/\B(?=(\d{3})+$)/g, "\u00a0"), ...decimals].join(".");
 }
 
-// Numbers such as 18 829 must not be torn apart at the end of a line.
+// A number such as 18 829 stays on one line with its digits and its unit.
 function unbroken(text) {
-  return text.replace(/(\d) (?=\d{3}(?!\d))/g, "$1\u00a0");
+  return text.replace(/(\d) (?=\d{3}(?!\d)|%|ppm\b|px\b)/g, "$1\u00a0");
 }
 
 function signed(number) {
