@@ -141,7 +141,10 @@ def test_relative_paths_mean_what_they_meant_here(write, store, small_data, monk
         ({"vary": {"seed": 3}}, r"vary.seed is 3"),
         ({"repeats": 0}, "repeats is 0"),
         ({"fixed": {"data": "/absent"}}, "/absent"),
-        ({"fixed": {"profile": None, "environment.MKL_CBWR": "AVX2"}}, "^profile is None: "),
+        (
+            {"fixed": {"profile": None, "environment.MKL_CBWR": "AVX2"}},
+            "^profile is None; expected text",
+        ),
         ({"notebook": "/absent.ipynb"}, "no notebook '/absent.ipynb'"),
     ],
     ids=lambda value: str(value)[:40],
