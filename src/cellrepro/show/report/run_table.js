@@ -291,7 +291,7 @@
       const rows = names
         .map((name, i) => [name, inA[i], inB[i]])
         .filter(([, x, y]) => x !== null && y !== null && x !== y);
-      const head = make("h4", {}, rows.length ? `${title}: ${plural(rows.length, "field")} differ${rows.length === 1 ? "s" : ""}` : title);
+      const head = make("h4", {}, title);
       if (rows.length) return [head, tableOf(rows)];
       return [head, make("p", {}, "The same in every field.")];
     }
