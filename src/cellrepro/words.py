@@ -8,7 +8,7 @@ from samebits.words import grouped, with_verb
 
 _LEAST_PERCENT = 100  # ppm, which is 0.01 %
 _SHA_256 = re.compile(r"[0-9a-f]{64}")
-_NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|(?:%|ppm\b|kB\b|MB\b))")
+_NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b|kB\b|MB\b)")
 
 
 def unbroken(text: str) -> str:
