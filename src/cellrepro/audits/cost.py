@@ -106,17 +106,8 @@ class Cost(Result):
         )
 
     def price_of(self, name: str) -> str:
-        """Say in short whether a way of training costs time; of too few rounds that it is open.
-
-        Raises
-        ------
-        BadInput
-            If this way was not timed.
-        """
-        rows = {row.name: row for row in self.table}
-        if name not in rows:
-            raise BadInput(f"{name!r} was not timed; expected one of {', '.join(rows)}")
-        row = rows[name]
+        """Say in short whether a way of training costs time; of too few rounds that it is open."""
+        row = next(row for row in self.table if row.name == name)
         if self.rounds < FEWEST_ROUNDS:
             return f"not measured: {amount(self.rounds, 'round')}, at least {FEWEST_ROUNDS} tell"
         price = "" if row.lowest > 1 else "no price is seen: "
