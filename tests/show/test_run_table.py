@@ -42,6 +42,10 @@ def differing(facts, section, a, b):
     }
 
 
+def in_words(name):
+    return field_in_words(name.removeprefix("settings."))
+
+
 def test_two_rows_differ_in_what_compare_says(store, output):
     """Of every two runs, a segmentation among them, which has no field of a training."""
     add_run(store, [(None, three())], task="segment", data_digest="e" * 64)
@@ -54,8 +58,8 @@ def test_two_rows_differ_in_what_compare_says(store, output):
         expected = {*compared.spec} - {"profile_settings"}
         if "profile_settings" in compared.spec:
             expected.add("profile_settings.threads")
-        assert differing(told, "spec", a, b) == {*map(field_in_words, expected)}, (a, b)
-        environment = {*map(field_in_words, compared.environment)}
+        assert differing(told, "spec", a, b) == {*map(in_words, expected)}, (a, b)
+        environment = {*map(in_words, compared.environment)}
         assert differing(told, "environment", a, b) == environment, (a, b)
 
 

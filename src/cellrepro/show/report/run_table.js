@@ -240,7 +240,7 @@
       });
       const side = (letter, row) =>
         make("div", { className: letter.toLowerCase() }, make("b", {}, `${letter}: ${row.label}`),
-          make("small", {}, make("code", {}, row.name)));
+          make("small", {}, make("code", {}, ...row.name.split("/").flatMap((part, i) => (i ? ["/", make("wbr", {}), part] : [part])))));
       this.two.replaceChildren(
         make("div", { className: "actions" }, back, swap),
         make("div", { className: "sides" }, side("A", a), side("B", b)),

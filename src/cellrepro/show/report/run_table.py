@@ -330,7 +330,7 @@ def _facts(of_rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
             zip(*(texts[name] for name in varying), strict=True) if varying else [()] * len(of_rows)
         )
     ]
-    in_words = [field_in_words(name) for name in varying]
+    in_words = [field_in_words(name.removeprefix("settings.")) for name in varying]
     return {"names": in_words, "values": list(numbers), "of_row": of_row}
 
 
