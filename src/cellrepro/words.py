@@ -8,6 +8,16 @@ from samebits.words import grouped, with_verb
 
 _LEAST_PERCENT = 100  # ppm, which is 0.01 %
 _SHA_256 = re.compile(r"[0-9a-f]{64}")
+_NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b|kB\b|MB\b)")
+
+
+def unbroken(text: str) -> str:
+    """A number stays on one line with its digits and its unit.
+
+    >>> unbroken("1 184 cells, 3 %").split(" ")
+    ['1\\xa0184', 'cells,', '3\\xa0%']
+    """
+    return _NUMBER_GAP.sub("\u00a0", text)
 
 
 def share_text(share: float) -> str:

@@ -119,7 +119,8 @@ def test_operations_stand_by_how_far_their_outputs_differ():
     b = [*a[:3], operation(3, "b", norm=1.001), operation(4, "b"), a[5]]
     b.append(operation(6, "c", op="aten.add.default", module="z"))
     picture = operations_map(replace(DIVERGENCE, operations=align(a, b)))
-    assert "outputs in 2 of 6 operations; the first: mm in m, backward" in texts(picture)
+    expected = "outputs in 2 of 6 operations that compute; the first: mm in m, backward"
+    assert expected in texts(picture)
     above, foot = picture.axes
     shown = {line.get_gid(): line.get_xydata().tolist() for line in (*above.lines, *foot.lines)}
     assert shown["norms"] == [[3, pytest.approx(0.001 / 1.001)], [4, 0]]

@@ -108,6 +108,8 @@ def test_every_pair_is_a_dot_at_its_share(tmp_path):
     beside = beside_seeds(spread, 0.9)  # more than any pair: the axis reaches as far
     assert "A and B: 90 %" in texts(beside)
     assert beside.axes[0].get_xlim()[1] > 0.9
+    assert spread.beside_two(0.0).startswith("no, every cell")
+    assert spread.beside_two(0.2).startswith("perhaps, 20 % of the cells")
     assert spread.beside_two(0.9).endswith("20 %: A and B differ more than any two seeds do")
     assert spread.beside_two(0.2).endswith("A and B differ no more than two seeds do")
     first, second, *_ = (run.repeats[0] for run in store.runs() if run.spec.seed)

@@ -62,7 +62,7 @@ def undrawn(monkeypatch):
 class Page(HTMLParser):
     """Tags and text of a page, in which all is balanced."""
 
-    VOID = ("meta", "img", "image", "circle", "rect", "input", "source")
+    VOID = ("meta", "img", "image", "circle", "rect", "input", "source", "wbr")
 
     def __init__(self, html: str):
         super().__init__()

@@ -8,6 +8,7 @@ import pytest
 
 from cellrepro import show
 from cellrepro.explanation.compare_repeats import compare_repeats
+from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.store.store import Store
 from lab_server import browsing
 from samebits.errors import BadInput
@@ -41,6 +42,10 @@ def differing(facts, section, a, b):
     }
 
 
+def in_words(name):
+    return field_in_words(name.removeprefix("settings."))
+
+
 def test_two_rows_differ_in_what_compare_says(store, output):
     """Of every two runs, a segmentation among them, which has no field of a training."""
     add_run(store, [(None, three())], task="segment", data_digest="e" * 64)
@@ -53,8 +58,9 @@ def test_two_rows_differ_in_what_compare_says(store, output):
         expected = {*compared.spec} - {"profile_settings"}
         if "profile_settings" in compared.spec:
             expected.add("profile_settings.threads")
-        assert differing(told, "spec", a, b) == expected, (a, b)
-        assert differing(told, "environment", a, b) == {*compared.environment}, (a, b)
+        assert differing(told, "spec", a, b) == {*map(in_words, expected)}, (a, b)
+        environment = {*map(in_words, compared.environment)}
+        assert differing(told, "environment", a, b) == environment, (a, b)
 
 
 def test_letters_are_shared_by_equal_results_and_pairs_are_in_the_explorer(output):

@@ -105,12 +105,28 @@ class Cost(Result):
             f"plain Cellpose{''.join(ratios)}; {self.how_measured}"
         )
 
+    def price_of(self, name: str) -> str:
+        """Say in short whether a way of training costs time; of too few rounds that it is open."""
+        row = next(row for row in self.table if row.name == name)
+        if self.rounds < FEWEST_ROUNDS:
+            return f"not measured: {amount(self.rounds, 'round')}, at least {FEWEST_ROUNDS} tell"
+        price = "" if row.lowest > 1 else "no price is seen: "
+        return (
+            f"{price}a step takes {row.ratio_text} times as long as in plain Cellpose, "
+            f"{row.in_rounds} ({self.n_timed})"
+        )
+
+    @property
+    def n_timed(self) -> str:
+        """How many steps were timed, in words."""
+        return f"{amount(self.rounds, 'round')} of {amount(self.steps, 'step')}"
+
     @property
     def how_measured(self) -> str:
         """On how much the ratios rest, and whether that is enough to tell a small price."""
         measured = (
-            f"medians over {amount(self.rounds, 'round')} of {amount(self.steps, 'step')} at "
-            f"{amount(self.threads, 'thread')}, in brackets the lowest and the highest round"
+            f"medians over {self.n_timed} at {amount(self.threads, 'thread')}, in brackets the "
+            "lowest and the highest round"
         )
         if self.rounds < FEWEST_ROUNDS:
             measured += (

@@ -252,7 +252,7 @@ def _other_axes(spread: Spread) -> Iterator[str]:
     if matched:
         yield f"pixels change between {joined(matched)}, and {_ALL_MATCHED}"
     if not_within:
-        yield f"it is not shown that less changes between {joined(not_within)}"
+        yield f"between {joined(not_within)} it is not shown to be less than with another seed"
     for axis in not_judged:
         refusal = spread.decide(axis.name).refusal
         yield f"between {axis.title} it is not judged: {refusal}"

@@ -96,7 +96,7 @@ class MaskComparison(MaskScores, MaskCounts, Result):
 
     @derived
     def n_moved(self) -> int:
-        """Objects whose counterpart lies farther away or overlaps less."""
+        """Objects whose counterpart overlaps by less than half or lies a pixel or more away."""
         return self.kinds["moved"]
 
     @derived

@@ -258,23 +258,31 @@ class Spread(Result):
         return text
 
     def beside_two(self, share: float, *, pair: tuple[Repeat, Repeat] | None = None) -> str:
-        """Say what seeds do, and whether A and B with this share of changed cells differ more.
+        """Say whether this share of changed cells matters: whether any two seeds change as much.
 
         The most that any two seeds changed decides; `decide` asks whether less is *shown*. Of a
         ``pair`` that differs in the seed alone this cannot be asked.
         """
+        if not share:
+            return f"no, every cell of A and B has a match; {self.of_seeds()}"
+        unmatched = f"{share_text(share)} of the cells of A and B have no match"
         if pair is not None and _differ_in_seed_alone(*pair):
             of_seeds = self.of_seeds()
             if self.seeds is not None and self.seeds.evidence:
                 shares = self.seeds.distribution().values
                 between = span(share_text(min(shares)), share_text(max(shares)))
                 of_seeds = f"between any two seeds of the store it is {between}"
-            return f"A and B differ in the seed alone, and so this is what a seed does; {of_seeds}"
+            return (
+                f"yes, {unmatched}; A and B differ in the seed alone, and so this is what a seed "
+                f"does; {of_seeds}"
+            )
         if self.seeds is None or self.n_seeds < FEWEST_SEEDS:
-            return self.of_seeds()
+            return f"yes, {unmatched}; {self.of_seeds()}"
         most = float(self.seeds.distribution().values.max())
-        more = "more than any two seeds do" if share > most else "no more than two seeds do"
-        return f"{self.of_seeds()}, at most {share_text(most)}: A and B differ {more}"
+        beside = f"{unmatched}; {self.of_seeds()}, at most {share_text(most)}: A and B differ"
+        if share > most:
+            return f"yes, {beside} more than any two seeds do"
+        return f"perhaps, {beside} no more than two seeds do"
 
 
 def _asked_for(repeat: Repeat) -> tuple:

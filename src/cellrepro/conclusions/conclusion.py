@@ -122,7 +122,10 @@ class Conclusion(Result):
     def _beside_margin(self) -> str:
         """Say of how far both effects lie apart what it is beside the margin."""
         if not self.is_beyond_margin:
-            return f"the margin is {margin_text(self.margin)}"
+            margin = f"the margin of {margin_text(self.margin)}"
+            if abs(self.difference.effect) <= self.margin:
+                return f"within {margin}"
+            return f"beyond {margin}, but its interval reaches into it"
         shown = {side_of(self.a), side_of(self.b)}
         higher, lower = "higher", "lower"
         if shown == {"higher"}:

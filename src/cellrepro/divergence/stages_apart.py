@@ -129,8 +129,8 @@ def _array_in_words(stage: str, array: int, n_arrays: int) -> str:
 
 def _resized_in_words(side: SegmentedAgain) -> str:
     """Give the size of the resized image, and that with the edge that tiles need."""
-    resized = " x ".join(map(str, side.resized_to[0]))
-    with_edge = " x ".join(map(str, side.arrays["resized"][0].shape[-2:]))
+    resized = " × ".join(map(str, side.resized_to[0]))
+    with_edge = " × ".join(map(str, side.arrays["resized"][0].shape[-2:]))
     return f"{resized} pixels (with the edge for tiles {with_edge})"
 
 

@@ -52,6 +52,8 @@ class SegmentationSpeed:
     n_repeats: int
     n_timed: int
     """How many images the rates are of."""
+    is_first_image: bool
+    """Whether they are of the first image, as there is no other."""
     images_per_second: Rate
     megapixels_per_second: Rate
     cells_per_second: Rate
@@ -112,6 +114,7 @@ def _speed(repeats: Sequence[Repeat], names: Names) -> SegmentationSpeed:
         setting=names.without(place_of(first), ("data", "batch_size")),
         n_repeats=len(repeats),
         n_timed=len(timed),
+        is_first_image=not others,
         images_per_second=Rate.over([len(timed) / each for each in seconds]),
         megapixels_per_second=Rate.over([n_pixels / 1e6 / each for each in seconds]),
         cells_per_second=Rate.over([n / each for n, each in zip(cells, seconds, strict=True)]),

@@ -55,7 +55,5 @@ def cost_bars(cost: Cost) -> Picture:
     listed = "; ".join(f"{name} {text}" for name, text in texts.items())
     text = "Time of a training step, plain Cellpose is 1"
     if "strict" in texts:
-        of_strict = next(row for row in cost.table if row.name == "strict")
-        text = f"A step in mode strict takes {of_strict.ratio_text} times as long as in Cellpose"
-        text += f", {of_strict.in_rounds}"
+        text = f"Price of mode strict: {cost.price_of('strict')}"
     return figure.described(text, caption, f"Bar chart of ratios: {listed}.")

@@ -72,7 +72,8 @@ def operations_map(divergence: Divergence) -> Picture:
     named = _named(alignment, divergence.computed, norms_apart)
     if norms_apart:
         n_computing = grouped(len(equal) + len(norms_apart))
-        text = f"Different outputs in {grouped(len(norms_apart))} of {n_computing} operations"
+        n_apart = grouped(len(norms_apart))
+        text = f"Different outputs in {n_apart} of {n_computing} operations that compute"
     else:
         text = f"Equal outputs in {amount(len(equal), 'operation')}"
     if named is not None:

@@ -74,7 +74,7 @@ def rates_by_size(speeds: Sequence[SegmentationSpeed], *, own: str = "") -> Pict
     caption = (
         f"Each point is the median over {_reach(n_repeats)} repeats of {_reach(n_timed)} timed "
         "images, the bar reaches from the slowest repeat to the fastest. The time is that of "
-        "Cellpose's eval, without the first image of a process."
+        "Cellpose's eval, without the first image of a process unless there is no other."
     )
     alt = f"Points of speed over image size, for {joined(list(lines))}."
     return figure.described("Images and megapixels segmented per second", caption, alt)

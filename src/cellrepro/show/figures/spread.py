@@ -10,7 +10,7 @@ import numpy as np
 
 from cellrepro.comparison.measured_axis import Axis, Distribution
 from cellrepro.comparison.seed_spread import Spread
-from cellrepro.comparison.within_spread import FEWEST_SEEDS
+from cellrepro.comparison.within_spread import FEWEST_SEEDS, NO_SEEDS
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.show.shown_verdicts import VERDICT_COLOURS
@@ -132,13 +132,22 @@ def _caption(shown: Sequence[Axis]) -> str:
     left_out = ""
     if n_left_out:
         left_out = f"; pairs not compared because there are too many: {n_left_out}"
-    return (
+    dots = (
         "Each dot is a pair of repeats that differ in one thing only: the share of their cells "
-        "without a match in the other (IoU below 0.5); of more than "
-        f"{_MOST_STACKED} equal ones the number stands beside them. Diamond and bar: mean and its "
-        "95 % interval. The band "
-        "reaches from the least to the most between any two seeds; with fewer than "
-        f"{FEWEST_SEEDS} seeds there is only its outline. Over {amount(len(runs), 'repeat')} and "
+        "without a match in the other (IoU below 0.5)"
+    )
+    if any(len(axis.evidence) > _MOST_STACKED for axis in shown):
+        dots += f"; of more than {_MOST_STACKED} equal ones the number stands beside them"
+    has_bar = any(axis.distribution().interval for axis in shown)
+    mean = "Diamond and bar: mean and its 95 % interval" if has_bar else "Diamond: the mean"
+    band = ""
+    if shown[-1].name == "seed":
+        band = (
+            " The band reaches from the least to the most between any two seeds; with fewer than "
+            f"{FEWEST_SEEDS} seeds there is only its outline."
+        )
+    return (
+        f"{dots}. {mean}.{band} Over {amount(len(runs), 'repeat')} and "
         f"{amount(n_images, 'image')}{left_out}."
     )
 
@@ -179,6 +188,8 @@ def answer(spread: Spread, axis: Axis) -> str:
     decision = spread.decide(axis.name)
     if decision.within:
         return "≈ less than seeds do"
+    if decision.refusal == NO_SEEDS:
+        return "≠ cells change; no seeds to compare with"
     if not decision.is_judged:
         return f"? not judged: {decision.refusal}"
     of_axis, of_seeds = decision.changed
@@ -257,4 +268,4 @@ def _counts(axis: Axis, distribution: Distribution) -> str:
     text = f"{pairs}{values}, {amount(axis.n_images, 'image')}"
     if 0 < n_zero < len(axis.evidence):
         text += f", {n_zero} at 0"
-    return f"{text}, {n_without_cells} without cells or training" if n_without_cells else text
+    return f"{text}; {n_without_cells} more without cells or training" if n_without_cells else text

@@ -122,7 +122,7 @@ class _Cut:
     def heading(self) -> str:
         """Say where it lies, and which planes it shows."""
         first, last = self.planes.start, self.planes.stop - 1
-        return f"xz at y {self.y}; z {first} to {last}"
+        return f"xz at y {self.y}, where most differs; z {first} to {last}"
 
 
 def _telling_cut(
@@ -230,7 +230,7 @@ def _facts(change: ObjectChange) -> tuple[str, ...]:
         f"{in_a} in both" if in_a == in_b else f"{in_a} in A, {in_b} in B",
         sizes,
         place,
-        f"IoU {of_parts}{change.iou:.2f}",
+        f"IoU {of_parts}{change.iou:.3f}",
     )
     return (*facts, f"cut between {change.cuts}") if change.cuts else facts
 

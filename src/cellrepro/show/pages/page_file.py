@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,15 +10,13 @@ from cellrepro.show.figures.colours import COLOURS, RESULTS
 from cellrepro.show.shown_verdicts import VERDICT_COLOURS, VERDICT_SIGNS, VERDICT_WORDS
 from cellrepro.store.whole_files import refuse_existing, write_whole
 from cellrepro.version import __version__
-from cellrepro.words import pixels_text, share_text
+from cellrepro.words import pixels_text, share_text, unbroken
 from samebits.errors import BadInput
 from samebits.words import grouped
 
 PAGE_ENDINGS = (".html", ".htm")
 TEMPLATES = Path(__file__).with_name("templates")
 """Macros and the style sheet of all pages, and the templates of those in this folder."""
-
-_NUMBER_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d)|%|ppm\b)")
 
 
 @dataclass(frozen=True)
@@ -86,5 +83,5 @@ def rendered(template: str, *folders: Path, **values: object) -> str:
 
 
 def _unbroken(value: object) -> object:
-    """A number stays on one line with its digits and its unit; markup stays as it is."""
-    return _NUMBER_GAP.sub("\u00a0", value) if type(value) is str else value
+    """Text with its numbers unbroken; markup stays as it is."""
+    return unbroken(value) if type(value) is str else value

@@ -240,7 +240,7 @@
       });
       const side = (letter, row) =>
         make("div", { className: letter.toLowerCase() }, make("b", {}, `${letter}: ${row.label}`),
-          make("small", {}, make("code", {}, row.name)));
+          make("small", {}, make("code", {}, ...row.name.split("/").flatMap((part, i) => (i ? ["/", make("wbr", {}), part] : [part])))));
       this.two.replaceChildren(
         make("div", { className: "actions" }, back, swap),
         make("div", { className: "sides" }, side("A", a), side("B", b)),
@@ -291,7 +291,7 @@
       const rows = names
         .map((name, i) => [name, inA[i], inB[i]])
         .filter(([, x, y]) => x !== null && y !== null && x !== y);
-      const head = make("h4", {}, rows.length ? `${title}: ${plural(rows.length, "field")} differ${rows.length === 1 ? "s" : ""}` : title);
+      const head = make("h4", {}, title);
       if (rows.length) return [head, tableOf(rows)];
       return [head, make("p", {}, "The same in every field.")];
     }

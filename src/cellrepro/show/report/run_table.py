@@ -15,6 +15,7 @@ from cellrepro.command_lines import quoted
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST
 from cellrepro.comparison.place_fields import BARE
 from cellrepro.explanation.compare_repeats import environment_by_name, not_applicable, spec_by_name
+from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.explanation.settings_of_both import setting_in_words
 from cellrepro.nested_values import flattened
 from cellrepro.show.explorer.page_part import ExplorerPart, json_in_a_script
@@ -110,6 +111,12 @@ class RunTable:
     """None where no two runs differ on any image."""
     explorer_note: str
     """What the explorer leaves out."""
+
+    @property
+    def numeric(self) -> set[int]:
+        """Which of ``asked`` hold a number in some row."""
+        cells = (each for row in self.rows for each in enumerate(row.asked))
+        return {column for column, cell in cells if cell.number is not None}
 
     @property
     def is_whole(self) -> bool:
@@ -323,7 +330,8 @@ def _facts(of_rows: Sequence[Mapping[str, object]]) -> dict[str, object]:
             zip(*(texts[name] for name in varying), strict=True) if varying else [()] * len(of_rows)
         )
     ]
-    return {"names": varying, "values": list(numbers), "of_row": of_row}
+    in_words = [field_in_words(name.removeprefix("settings.")) for name in varying]
+    return {"names": in_words, "values": list(numbers), "of_row": of_row}
 
 
 def _texts(name: str, values: Sequence[object]) -> list[str | None]:

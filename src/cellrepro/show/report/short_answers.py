@@ -195,7 +195,7 @@ def _of_axis(spread: Spread, axis: Axis) -> str:
             return f"yes, {share}, more than between any two seeds (at most {share_text(most)})."
         return f"perhaps, {share}, which is not shown to be fewer than with another seed."
     if decision.refusal == NO_SEEDS:
-        return f"yes, {share}."
+        return f"yes, {share}; nothing to compare with, as {NO_SEEDS}."
     remedy = decision.remedy.replace("--seed", "`--seed`")
     return f"perhaps, {share}; not judged beside other seeds: {decision.refusal}{remedy}."
 

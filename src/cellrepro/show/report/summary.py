@@ -36,10 +36,7 @@ PLACES = ("device", "threads", "precision", "profile", "machine", "version")
 OF_MACHINE = ("machine", "version", "place")
 """The facts in a run's name that are about its machine."""
 
-_OUTCOMES: dict[Verdict | None, str] = {
-    **{verdict: shown.of_repeats for verdict, shown in SHOWN.items()},
-    None: "have nothing to be compared with",
-}
+_OUTCOMES = {verdict: shown.of_repeats for verdict, shown in SHOWN.items()}
 
 
 def short_name(name: str) -> str:
@@ -376,6 +373,9 @@ def _outcomes(chapter: Chapter) -> str:
         for verdict, words in _OUTCOMES.items()
         if counts[verdict]
     ]
+    if counts[None]:
+        which = "each" if counts[None] == n_results else f"{counts[None]} of the specs"
+        parts.append(f"{which} carried out once, with no repeat to compare with")
     n_masks = sum(result.judgement.masks == Verdict.DIFFERENT for result in chapter.results)
     of_these = _how_many(n_masks, counts[Verdict.DIFFERENT])
     return f"{head}: {', '.join(parts)}".format(of_these=of_these)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cellrepro.words import unbroken
 from samebits.digests import value_digest
 
 if TYPE_CHECKING:
@@ -82,4 +83,6 @@ def markdown(text: str) -> Markdown:
     """
     from IPython.display import Markdown
 
-    return Markdown(html.escape(text, quote=False).replace("[", "&#91;"))
+    parts = text.split("`")
+    parts[::2] = map(unbroken, parts[::2])  # a command is copied, with its spaces
+    return Markdown(html.escape("`".join(parts), quote=False).replace("[", "&#91;"))

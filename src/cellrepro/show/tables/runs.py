@@ -50,7 +50,7 @@ def rate_table(speeds: Sequence[SegmentationSpeed]) -> pd.DataFrame:
             "size, pixels": speed.size,
             "batch size": speed.batch_size,
             "setting": speed.setting or None,
-            "timed": f"{speed.n_repeats} × {amount(speed.n_timed, 'image')}",
+            "timed": f"{speed.n_repeats} × {_timed_text(speed)}",
             "images/s": _rate_text(speed.images_per_second),
             "megapixels/s": _rate_text(speed.megapixels_per_second),
             "cells/s": _rate_text(speed.cells_per_second),
@@ -60,6 +60,10 @@ def rate_table(speeds: Sequence[SegmentationSpeed]) -> pd.DataFrame:
         for speed in speeds
     ]
     return frame(rows, "images").dropna(axis="columns", how="all")
+
+
+def _timed_text(speed: SegmentationSpeed) -> str:
+    return "the first image" if speed.is_first_image else amount(speed.n_timed, "image")
 
 
 def _rate_text(rate: Rate) -> str:

@@ -41,7 +41,7 @@ const COLUMNS = [
     title: "overlap: intersection over union",
     number: true,
     order: (s, r) => s.iou[r],
-    text: (s, r) => (s.area_a[r] && s.area_b[r] ? s.iou[r].toFixed(2) : "\u2013"),
+    text: (s, r) => (s.area_a[r] && s.area_b[r] ? s.iou[r].toFixed(3) : "\u2013"),
   },
   {
     key: "area",

@@ -53,8 +53,9 @@ class LiveSettings {
       const grid = make("div", "crl-grid");
       const those = controls.filter((control) => control.needs_pass === isOfPass);
       for (const control of those) grid.append(this.row(control));
-      return make("div", "crl-group", {}, heading(title), grid);
+      return make("div", "crl-group", {}, title, grid);
     };
+    this.atOnce = heading("");
     this.run = button("crl-run", "Run the network");
     this.run.addEventListener("click", () => this.send({ do: "run" }));
     this.sign = make("span", "crl-sign", { "aria-hidden": "true" });
@@ -75,8 +76,8 @@ class LiveSettings {
         "div",
         "crl-groups",
         {},
-        group("Answers at once", false),
-        group("Needs a pass of the network", true),
+        group(this.atOnce, false),
+        group(heading("Needs a pass of the network"), true),
       ),
       status,
       acts,
@@ -153,6 +154,7 @@ class LiveSettings {
     this.section.dataset.state = live.state;
     // What is shown is of other settings than those of the sliders.
     this.parts.root.dataset.stale = ["needs-pass", "waiting"].includes(live.state) ? "1" : "0";
+    this.atOnce.textContent = live.state === "needs-pass" ? "Answers after the pass" : "Answers at once";
     this.sign.textContent = LIVE_SIGNS[live.state] ?? "";
     this.line.textContent = unbroken(live.line);
     this.run.hidden = live.state !== "needs-pass";
