@@ -30,15 +30,14 @@ class LiveSettings {
   }
 
   // In the panel beside the picture; on a narrow page below the picture, which stays in sight, and its
-  // zoom. What else there is stands where it leaves least empty: below a low picture the cells.
+  // zoom. The legend stands where it leaves least empty.
   place(isBeside, isLow) {
-    const { sliders, side, stage, legend, aboutCells } = this.parts;
+    const { sliders, side, stage, legend } = this.parts;
     const placed = `${isBeside} ${isLow}`;
     if (this.placed === placed) return;
     this.placed = placed;
     if (isBeside) side.prepend(this.section);
     else sliders.after(this.section);
-    (isBeside && isLow ? stage : side).append(...aboutCells);
     (isBeside && !isLow ? stage : side).append(legend);
   }
 
@@ -49,11 +48,12 @@ class LiveSettings {
 
   build() {
     const { controls } = this.model.get("live");
+    this.atOnce = heading("");
     const group = (title, isOfPass) => {
       const grid = make("div", "crl-grid");
       const those = controls.filter((control) => control.needs_pass === isOfPass);
       for (const control of those) grid.append(this.row(control));
-      return make("div", "crl-group", {}, heading(title), grid);
+      return make("div", "crl-group", {}, title, grid);
     };
     this.run = button("crl-run", "Run the network");
     this.run.addEventListener("click", () => this.send({ do: "run" }));
@@ -75,8 +75,8 @@ class LiveSettings {
         "div",
         "crl-groups",
         {},
-        group("Answers at once", false),
-        group("Needs a pass of the network", true),
+        group(this.atOnce, false),
+        group(heading("Needs a pass of the network"), true),
       ),
       status,
       acts,
@@ -152,7 +152,9 @@ class LiveSettings {
     }
     this.section.dataset.state = live.state;
     // What is shown is of other settings than those of the sliders.
-    this.parts.root.dataset.stale = ["needs-pass", "waiting"].includes(live.state) ? "1" : "0";
+    const isStale = ["needs-pass", "waiting"].includes(live.state);
+    this.parts.root.dataset.stale = isStale ? "1" : "0";
+    this.atOnce.textContent = isStale ? "Answers after the pass" : "Answers at once";
     this.sign.textContent = LIVE_SIGNS[live.state] ?? "";
     this.line.textContent = unbroken(live.line);
     this.run.hidden = live.state !== "needs-pass";
