@@ -83,9 +83,13 @@ _KEPT_MEANS = (
     f"a counterpart that overlaps by half or more (IoU of {KEPT_IOU} or more), its centre less "
     f"than {KEPT_WITHIN:.0f} {{unit}} away; its size may differ"
 )
+_MOVED_MEANS = (
+    f"a counterpart that overlaps by less than half (IoU below {KEPT_IOU}), or whose centre lies "
+    f"{KEPT_WITHIN:.0f} {{unit}} or more away"
+)
 _SHOWN = {
     ObjectKind.KEPT: _Shown("=", _KEPT_MEANS),
-    ObjectKind.MOVED: _Shown("≈", "a counterpart that lies farther away or overlaps less"),
+    ObjectKind.MOVED: _Shown("≈", _MOVED_MEANS),
     ObjectKind.LOST: _Shown("−", "only in {a}"),
     ObjectKind.GAINED: _Shown("+", "only in {b}"),
     ObjectKind.SPLIT: _Shown("1→n", "one in {a}, several in {b}"),

@@ -12,7 +12,7 @@ _MEANINGS: Mapping[str, str] = {
     "more cells are dropped; none or 0 drops none",
     "cellprob_threshold": "a pixel belongs to a cell above it: the lower, the larger the cells; "
     "touching ones may merge, or flow_threshold drops them",
-    "min_size": "cells of fewer pixels than this are removed",
+    "min_size": "cells of fewer pixels than min_size are removed",
     "niter": "steps by which pixels move to the centre of their cell",
     "channels": "which channel is segmented, and which one holds the nuclei",
     "restore": "the image was denoised, deblurred or enlarged before it was segmented",

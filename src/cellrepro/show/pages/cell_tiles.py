@@ -13,7 +13,7 @@ from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.colours import DIMMED
 from cellrepro.show.figures.pixels import background_of, enlarged, with_outlines
 from cellrepro.show.pages.parts import Panel, panel
-from cellrepro.words import place_text
+from cellrepro.words import iou_text, place_text
 from samebits.words import grouped, joined
 
 _SIDE = 264  # of a tile, pixels
@@ -230,7 +230,7 @@ def _facts(change: ObjectChange) -> tuple[str, ...]:
         f"{in_a} in both" if in_a == in_b else f"{in_a} in A, {in_b} in B",
         sizes,
         place,
-        f"IoU {of_parts}{change.iou:.2f}",
+        f"IoU {of_parts}{iou_text(change.iou)}",
     )
     return (*facts, f"cut between {change.cuts}") if change.cuts else facts
 
