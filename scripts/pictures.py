@@ -164,9 +164,10 @@ def photograph(chromium: str, store: Path) -> None:
         page.locator("canvas.cre-canvas").press("n")  # the first changed cell and its story
         page.mouse.move(0, 0)
         page.wait_for_timeout(1_000)
-        browser.photograph(
-            page, IMAGES / "explorer.png", ".cre-counts", ".cre-choices", ".cre-body"
-        )
+        # The list of cells, longer than what stands below the picture, would be cut off.
+        page.add_style_tag(content=".cre-list { visibility: hidden; }")
+        parts = (".cre-counts", ".cre-choices", ".cre-readout", ".cre-story")
+        browser.photograph(page, IMAGES / "explorer.png", *parts)
         window.close()
 
 

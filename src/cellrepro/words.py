@@ -30,14 +30,25 @@ def share_text(share: float) -> str:
     >>> share_text(0.994), share_text(0.997), share_text(0.9996), share_text(0.99996)
     ('99 %', '99.7 %', '99.96 %', 'more than 99.99 %')
     """
-    if math.isnan(share):
-        return "–"
-    percent = 100 * share
     ppm = 1e6 * share
     if 0 < ppm < 0.01:
         return "less than 0.01 ppm"
     if 0 < ppm < _LEAST_PERCENT:
         return f"{grouped(ppm)} ppm"
+    return percent_text(share)
+
+
+def percent_text(share: float) -> str:
+    """A share in per cent, however small: one unit for all rows of a column.
+
+    >>> percent_text(0.0043), percent_text(7.63e-5), percent_text(1e-9), percent_text(math.nan)
+    ('0.43 %', '0.0076 %', 'less than 0.0001 %', '–')
+    """
+    if math.isnan(share):
+        return "–"
+    percent = 100 * share
+    if 0 < percent < 1e-4:
+        return "less than 0.0001 %"
     if 99.99 < percent < 100:
         return "more than 99.99 %"
     if 99.9 <= percent < 100:
@@ -47,6 +58,16 @@ def share_text(share: float) -> str:
     if 0 < percent < 9.95:
         return f"{percent:.2g} %"
     return f"{percent:.0f} %"
+
+
+def iou_text(iou: float, decimals: int = 2) -> str:
+    """An overlap to read, cut and not rounded: what misses 0.5 or 1 is not shown as that.
+
+    >>> iou_text(0.4996), iou_text(0.29), iou_text(1), iou_text(0.9996, 3)
+    ('0.49', '0.29', '1.00', '0.999')
+    """
+    steps = 10**decimals
+    return f"{math.floor(iou * steps + 1e-9) / steps:.{decimals}f}"
 
 
 def pixels_text(ppm: float, unit: str = "pixels") -> str:

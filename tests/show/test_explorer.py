@@ -349,18 +349,21 @@ def coloured(picture: np.ndarray, colour: str) -> np.ndarray:
     return (picture == [int(colour[i : i + 2], 16) for i in (1, 3, 5)]).all(axis=-1)
 
 
-def expected_picture(*names: str) -> np.ndarray:
+def expected_picture(*names: str, b: str = "masks_b") -> np.ndarray:
     """What the canvas must hold at zoom 1, pixel for pixel, from the arrays alone."""
     drawn = drawn_by_hand()
     low, high = np.percentile(drawn["image"], (1, 99))
     stretched = np.clip((drawn["image"] - low) / (high - low), 0, 1)
     picture = enlarged(np.floor(stretched * 255 + 0.5).astype(np.uint8))[..., np.newaxis]
     picture = np.repeat(picture, 3, axis=2)
-    for name in names:
-        labels = enlarged(drawn["truth" if name == "truth" else f"masks_{name}"])
-        paint(picture, outlined(labels, thickness=2, dash=DASHES[name]), COLOURS[name])
+    keys = {"truth": "truth", "a": "masks_a", "b": b}
+    labels = {name: enlarged(drawn[keys[name]]) for name in names}
+    for each in labels.values():
+        paint(picture, outlined(each, thickness=3), "#000000")
+    for name, each in labels.items():
+        paint(picture, outlined(each, thickness=2, dash=DASHES[name]), COLOURS[name])
     if {"a", "b"} <= set(names):
-        of_a, of_b = (outlined(enlarged(drawn[f"masks_{side}"]), thickness=2) for side in "ab")
+        of_a, of_b = (outlined(labels[side], thickness=2) for side in "ab")
         paint(picture, of_a & of_b, COLOURS["agree"])
     return picture
 
@@ -641,10 +644,7 @@ def test_the_truth_is_a_side(shown):
     wait_for(shown, b="truth", loading="0")
     assert "2 extra" in text(shown, "[data-line]")
     assert "; 784 of 4 096 pixels differ (19 %; only A: 512," in text(shown, "[data-line]")
-    picture = expected_picture("a")
-    outline = outlined(enlarged(drawn_by_hand()["truth"]), thickness=2, dash=DASHES["b"])
-    paint(picture, outline, COLOURS["b"])
-    np.testing.assert_array_equal(painted(shown), picture)
+    np.testing.assert_array_equal(painted(shown), expected_picture("a", "b", b="truth"))
     assert shown.locator('[data-show="truth"]').is_hidden()
     assert text(shown, ".cre-kinds").startswith("listed: − extra 2 + missed 0 1→n split 0")
 

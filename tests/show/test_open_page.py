@@ -395,6 +395,9 @@ def test_files_are_dropped_and_compared_in_a_browser(served, browser):
         assert download.value.suggested_filename == "debris_compared.html"
         with page.expect_download() as download:
             shown.get_by_text("as CSV").first.click()
+        with page.expect_download() as download:
+            shown.locator('[data-export="b"]').click()
+        assert download.value.suggested_filename == "debris_script_masks.tif"
         page.go_back()
         assert page.locator("#form").is_visible()
         page.go_forward()

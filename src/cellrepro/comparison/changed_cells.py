@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
-from cellrepro.words import place_text
+from cellrepro.words import iou_text, place_text
 from samebits.results import Row
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def cell_rows(
                 where: f"{place_text(change.position)}{cuts}",
                 f"{unit} {a}": str(change.area_a or "–"),
                 f"{unit} {b}": str(change.area_b or "–"),
-                "IoU": f"{change.iou:.3f}" if has_both else "–",
+                "IoU": iou_text(change.iou, 3) if has_both else "–",
             }
         )
     return rows

@@ -96,7 +96,7 @@ class MaskComparison(MaskScores, MaskCounts, Result):
 
     @derived
     def n_moved(self) -> int:
-        """Objects whose counterpart overlaps by less than half or lies a pixel or more away."""
+        """Objects whose counterpart lies a pixel or more away, or has an IoU below 0.5."""
         return self.kinds["moved"]
 
     @derived

@@ -84,7 +84,7 @@ _KEPT_MEANS = (
     f"than {KEPT_WITHIN:.0f} {{unit}} away; its size may differ"
 )
 _MOVED_MEANS = (
-    f"a counterpart that overlaps by less than half (IoU below {KEPT_IOU}), or whose centre is "
+    f"a counterpart that overlaps by less than half (IoU below {KEPT_IOU}), or whose centre lies "
     f"{KEPT_WITHIN:.0f} {{unit}} or more away"
 )
 _SHOWN = {

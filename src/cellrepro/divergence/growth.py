@@ -21,7 +21,7 @@ from cellrepro.store.checkpoints import CHECKPOINTS, Checkpoint
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.terminal import FileName, Quiet
-from cellrepro.words import share_text
+from cellrepro.words import percent_text, share_text
 from samebits.errors import BadInput, whole
 from samebits.results import Result, Row, derived, table_lines
 
@@ -115,10 +115,10 @@ class Growth(Result, Sequence[Moment]):
                 "epoch": moment.epoch,
                 "parameters that differ": moment.n_differing,
                 "distance": f"{moment.relative_l2:.2g}",
-                "pixels": "" if moment.ppm is None else share_text(moment.ppm / 1e6),
+                "pixels": "" if moment.ppm is None else percent_text(moment.ppm / 1e6),
                 "cells without a match": ""
                 if moment.changed is None
-                else share_text(moment.changed),
+                else percent_text(moment.changed),
                 "AP@0.5 of A, of B": _scores_text(moment),
             }
             for moment in self

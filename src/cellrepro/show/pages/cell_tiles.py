@@ -13,7 +13,7 @@ from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.show.figures.colours import DIMMED
 from cellrepro.show.figures.pixels import background_of, enlarged, with_outlines
 from cellrepro.show.pages.parts import Panel, panel
-from cellrepro.words import place_text
+from cellrepro.words import iou_text, place_text
 from samebits.words import grouped, joined
 
 _SIDE = 264  # of a tile, pixels
@@ -213,7 +213,9 @@ def _window(centre: Sequence[float], area: int, shape: Sequence[int]) -> tuple[s
 
 
 def _facts(change: ObjectChange) -> tuple[str, ...]:
-    place = f"centre {place_text(change.position)}".replace(" x ", " x\u00a0")
+    place = f"centre {place_text(change.position)}"
+    for axis in ("z ", "y ", "x "):
+        place = place.replace(axis, f"{axis.strip()}\u00a0")
     unit = "voxels" if len(change.position) == 3 else "px"
     in_a = _cells(change.labels_a)
     in_b = _cells(change.labels_b)
@@ -225,12 +227,12 @@ def _facts(change: ObjectChange) -> tuple[str, ...]:
     if change.area_a == change.area_b:
         sizes = f"{grouped(change.area_a)} {unit} in both"
     is_cut = change.kind in (ObjectKind.SPLIT, ObjectKind.MERGED)
-    of_parts = "of all parts together " if is_cut else ""
+    of_parts = " of all parts together" if is_cut else ""
     facts = (
         f"{in_a} in both" if in_a == in_b else f"{in_a} in A, {in_b} in B",
         sizes,
         place,
-        f"IoU {of_parts}{change.iou:.3f}",
+        f"IoU{of_parts}\u00a0{iou_text(change.iou)}",
     )
     return (*facts, f"cut between {change.cuts}") if change.cuts else facts
 

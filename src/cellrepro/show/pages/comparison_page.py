@@ -469,7 +469,7 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table:
         }
         for change in changes
     ]
-    kinds = {"IoU": "{:.3f}", f"{unit} in A": "count", f"{unit} in B": "count"}
+    kinds = {"IoU": "iou", f"{unit} in A": "count", f"{unit} in B": "count"}
     return table(rows, kinds | dict.fromkeys(("z", "y", "x"), "{:.0f}"))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cellrepro.words import share_text
+from cellrepro.words import iou_text, percent_text
 from samebits.words import grouped
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _NARROW_DPI = 160  # of those for phones, whose pixels are small
 _PANEL_WIDTH = 480  # of a picture of an image on a wide page, CSS pixels
 MOST_ROWS = 300  # of a table on a page; its CSV file holds all
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-_TEXTS = {"share": share_text, "count": grouped}
+_TEXTS = {"share": percent_text, "count": grouped, "iou": iou_text}
 
 Row = Mapping[str, Any]
 """The values of a row, or its `Cell`s, by the titles of the columns."""
@@ -176,7 +176,7 @@ class Table:
 def table(rows: Sequence[Row], kinds: Mapping[str, str], *, file: str = "") -> Table:
     """Make a table of rows, and a CSV file if it has a name.
 
-    ``kinds`` says by title how a column is written: as ``share`` or ``count``, by a format
+    ``kinds`` says by title how a column is written: as ``share``, ``count`` or ``iou``, by a format
     such as ``{:.2f}``, in a class of the style sheet, or only in the ``file``.
     """
     titles = dict.fromkeys(title for row in rows for title in row)

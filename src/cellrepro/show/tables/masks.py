@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.scores import SCORES, Score
 from cellrepro.show.tables.frames import frame
-from cellrepro.words import name_of_all, share_text
+from cellrepro.words import name_of_all, percent_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ def kind_table(masks: Mapping[str, MaskComparison]) -> pd.DataFrame:
     if len(counts) > 1:
         table.loc[name_of_all(masks)] = table.sum()
     shares = table.pop("differing") / table.pop("pixels")
-    table["pixels that differ"] = list(map(share_text, shares))
+    table["pixels that differ"] = list(map(percent_text, shares))
     return table
 
 

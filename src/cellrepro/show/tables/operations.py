@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from cellrepro.show.tables.frames import frame, readable
-from cellrepro.words import share_text
+from cellrepro.words import percent_text
 from samebits.heard_warning import HeardWarning
 from samebits.known_operations import base_name
 from samebits.torch_alerts import alert_in
@@ -105,7 +105,7 @@ def operation_table(audit: TrainingAudit) -> Styler:
     table = frame(rows, "operation", columns=columns)
     table = table.sort_values(_OTHER_BITS, ascending=False, kind="stable")
     shares = [_OTHER_BITS, _WEIGHTS_DIFFER]
-    shown = readable(table).format(lambda percent: share_text(percent / 100), subset=shares)
+    shown = readable(table).format(lambda percent: percent_text(percent / 100), subset=shares)
     return shown.bar(
         subset=shares,
         color="#F6D896",
@@ -145,7 +145,7 @@ def _operation_row(
     if effect is not None and effect.fixed_identical:
         no_cell = effect.n_masks == 1 and any("no object" in reason for reason in effect.vacuous)
         row[_WEIGHTS_DIFFER] = 100 * effect.weights_differing
-        row["pixels"] = "no cell found" if no_cell else share_text(effect.ppm / 1e6)
+        row["pixels"] = "no cell found" if no_cell else percent_text(effect.ppm / 1e6)
         row["cells unmatched"] = "-" if no_cell else str(effect.n_objects)
     return row
 

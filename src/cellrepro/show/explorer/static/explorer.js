@@ -25,6 +25,7 @@ const WIDE_CSS = 660; // from here on the panel stands beside the picture
 const SIDE_CSS = 320; // its least width, with its gap
 const LIVE_CSS = { wide: 800, side: 420 }; // the same where sliders of settings stand in it
 const SEEN_SHARE = 0.45; // of the window's height that a picture takes which stays above the sliders
+const LOW_SHARE = 0.8; // of the height there is, up to which two pictures side by side are low
 const CELL_SHARE = 0.14; // of the canvas that a cell takes to which the view moves
 const STYLES = ["patterns", "scale_bar"]; // how things are shown, and nothing that is shown
 const CHOICE = ["view", "a", "b", "z"];
@@ -519,7 +520,7 @@ class Explorer {
 
   // Size of the canvas: the whole image at zoom 1, as large as page and height allow.
   fitCanvas() {
-    const { root, canvas, body, frame, stage, live } = this.parts;
+    const { root, canvas, body, frame, stage, side, aboutCells, live } = this.parts;
     if (body.clientWidth === 0) return; // hidden, for example in a collapsed cell
     const room = live ? LIVE_CSS : { wide: WIDE_CSS, side: SIDE_CSS };
     const beside = body.clientWidth >= room.wide;
@@ -530,7 +531,10 @@ class Explorer {
       this.mode === "sides"
         ? areBeside(this.columns, this.rows, widthCss, heightCss, beside || live)
         : { pixelCss: Math.min(widthCss / this.columns, heightCss / this.rows) };
-    live?.place(beside, isBeside === true);
+    const isLow = beside && isBeside === true && this.rows * pixelCss < LOW_SHARE * heightCss;
+    const cells = isLow ? stage : side; // below a low picture, where else nothing stands
+    if (aboutCells[0].parentElement !== cells) cells.append(...aboutCells);
+    live?.place(beside, isLow);
     this.ratio = window.devicePixelRatio || 1;
     const width = Math.max(1, Math.round(this.columns * pixelCss * this.ratio));
     const height = Math.max(1, Math.round(this.rows * pixelCss * this.ratio));

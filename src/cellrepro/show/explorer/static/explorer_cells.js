@@ -41,7 +41,7 @@ const COLUMNS = [
     title: "overlap: intersection over union",
     number: true,
     order: (s, r) => s.iou[r],
-    text: (s, r) => (s.area_a[r] && s.area_b[r] ? s.iou[r].toFixed(3) : "\u2013"),
+    text: (s, r) => (s.area_a[r] && s.area_b[r] ? iouText(s.iou[r], 2) : "\u2013"),
   },
   {
     key: "area",
@@ -133,7 +133,7 @@ function storyFacts(story, row) {
     const relative = `${sign}${Math.abs(percent).toFixed(1)}\u00a0%`;
     facts.push([isStack ? "volume" : "area", `${signed(areaB - areaA)} ${unit} (${relative})`]);
     const isCut = story.labels_a[row].length + story.labels_b[row].length > 2;
-    facts.push([isCut ? "IoU of all parts together" : "IoU", story.iou[row].toFixed(3)]);
+    facts.push([isCut ? "IoU of all parts together" : "IoU", iouText(story.iou[row], 3)]);
   }
   const [y, x] = position.slice(-2).map((value) => value.toFixed(1));
   facts.push(["centre", `${isStack ? `${planeText(position[0])}, ` : ""}y ${y}, x ${x}`]);

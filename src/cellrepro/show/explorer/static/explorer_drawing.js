@@ -5,8 +5,9 @@
 // zoom, resize. Everything else (curtain, blinking, opacity, boxes, modes) only composites them.
 
 const MARKS = { mark_b: "b", mark_a: "a" }; // the chosen cell, by the side that has it
+const RIMS = { rim_truth: "truth", rim_a: "a", rim_b: "b" }; // by layer: what is seen on bright cells by it
 const OF_CHOSEN = [...Object.keys(MARKS), "mark_both", "ring"];
-const LAYERS = ["image", "categories", "votes", "truth", "a", "b", "both", ...OF_CHOSEN]; // from the bottom up
+const LAYERS = ["image", "categories", "votes", ...Object.keys(RIMS), "truth", "a", "b", "both", ...OF_CHOSEN]; // from the bottom up
 const AREAS = ["agree", "only_a", "only_b", "other_object"];
 const SMALL_CELL_CSS = 14; // radius up to which a chosen cell has a ring around it
 
@@ -23,7 +24,7 @@ class Drawing {
 
   // Draw before the next frame. The layers named here are drawn anew, once they are visible.
   request(...layers) {
-    for (const layer of layers) this.stale.add(layer);
+    for (const layer of layers) this.stale.add(layer).add(`rim_${layer}`);
     this.frame ??= requestAnimationFrame(() => {
       this.frame = undefined;
       if (this.explorer.fitted) this.draw();
@@ -50,6 +51,7 @@ class Drawing {
   isVisible(layer) {
     const { shown, data, chosen, vote, mode } = this.explorer;
     if (layer === "categories") return AREAS.some((name) => shown[name]);
+    if (layer in RIMS) return this.isVisible(RIMS[layer]);
     const areTogether = !MODES[mode].apart;
     if (layer === "both") return shown.a && shown.b && areTogether;
     if (layer === "mark_both") return chosen >= 0 && areTogether;
@@ -64,6 +66,7 @@ class Drawing {
     else if (name === "votes") this.drawVotes();
     else if (name === "both") this.drawOutlinesOfBoth();
     else if (OF_CHOSEN.includes(name)) this.drawMark(name);
+    else if (name in RIMS) this.drawRim(name);
     else this.drawOutline(name);
   }
 
@@ -92,6 +95,15 @@ class Drawing {
       thickness: this.lineWidth(),
       colour: packedColour(style.colours[name]),
       dash: this.dash(name),
+    });
+  }
+
+  // Dark, inside of the outline and below all of them; the same rule as `with_outlines`.
+  drawRim(name) {
+    outline(this.layers[name], this.explorer.data[RIMS[name]], {
+      ...this.placement(),
+      thickness: this.lineWidth() + Math.max(1, Math.round(this.explorer.ratio)),
+      colour: packedColour("#000000"),
     });
   }
 
@@ -256,7 +268,7 @@ class Drawing {
     for (const [mark, side] of Object.entries(MARKS)) spans[mark] = spans[side];
     if (mode === "blink") spans[blink.side === "a" ? "b" : "a"] = [0, 0]; // the mark stays
     for (const name of LAYERS) {
-      const [from, to] = spans[name] ?? [0, width];
+      const [from, to] = spans[RIMS[name] ?? name] ?? [0, width];
       if (!this.isVisible(name) || to <= from) continue;
       if (name === "image") context.globalAlpha = this.imageBrightness();
       else context.globalAlpha = OF_CHOSEN.includes(name) ? 1 : opacity[mode];

@@ -1,19 +1,23 @@
 // Files that the page offers for download: the picture, and arrays as TIFF.
 
+// How the names of masks end, which names of files made of them do not repeat.
+const ENDINGS = /((_(cp_)?masks)?(\.ome)?(\.(tiff?|png))?|_seg\.npy)$/i;
+
 // Save what is seen ("png"), the masks of a side ("a", "b"), or the map of "categories".
 function saveFile(explorer, content) {
   const { names, data, scene, mode, parts, rows, columns } = explorer;
-  const { image, a, b } = names;
+  const { image } = names;
+  const [a, b] = [names.a, names.b].map((name) => name?.replace(ENDINGS, ""));
   const stem = scene.n_planes > 1 ? `${image}_z${scene.z}` : image;
   if (content === "png") {
     parts.canvas.toBlob((blob) => download(blob, `${fileName(stem, a, b, mode)}.png`));
     return;
   }
   const isMap = content === "categories";
-  const runs = isMap ? `${a} and ${b}` : names[content];
+  const runs = isMap ? `${names.a} and ${names.b}` : names[content];
   const values = isMap ? data.categories : wideEnough(data[content]);
   const description = `cellrepro: ${image}, ${runs}`.replace(/[^\x20-\x7e]/g, "?");
-  const name = isMap ? fileName(stem, a, b, "difference") : fileName(stem, names[content], "masks");
+  const name = isMap ? fileName(stem, a, b, "difference") : fileName(stem, content === "a" ? a : b, "masks");
   download(tiff(values, rows, columns, description), `${name}.tif`);
 }
 

@@ -30,15 +30,14 @@ class LiveSettings {
   }
 
   // In the panel beside the picture; on a narrow page below the picture, which stays in sight, and its
-  // zoom. What else there is stands where it leaves least empty: below a low picture the cells.
+  // zoom. The legend stands where it leaves least empty.
   place(isBeside, isLow) {
-    const { sliders, side, stage, legend, aboutCells } = this.parts;
+    const { sliders, side, stage, legend } = this.parts;
     const placed = `${isBeside} ${isLow}`;
     if (this.placed === placed) return;
     this.placed = placed;
     if (isBeside) side.prepend(this.section);
     else sliders.after(this.section);
-    (isBeside && isLow ? stage : side).append(...aboutCells);
     (isBeside && !isLow ? stage : side).append(legend);
   }
 
@@ -49,6 +48,7 @@ class LiveSettings {
 
   build() {
     const { controls } = this.model.get("live");
+    this.atOnce = heading("");
     const group = (title, isOfPass) => {
       const grid = make("div", "crl-grid");
       const those = controls.filter((control) => control.needs_pass === isOfPass);
@@ -153,8 +153,9 @@ class LiveSettings {
     }
     this.section.dataset.state = live.state;
     // What is shown is of other settings than those of the sliders.
-    this.parts.root.dataset.stale = ["needs-pass", "waiting"].includes(live.state) ? "1" : "0";
-    this.atOnce.textContent = live.state === "needs-pass" ? "Answers after the pass" : "Answers at once";
+    const isStale = ["needs-pass", "waiting"].includes(live.state);
+    this.parts.root.dataset.stale = isStale ? "1" : "0";
+    this.atOnce.textContent = isStale ? "Answers after the pass" : "Answers at once";
     this.sign.textContent = LIVE_SIGNS[live.state] ?? "";
     this.line.textContent = unbroken(live.line);
     this.run.hidden = live.state !== "needs-pass";

@@ -19,6 +19,12 @@ function grouped(number) {
   return [whole.replace(/\B(?=(\d{3})+$)/g, "\u00a0"), ...decimals].join(".");
 }
 
+// Cut and not rounded, as `iou_text` in words.py: what misses 0.5 or 1 is not shown as that.
+function iouText(iou, decimals) {
+  const steps = 10 ** decimals;
+  return (Math.floor(iou * steps + 1e-9) / steps).toFixed(decimals);
+}
+
 // A number such as 18 829 stays on one line with its digits and its unit.
 function unbroken(text) {
   return text.replace(/(\d) (?=\d{3}(?!\d)|%|ppm\b|px\b)/g, "$1\u00a0");

@@ -247,7 +247,7 @@ function besideItem(known) {
 function size(n) {
   const [unit, word] = [[1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([least]) => n >= least) ?? [1, "bytes"];
   const number = n / unit;
-  return `${number.toFixed(number < 10 && unit > 1 ? 1 : 0)} ${word}`;
+  return `${number.toFixed(number < 10 && unit > 1 ? 1 : 0)}\u00a0${word}`;
 }
 
 function say(text) {
