@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from samebits.errors import BadInput
+from samebits.results import Row
+from samebits.words import amount
 
 Limits = Mapping[str, float]
 """Limits by name; masks are not held to one that is left out.
@@ -19,22 +21,45 @@ def limits_text(limits: Limits) -> str:
     """Say what the limits allow, each with its option.
 
     >>> limits_text({"max_ppm": 0.0, "max_lost": 2})
-    'at most 0 ppm of the pixels of an image may differ (--max-ppm), 2 cells be lost (--max-lost)'
+    'differing pixels of an image: at most 0 ppm (--max-ppm); cells lost: at most 2 (--max-lost)'
     """
     allowed = [
-        f"{value * _SHOWN_FACTOR.get(name, 1):g} {_ALLOWED[name]} (--{name.replace('_', '-')})"
+        f"{_LIMITED[name]}: at most {value * _SHOWN_FACTOR.get(name, 1):g}{_UNITS.get(name, '')} "
+        f"(--{name.replace('_', '-')})"
         for name, value in limits.items()
     ]
-    return f"at most {', '.join(allowed)}" if allowed else "none"
+    return "; ".join(allowed) or "none"
 
 
-_ALLOWED = {
-    "max_ppm": "ppm of the pixels of an image may differ",
-    "max_changed": "% of the cells be without a match",
-    "max_lost": "cells be lost",
+_LIMITED = {
+    "max_ppm": "differing pixels of an image",
+    "max_changed": "cells without a match",
+    "max_lost": "cells lost",
 }
+_UNITS = {"max_ppm": " ppm", "max_changed": " %"}
 _SHOWN_FACTOR = {"max_changed": 100}
 """From a limit's own unit to that in which people read it."""
+
+
+def held_text(record: Mapping[str, Any]) -> str:
+    """Say how many cells a baseline holds, in how many images, and whose they are."""
+    images = record["images"].values()
+    n_cells = amount(sum(image["n_objects"] for image in images), "cell")
+    of = f" of {record['from']}" if "from" in record else ""
+    return f"{n_cells} in {amount(len(images), 'image')}{of}"
+
+
+def limits_line(record: Mapping[str, Any]) -> str:
+    """Say what later masks may differ in, and where a baseline has that from."""
+    origin = record.get("proposed_from")
+    proposed = f", proposed from {origin}" if origin else ""
+    return f"limits of later masks: {limits_text(record.get('limits', {}))}{proposed}"
+
+
+def cells_by_image(record: Mapping[str, Any]) -> list[Row]:
+    """Give each image of a baseline with its number of cells."""
+    images = record["images"]
+    return [{"image": name, "cells": image["n_objects"]} for name, image in images.items()]
 
 
 def limits_from(
