@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from samebits.errors import BadInput
-from samebits.results import Row
-from samebits.words import amount
 
 Limits = Mapping[str, float]
 """Limits by name; masks are not held to one that is left out.
@@ -41,25 +39,14 @@ _SHOWN_FACTOR = {"max_changed": 100}
 """From a limit's own unit to that in which people read it."""
 
 
-def held_text(record: Mapping[str, Any]) -> str:
-    """Say how many cells a baseline holds, in how many images, and whose they are."""
-    images = record["images"].values()
-    n_cells = amount(sum(image["n_objects"] for image in images), "cell")
-    of = f" of {record['from']}" if "from" in record else ""
-    return f"{n_cells} in {amount(len(images), 'image')}{of}"
+def limits_line(limits: Limits, origin: object) -> str:
+    """Say what later masks may differ in, and from what these limits were proposed, if they were.
 
-
-def limits_line(record: Mapping[str, Any]) -> str:
-    """Say what later masks may differ in, and where a baseline has that from."""
-    origin = record.get("proposed_from")
+    >>> limits_line({"max_lost": 2}, "3 pairs along seed")
+    'limits of later masks: cells lost: at most 2 (--max-lost), proposed from 3 pairs along seed'
+    """
     proposed = f", proposed from {origin}" if origin else ""
-    return f"limits of later masks: {limits_text(record.get('limits', {}))}{proposed}"
-
-
-def cells_by_image(record: Mapping[str, Any]) -> list[Row]:
-    """Give each image of a baseline with its number of cells."""
-    images = record["images"]
-    return [{"image": name, "cells": image["n_objects"]} for name, image in images.items()]
+    return f"limits of later masks: {limits_text(limits)}{proposed}"
 
 
 def limits_from(

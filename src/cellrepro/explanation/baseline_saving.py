@@ -14,7 +14,7 @@ from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.comparison.spread_axes import AXES
-from cellrepro.explanation.baseline_limits import cells_by_image, held_text, limits_line
+from cellrepro.explanation.baseline_limits import limits_line
 from cellrepro.explanation.references import masks_of, reference_kind
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
@@ -58,15 +58,16 @@ class SavedBaseline(Result):
     def sentence(self) -> str:
         """Say where it is, how many cells it holds, and within which limits."""
         limits = [f"{name} {value:g}" for name, value in self.record["limits"].items()]
-        return f"{self.file} holds {held_text(self.record)}; limits: {joined(limits)}"
+        return f"{self.file} holds {baseline_file.held_text(self.record)}; limits: {joined(limits)}"
 
     def rows(self) -> list[Row]:
         """Give each image with its cells."""
-        return cells_by_image(self.record)
+        return baseline_file.cells_by_image(self.record)
 
     def lines(self) -> list[str]:
         """Say what it holds, and what later masks may differ in."""
-        return [f"{self.file}: {held_text(self.record)}", f"  {limits_line(self.record)}"]
+        limits = limits_line(self.record["limits"], self.record.get("proposed_from"))
+        return [f"{self.file}: {baseline_file.held_text(self.record)}", f"  {limits}"]
 
     def as_json(self) -> str:
         """Give ``file`` and the fields of the record as JSON."""

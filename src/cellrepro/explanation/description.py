@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cellrepro.explanation.baseline_limits import cells_by_image, held_text, limits_line
+from cellrepro.explanation.baseline_limits import limits_line
 from cellrepro.explanation.commands import Commands, command_lines
 from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, FILENAME, REMOVED, RecordedSettings
@@ -19,6 +19,7 @@ from cellrepro.explanation.settings_of_both import (
     value_text,
 )
 from cellrepro.images.image_axes import size_text
+from cellrepro.store.baseline_file import cells_by_image, held_text
 from cellrepro.store.installed_versions import PACKAGES
 from samebits.libraries import has_library
 from samebits.results import Result, Row, table_lines
@@ -194,7 +195,7 @@ def _baseline_lines(record: Mapping[str, Any]) -> Iterator[str]:
     """What a baseline holds, what later masks are held to, and what made it."""
     yield f"baseline: {held_text(record)}"
     yield from table_lines(cells_by_image(record), indent=4)
-    yield f"  {limits_line(record)}"
+    yield f"  {limits_line(record.get('limits', {}), record.get('proposed_from'))}"
     for tolerance in record.get("reproducibility_tolerance", ()):
         ppm = tolerance["mismatched_elements_per_million"]
         yield f"  as a tolerance for bioimage.io: {grouped(ppm)} differing pixels per million"
