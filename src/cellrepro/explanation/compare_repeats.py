@@ -90,7 +90,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
             verdict = Verdict.WITHIN_SPREAD
         is_said = spread.reason == SAME_OUTLINES  # of the masks
         if not is_said and (a.spec.task == "train" or spread.is_judged):
-            spread_notes.append(f"beside other random seeds: {spread.sentence()}")
+            spread_notes.append(f"does it matter beside other random seeds? {spread.sentence()}")
     comparison = Comparison(
         verdict=verdict,
         differs=(),
