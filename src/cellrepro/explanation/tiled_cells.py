@@ -80,8 +80,8 @@ class Tiled:
             f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie{which}"
             f"{gained}{scaled}",
             f"  straight ends of cells: {seam.n_at} at {amount(seam.n_lines, 'tile border')}, "
-            f"{seam.n_elsewhere} at {seam.n_other_lines} other rows and columns; {more} than chance "
-            f"puts at tile borders (probability of as many: {seam.chance:.2g})",
+            f"{seam.n_elsewhere} at {seam.n_other_lines} other rows and columns; {more} than "
+            f"chance puts at tile borders (probability of as many: {seam.chance:.2g})",
         ]
 
 
