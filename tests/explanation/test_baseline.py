@@ -1,5 +1,6 @@
 """What a baseline lets pass, what breaks it, and what its limits could hide."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -99,6 +100,7 @@ def test_what_passes_and_what_breaks(baseline, masks, limits, broken):
         {"max_ppm": 1e6},
         {"max_lost": 0},
         {"max_lost": 1},
+        {"max_lost": 2, "max_ppm": 60_000},
         {"max_lost": 1, "max_ppm": 60_000},
         {"max_changed": 0.1, "max_ppm": 1e6},
         {"max_changed": 0.2},
@@ -111,8 +113,16 @@ def test_what_the_limits_could_hide_by_trying(baseline, limits):
         for label in (3, 7, 9)
         if check_baseline(baseline, lost(label), **limits).ok
     ]
-    hidden = check_baseline(baseline, MASKS, **limits).hidden.cells
-    assert [(cell.area, cell.label) for cell in hidden] == sorted(pass_without)
+    found = check_baseline(baseline, MASKS, **limits).hidden
+    assert [(cell.area, cell.label) for cell in found.cells] == sorted(pass_without)
+    any_so_many = [
+        all(
+            check_baseline(baseline, lost(*labels), **limits).ok
+            for labels in itertools.combinations([label for _, label in pass_without], n)
+        )
+        for n in range(1, len(pass_without) + 1)
+    ]
+    assert found.at_once == sum(any_so_many)
 
 
 def test_the_file_follows_from_its_content(tmp_path):
@@ -206,6 +216,8 @@ def test_files_that_are_no_baseline(baseline, tmp_path):
     with pytest.raises(BadInput, match="masks of a are others than its record says"):
         check_baseline(tmp_path / "other", MASKS)
     tifffile.imwrite(tmp_path / "none.tif", 0 * MASKS)
+    with pytest.raises(BadInput, match="no baseline: it stays as it is; expected first RUN"):
+        save_baseline(str(tmp_path / "new.baseline"), tmp_path / "none.tif")
     with pytest.raises(BadInput, match="no cells"):
         save_baseline(str(tmp_path / "none.tif"), tmp_path / "none.baseline")
 

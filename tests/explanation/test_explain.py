@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -189,15 +190,20 @@ def test_what_is_not_found_has_no_cause_and_no_command(made, explained):
     assert found["commands"]["b"] is None
 
 
-def test_a_command_makes_its_side(made, explained, invoke, tmp_path, monkeypatch):
+def test_a_command_makes_its_side_where_it_was_printed(
+    made, small_store, invoke, tmp_path, monkeypatch
+):
+    """Beside the image, as most people stand."""
+    shutil.copy(made.image("grey"), tmp_path / "cells.tif")
+    monkeypatch.chdir(tmp_path)
     settings = {"flow_threshold": 0.8, "min_size": 100}
     usual, other = made("usual"), made("other", **settings)
     write_sidecar(other, {"settings": settings, "precision": "float32"})
-    commands = explained(usual, other)["commands"]["b"]
+    given = options(model=small_store.weights, image="cells.tif")
+    commands = invoke("explain", usual, other, *given, "--json").json["commands"]["b"]
     expected = tifffile.imread(other)
     assert commands["python"] == ""  # Cellpose loads no network of this size
     words = shlex.split(commands["lab"])[1:]
-    monkeypatch.chdir(tmp_path)
     answer = invoke(*words, *options(store=tmp_path / "outputs"))
     assert answer.code == 0, answer.err
     (written,) = (tmp_path / "b_again").glob("*.tif")

@@ -93,13 +93,13 @@ class MaskTotals:
         if not self.n_objects:
             return f"Neither {a} nor {b} has a cell{where}: nothing can be compared."
         if not self.n_differing:
-            also = ", some with different numbers" if self.some_renumbered else ""
+            also = "; some have different numbers" if self.some_renumbered else ""
             if not self.same_numbering:
-                also = ", but not one number for each"
+                also = "; but one number is not one cell"
             cells = amount(self.n_objects_a, "cell")
             one = self.unit.removesuffix("s")
             on = f", on {self.n_images} images" if self.n_images > 1 else ""
-            return f"{sides} have the same {cells}{also}, {one} for {one}{on}."
+            return f"{sides} have the same {cells}, {one} for {one}{on}{also}."
         differ = f"{pixels_text(self.ppm, self.unit)} differ"
         return f"{self.cells_text(a=a, b=b)}. {as_sentence(differ)}"
 

@@ -46,12 +46,13 @@ class ChanceOverlap:
     def text(self, a: str, b: str) -> str:
         """Say what speaks for two images."""
         n_a, n_b = self.n_cells
+        covered, expected = share_text(self.covered), share_text(self.expected)
+        more = "hardly more" if self.covered > self.expected and covered != expected else "no more"
         match = verb_of(max(1, self.n_matched), "matches", "match")
         return (
             f"{self.n_matched or 'none'} of the {n_a} cells of {a} {match} one of the {n_b} of {b} "
-            f"(IoU of 0.5 or more), and they overlap no more than by chance: the cells of {a} "
-            f"cover {share_text(self.covered)} of those of {b}, and "
-            f"{share_text(self.expected)} of the whole image"
+            f"(IoU of 0.5 or more), and they overlap {more} than by chance: the cells of {a} "
+            f"cover {covered} of those of {b}, where chance gives {expected}"
         )
 
 

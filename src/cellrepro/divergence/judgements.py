@@ -21,7 +21,7 @@ DivergenceJudgement = Literal[
 
 JUDGEMENTS: Mapping[DivergenceJudgement, str] = {
     "race": "a race: on equal inputs, the same process gives different bits",
-    "round-off": "round-off: every operation of both runs stays within the error of its class",
+    "round-off": "round-off: every judged operation of both stays within the error of its class",
     "fault": "a fault: neither round-off nor a race explains it",
     "unwritten-memory": "unwritten memory: a result was computed from what happened to stand there",
     "settings": "the two have different settings",

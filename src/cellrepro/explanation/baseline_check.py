@@ -82,14 +82,20 @@ class BaselineCheck(Result):
 
     def rows(self) -> list[Row]:
         """Give each cell that changed."""
-        n_images = len({cell.image for cell in self.changed_cells})
-        return cell_rows(self.changed_cells, a="baseline", b="masks", n_images=n_images)
+        return self._rows_of(self.changed_cells)
+
+    def _rows_of(self, cells: Sequence[ChangedCell]) -> list[Row]:
+        n_images = len({cell.image for cell in cells})
+        return cell_rows(cells, a="baseline", b="masks", n_images=n_images)
 
     def lines(self) -> list[str]:
         """Say what breaks the limits, and which cells could vanish within them."""
         lines = [self._head(), *(f"  {sentence}" for sentence in self.broken)]
         if self.broken:
-            lines += table_lines(self.rows(), indent=4)
+            changed = [cell for cell in self.changed_cells if cell.change.kind != ObjectKind.KEPT]
+            if not changed and self.changed_cells:
+                lines.append("    the cells that are kept, with an outline that differs:")
+            lines += table_lines(self._rows_of(changed or self.changed_cells), indent=4)
         lines.append(f"  limits: {limits_text(self.limits)}")
         lines.append(f"  {self.hidden.sentence()}")
         lines += [f"  note: {note}" for note in self.notes]
@@ -99,6 +105,9 @@ class BaselineCheck(Result):
         """Pixels are those of one image, as their limit is; cells those of all."""
         state = "ok" if self.ok else "broken"
         pixels = f"{pixels_text(self.ppm)} differ"
+        share = share_text(self.ppm / 1e6)
+        if self.ppm and share.endswith("%"):  # the limit is in parts per million
+            pixels = f"{grouped(self.ppm)} ppm ({share}) of the pixels differ"
         if self.n_images > 1 and self.ppm:
             pixels += f" in {self.image}, where most do"
         over = f" in {self.n_images} images" if self.n_images > 1 else ""

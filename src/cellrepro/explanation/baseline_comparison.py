@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -38,6 +39,9 @@ class Hidden:
     cells: tuple[Cell, ...] = field(repr=False)
     """Cells of which any one could vanish, smallest first."""
 
+    at_once: int
+    """How many of these could vanish together, whichever they are; 0 where none could."""
+
     @derived
     def n(self) -> int:
         """Number of cells of which any one could vanish."""
@@ -55,12 +59,13 @@ class Hidden:
         if not self.cells:
             return "with these limits no cell can be lost unnoticed"
         smallest = self.cells[0]
-        described = f"of {smallest.area} pixels ({smallest.label} in {smallest.image})"
+        described = f"of {smallest.area} pixels (cell {smallest.label} of {smallest.image})"
         if self.n == 1:
             return f"with these limits one cell could be lost unnoticed: {described}"
+        any_of_them = "any one" if self.at_once == 1 else f"any {self.at_once}"
         return (
-            f"with these limits any one of {self.n} cells could be lost unnoticed: the smallest "
-            f"{described}, the largest of {self.cells[-1].area}"
+            f"with these limits {any_of_them} of {self.n} cells could be lost unnoticed: the "
+            f"smallest {described}, the largest of {self.cells[-1].area}"
         )
 
 
@@ -106,7 +111,12 @@ class BaselineComparison:
 
     def hidden(self, limits: Limits) -> Hidden:
         """Find what limits could hide."""
-        return Hidden(all_at_once=self._passes_empty(limits), cells=self._hidden_cells(limits))
+        cells = self._hidden_cells(limits)
+        return Hidden(
+            all_at_once=self._passes_empty(limits),
+            cells=cells,
+            at_once=self._n_at_once(cells, limits),
+        )
 
     def _hidden_cells(self, limits: Limits) -> tuple[Cell, ...]:
         """Find the cells of which any one could vanish within the limits, smallest first."""
@@ -119,6 +129,25 @@ class BaselineComparison:
             if _passes_without(cell, image.n_pixels, n_cells, limits)
         ]
         return tuple(sorted(hidden, key=lambda cell: cell.area))
+
+    def _n_at_once(self, hidden: Sequence[Cell], limits: Limits) -> int:
+        """Find how many of these cells could vanish together, were they the largest of an image."""
+        n_cells = sum(len(image.cells) for image in self.images.values())
+        ppm_lost = dict.fromkeys(self.images, 0.0)
+        of_image = Counter[str]()
+        most_ppm = [0.0] * len(hidden)  # of so many and one cells
+        for cell in reversed(hidden):
+            ppm_lost[cell.image] += 1e6 * (cell.area / self.images[cell.image].n_pixels)
+            index = of_image[cell.image]
+            most_ppm[index] = max(most_ppm[index], ppm_lost[cell.image])
+            of_image[cell.image] += 1
+        ppm = 0.0
+        for n, of_one_image in enumerate(most_ppm, 1):
+            ppm = max(ppm, of_one_image)
+            reached = {"max_ppm": ppm, "max_changed": n / (2 * n_cells - n), "max_lost": n}
+            if any(reached[name] > limit for name, limit in limits.items()):
+                return n - 1
+        return len(hidden)
 
     def _passes_empty(self, limits: Limits) -> bool:
         """Whether masks without any cell keep the limits."""

@@ -19,22 +19,34 @@ def limits_text(limits: Limits) -> str:
     """Say what the limits allow, each with its option.
 
     >>> limits_text({"max_ppm": 0.0, "max_lost": 2})
-    'at most 0 ppm of the pixels of an image may differ (--max-ppm), 2 cells be lost (--max-lost)'
+    'differing pixels of an image: at most 0 ppm (--max-ppm); cells lost: at most 2 (--max-lost)'
     """
     allowed = [
-        f"{value * _SHOWN_FACTOR.get(name, 1):g} {_ALLOWED[name]} (--{name.replace('_', '-')})"
+        f"{_LIMITED[name]}: at most {value * _SHOWN_FACTOR.get(name, 1):g}{_UNITS.get(name, '')} "
+        f"(--{name.replace('_', '-')})"
         for name, value in limits.items()
     ]
-    return f"at most {', '.join(allowed)}" if allowed else "none"
+    return "; ".join(allowed) or "none"
 
 
-_ALLOWED = {
-    "max_ppm": "ppm of the pixels of an image may differ",
-    "max_changed": "% of the cells be without a match",
-    "max_lost": "cells be lost",
+_LIMITED = {
+    "max_ppm": "differing pixels of an image",
+    "max_changed": "cells without a match",
+    "max_lost": "cells lost",
 }
+_UNITS = {"max_ppm": " ppm", "max_changed": " %"}
 _SHOWN_FACTOR = {"max_changed": 100}
 """From a limit's own unit to that in which people read it."""
+
+
+def limits_line(limits: Limits, origin: object) -> str:
+    """Say what later masks may differ in, and from what these limits were proposed, if they were.
+
+    >>> limits_line({"max_lost": 2}, "3 pairs along seed")
+    'limits of later masks: cells lost: at most 2 (--max-lost), proposed from 3 pairs along seed'
+    """
+    proposed = f", proposed from {origin}" if origin else ""
+    return f"limits of later masks: {limits_text(limits)}{proposed}"
 
 
 def limits_from(

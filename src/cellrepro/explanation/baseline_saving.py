@@ -14,7 +14,7 @@ from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.comparison.spread_axes import AXES
-from cellrepro.explanation.baseline_limits import limits_text
+from cellrepro.explanation.baseline_limits import limits_line
 from cellrepro.explanation.references import masks_of, reference_kind
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
@@ -57,28 +57,17 @@ class SavedBaseline(Result):
 
     def sentence(self) -> str:
         """Say where it is, how many cells it holds, and within which limits."""
-        images = self.record["images"]
-        n_cells = sum(image["n_objects"] for image in images.values())
-        held = f"{amount(n_cells, 'cell')} in {amount(len(images), 'image')}"
         limits = [f"{name} {value:g}" for name, value in self.record["limits"].items()]
-        return f"{self.file} holds {held} of {self.record['from']}; limits: {joined(limits)}"
+        return f"{self.file} holds {baseline_file.held_text(self.record)}; limits: {joined(limits)}"
 
     def rows(self) -> list[Row]:
         """Give each image with its cells."""
-        images = self.record["images"]
-        return [{"image": name, "cells": image["n_objects"]} for name, image in images.items()]
+        return baseline_file.cells_by_image(self.record)
 
     def lines(self) -> list[str]:
         """Say what it holds, and what later masks may differ in."""
-        images = self.record["images"].values()
-        n_cells = amount(sum(image["n_objects"] for image in images), "cell")
-        held = f"{n_cells} in {amount(len(images), 'image')}"
-        origin = self.record.get("proposed_from")
-        return [
-            f"{self.file}: {held} of {self.record['from']}",
-            f"  later masks are held to: {limits_text(self.record['limits'])}"
-            + (f", proposed from {origin}" if origin else ""),
-        ]
+        limits = limits_line(self.record["limits"], self.record.get("proposed_from"))
+        return [f"{self.file}: {baseline_file.held_text(self.record)}", f"  {limits}"]
 
     def as_json(self) -> str:
         """Give ``file`` and the fields of the record as JSON."""
@@ -131,6 +120,11 @@ def save_baseline(
     ``cellrepro baseline save masks nuclei.baseline``
     """
     path = Path(file)
+    if path.exists() and not baseline_file.is_one(path):
+        raise BadInput(
+            f"{path} exists and is no baseline: it stays as it is; expected first RUN (a run, a "
+            "mask file or a folder of masks), then FILE, a new name for the baseline"
+        )
     refuse_existing(path)
     opened_store = Store(store)
     masks: dict[str, NDArray[np.uint32]] = {}

@@ -31,9 +31,15 @@ if TYPE_CHECKING:
 
 
 def commands_of_record(
-    record: RecordedSettings, store: Store, *, image: str | None = None, is_stack: bool = False
+    record: RecordedSettings,
+    store: Store,
+    *,
+    image: str | None = None,
+    is_stack: bool = False,
+    setup: LabSetup | None = None,
 ) -> Commands | None:
     """Write the calls that a record tells of; None where it tells too little."""
+    setup = setup or LabSetup()
     network = str(record.value(MODEL))
     is_stored = STORED_NETWORK.fullmatch(network) is not None
     if MODEL_PATH in record.values or not (is_stored or network in ENCODERS):
@@ -42,13 +48,13 @@ def commands_of_record(
     source = recorded_network(record, store).source if is_stored else of_lab
     if source is None:
         return _without_network(record, network, image=image, is_stack=is_stack)
-    condition = {PRECISION: LabSetup().dtype, **record.known, MODEL: source.label}
+    condition = {PRECISION: setup.dtype, **record.known, MODEL: source.label}
     version = record.value(VERSION)
     if version != NOT_RECORDED:
         condition[VERSION] = version
     name = record.value(FILENAME)
     recorded_image = IMAGE if name == NOT_RECORDED else str(name)
-    return commands_for(image or recorded_image, condition, {source.label: source}, LabSetup())
+    return commands_for(image or recorded_image, condition, {source.label: source}, setup)
 
 
 def _without_network(

@@ -90,7 +90,7 @@ def compare_repeats(a: Repeat, b: Repeat, *, store: Store | None = None) -> Comp
             verdict = Verdict.WITHIN_SPREAD
         is_said = spread.reason == SAME_OUTLINES  # of the masks
         if not is_said and (a.spec.task == "train" or spread.is_judged):
-            spread_notes.append(f"beside other random seeds: {spread.sentence()}")
+            spread_notes.append(f"does it matter beside other random seeds? {spread.sentence()}")
     comparison = Comparison(
         verdict=verdict,
         differs=(),
@@ -314,7 +314,10 @@ def _initial_weights_notes(a: Repeat, b: Repeat) -> Iterator[str]:
     if (a.spec.model, a.spec.model_digest) != (b.spec.model, b.spec.model_digest):
         reason = "A and B start from different networks"
     elif a.spec.precision != b.spec.precision:
-        reason = "A and B start from the same network, and hold it in two precisions"
+        reason = (
+            f"A and B start from the same network, in {a.spec.precision} in A and "
+            f"{b.spec.precision} in B"
+        )
     elif a.spec.seed != b.spec.seed:
         reason = "the seed draws them"
     else:

@@ -44,8 +44,8 @@ class LabSetup:
     """The precision of that profile."""
     mode: Mode = defaults.MODE
     seed: int | None = None
-    masks_into: str = "masks_again"
-    """A folder for the masks."""
+    side: str = "masks"
+    """Which of two results it is, a or b: its masks go into a folder of that name."""
 
     def options(self, precision: object) -> list[str]:
         """Words of the command line for all that differs from the defaults."""
@@ -155,7 +155,7 @@ def _lab_command(
         words += ["--cellpose", condition[VERSION]]
     for name, value in settings.items():
         words += ["--set", f"{name}={_in_yaml(value)}"]
-    words += ["--repeats", "1", "--masks-into", setup.masks_into]
+    words += ["--repeats", "1", "--masks-into", f"{setup.side}_again"]
     return lab_command(*words, store=None)
 
 

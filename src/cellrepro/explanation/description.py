@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from cellrepro.explanation.baseline_limits import limits_line
 from cellrepro.explanation.commands import Commands, command_lines
 from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, FILENAME, REMOVED, RecordedSettings
@@ -18,9 +19,10 @@ from cellrepro.explanation.settings_of_both import (
     value_text,
 )
 from cellrepro.images.image_axes import size_text
+from cellrepro.store.baseline_file import cells_by_image, held_text
 from cellrepro.store.installed_versions import PACKAGES
 from samebits.libraries import has_library
-from samebits.results import Result, Row
+from samebits.results import Result, Row, table_lines
 from samebits.words import amount, grouped, some
 
 DescribedKind = Literal[
@@ -115,6 +117,8 @@ class Description(Result):
         """Say what it is and what is in it, a line for each fact; digests come last."""
         if self.kind == "other":
             return [str(self.details["what"]), f"  next: {self.details['next']}"]
+        if self.kind == "baseline":
+            return [*_baseline_lines(self.details), f"  {_DIGESTS['digest']}: {self.digest}"]
         lines = [self._first_line()]
         if self.says_commands:
             lines.append("  to make it again:")
@@ -185,6 +189,21 @@ class Description(Result):
             **details,
             "numbers of the cells": numbers,
         }
+
+
+def _baseline_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    """What a baseline holds, what later masks are held to, and what made it."""
+    yield f"baseline: {held_text(record)}"
+    yield from table_lines(cells_by_image(record), indent=4)
+    yield f"  {limits_line(record.get('limits', {}), record.get('proposed_from'))}"
+    for tolerance in record.get("reproducibility_tolerance", ()):
+        ppm = tolerance["mismatched_elements_per_million"]
+        yield f"  as a tolerance for bioimage.io: {grouped(ppm)} differing pixels per million"
+    if record.get("weights"):
+        yield f"  SHA-256 of the weights: {record['weights']}"
+    versions = [f"{name} {version}" for name, version in record.get("versions", {}).items()]
+    if versions:
+        yield f"  with: {some(versions, _MOST_LIBRARIES)} (--json has them all, and the spec)"
 
 
 def _rank(name: str) -> int:

@@ -216,8 +216,8 @@ def _commands_for_both(
     fit_a = None if made_again is None else made_again.a
     fit_b = None if made_again is None else made_again.b
     return {
-        "a": _commands(sides.a, fit_a, image, sources, replace(setup, masks_into="a_again")),
-        "b": _commands(sides.b, fit_b, image, sources, replace(setup, masks_into="b_again")),
+        "a": _commands(sides.a, fit_a, image, sources, replace(setup, side="a")),
+        "b": _commands(sides.b, fit_b, image, sources, replace(setup, side="b")),
     }
 
 

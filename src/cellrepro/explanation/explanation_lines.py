@@ -239,8 +239,8 @@ def _cause_line(explanation: Explanation, cause: Change) -> str:
     a, b = (value_text(cause.name, value) for value in (cause.a, cause.b))
     values = "" if is_said else f" ({a} in A, {b} in B)"
     return (
-        f"changing {cause.name}{values} alone takes the match of {cause.cells} of "
-        f"{amount(cause.of_cells, 'cell')} (those before it and those after it)"
+        f"changing {cause.name}{values} alone leaves {cause.cells} of the "
+        f"{amount(cause.of_cells, 'cell')} of both results without a match"
         f"{_found_by_trying(explanation, cause.name)}"
     )
 

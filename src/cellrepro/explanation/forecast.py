@@ -32,7 +32,7 @@ from cellrepro.store.store import Store
 from cellrepro.words import place_text, share_text, span
 from samebits.errors import BadInput, whole_number
 from samebits.results import Result, Row, derived
-from samebits.words import amount, grouped, joined
+from samebits.words import amount, grouped, joined, with_verb
 
 NOT_CLAIMED = (
     "this is what rounding does; other versions of Cellpose or PyTorch, and bfloat16, change more"
@@ -161,9 +161,10 @@ class Forecast(Result):
         if self.vacuous:
             return lines
         lines.append(f"pixels that differ in a draw: {self.pixels}")
+        miss = with_verb(self.draws, "draw", "misses", "miss")
+        missed = share_text(0.5**self.draws)
         lines.append(
-            f"a cell that differs on every second computer is missed by "
-            f"{amount(self.draws, 'draw')} with a chance of {share_text(0.5**self.draws)}"
+            f"{miss} a cell that differs on every second computer in {missed} of all cases"
         )
         lines.append(NOT_CLAIMED)
         if self.html is not None:

@@ -384,7 +384,8 @@ def why_of_runs(
             words = f"{_SAME}, and mode {mode} lets repeats differ; --mode strict keeps them equal"
             return Why(Cause(CHANCE, words=words), find_out=find_out)
         return Why(None, nothing_tells=_SAME, evidence=told, find_out=find_out)
-    return Why(causes[0], tuple(causes[1:]), evidence=told, find_out=find_out)
+    is_known = [cause.name for cause in causes] == ["seed"]  # which alone changes all that follows
+    return Why(causes[0], tuple(causes[1:]), evidence=told, find_out="" if is_known else find_out)
 
 
 def _cause_in_spec(field: str, a: object, b: object) -> Cause:

@@ -14,6 +14,7 @@ from cellrepro.comparison.systematic_change import SystematicChange, turns_betwe
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.commands_of_record import commands_of_record
+from cellrepro.explanation.condition_commands import LabSetup
 from cellrepro.explanation.crops import Part, in_common, part_shown, with_crop
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.label_notes import label_notes
@@ -144,8 +145,8 @@ class SidePair:
     def recorded_commands(self, store: Store, *, image: str | None) -> dict[str, Commands | None]:
         """Write how to make each again, as far as its files record that."""
         return {
-            "a": _recorded_commands(self.a, store, image),
-            "b": _recorded_commands(self.b, store, image),
+            "a": _recorded_commands(self.a, LabSetup(side="a"), store, image),
+            "b": _recorded_commands(self.b, LabSetup(side="b"), store, image),
         }
 
     def of_other_shapes(self) -> BadInput:
@@ -168,7 +169,10 @@ class SidePair:
         )
 
 
-def _recorded_commands(side: Side, store: Store, image: str | None) -> Commands | None:
+def _recorded_commands(
+    side: Side, setup: LabSetup, store: Store, image: str | None
+) -> Commands | None:
     if side.run is not None:
         return run_commands(side.run, image=image)
-    return commands_of_record(side.record, store, image=image, is_stack=side.masks.ndim > 2)
+    is_stack = side.masks.ndim > 2
+    return commands_of_record(side.record, store, image=image, is_stack=is_stack, setup=setup)

@@ -74,13 +74,14 @@ class Tiled:
         if n_scaled:
             changes = verb_of(n_scaled, "changes", "change")
             scaled = f"; {n_scaled} {changes} where intensities of a crop are scaled by themselves"
+        more = "more" if seam.stands_out else "no more"
         return [
             f"{self.name}: {self.n_dependent} of {amount(self.n_cells, 'cell')} "
             f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie{which}"
             f"{gained}{scaled}",
             f"  straight ends of cells: {seam.n_at} at {amount(seam.n_lines, 'tile border')}, "
-            f"{seam.n_elsewhere} at {seam.n_other_lines} other rows and columns; by chance as many "
-            f"lie at tile borders with a probability of {seam.chance:.2g}",
+            f"{seam.n_elsewhere} at {seam.n_other_lines} other rows and columns; {more} than "
+            f"chance puts at tile borders (probability of as many: {seam.chance:.2g})",
         ]
 
 

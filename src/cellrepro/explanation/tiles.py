@@ -94,8 +94,9 @@ class TileDependence(Result):
         ]
 
     def lines(self) -> list[str]:
-        """Say the cause, what each image's cells do, and how tiles were laid."""
-        lines = [self.sentence() if self.vacuous else f"cause: {self.cause}; {self.sentence()}"]
+        """Say how many cells depend on tiles, image by image, and how tiles were laid."""
+        is_said_of_image = len(self.images) == 1 and not self.vacuous
+        lines = [] if is_said_of_image else [self.sentence()]
         for image in self.images:
             lines += image.lines()
             lines += cut_lines(image.cuts)

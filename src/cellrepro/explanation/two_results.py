@@ -327,7 +327,9 @@ def compare_by_image(
             "files such as NAME_masks.tif, NAME_seg.npy or ROIs"
         )
     if not in_both:
-        images = f"{some(list(a)) or 'none'} and {some(list(b)) or 'none'}"
+        images = "; ".join(
+            f"{side} has {some(list(masks))}" for side, masks in zip(names, (a, b), strict=True)
+        )
         raise BadInput(
             f"{who}: {len(a)} and {len(b)} masks, and no image of the same name ({images}); "
             "expected masks of the same images: NAME_masks, NAME_cp_masks, NAME_seg.npy and NAME "

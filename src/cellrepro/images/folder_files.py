@@ -115,6 +115,12 @@ def list_folder(folder: Path, to_train: bool) -> Survey:
     return survey
 
 
+def is_read_with(folder: Path, data: Path) -> bool:
+    """Whether what lies in a folder is read with these images, as of no other subfolder."""
+    images = (data.parent if data.is_file() else data).resolve()
+    return folder.resolve() in (images, *(images / split for split in _SPLITS))
+
+
 def is_folder_of_images(path: str | Path) -> bool:
     """Whether a path is a folder, and no OME-Zarr, which is one image."""
     return Path(path).is_dir() and not is_zarr(Path(path))

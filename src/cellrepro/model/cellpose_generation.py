@@ -137,6 +137,21 @@ def generation_of(version: str | None = None) -> Generation:
     return next((known for known in _GENERATIONS if numbers >= known.first), oldest)
 
 
+def of_another_generation(name: str) -> str:
+    """Say, to follow a sentence, which other Cellpose has a network of this name; else empty.
+
+    >>> of_another_generation("nuclei")
+    '; nuclei is a network of Cellpose 2 or 3, and --cellpose with such a version segments with it'
+    """
+    owner = next((other for other in _GENERATIONS if name in other.names), None)
+    if owner is None or owner == generation_of():
+        return ""
+    return (
+        f"; {name} is a network of {owner.networks}, and --cellpose with such a version segments "
+        "with it"
+    )
+
+
 def why_no_training() -> str | None:
     """Say why the lab does not train with the installed Cellpose; None where it does."""
     version = installed_version()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.model.cellpose_generation import generation_of
+from cellrepro.model.cellpose_generation import generation_of, of_another_generation
 from cellrepro.model.encoders import ARCHITECTURES, ENCODERS, PRETRAINED
 from cellrepro.store.record_values import is_on_another_computer
 from cellrepro.store.unchanged import digest_once
@@ -65,6 +65,7 @@ def find_model(reference: str, store: Store) -> ModelSource:
         raise BadInput(
             f"unknown model {reference!r}; expected {names}, the path of a weights file, or "
             f"KEY/REPEAT of a run in the store {store.root}"
+            f"{of_another_generation(reference)}"
         ) from error
     if repeat.weights is None:
         raise BadInput(f"run {repeat.name} only segmented; it holds no weights to start from")

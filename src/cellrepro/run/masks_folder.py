@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cellrepro.images.folder_files import is_read_with
 from cellrepro.store.whole_files import refuse_existing, whole_file, write_whole
 from samebits.errors import BadInput
 
@@ -26,12 +27,11 @@ def write_sidecar(masks: Path, record: Mapping[str, Any]) -> None:
 
 def refuse_masks(folder: Path, data: Path) -> None:
     """Refuse a folder that masks cannot be written to, before anything is segmented."""
-    images = data.parent if data.is_file() else data
-    if folder.resolve().is_relative_to(images.resolve()):
+    if is_read_with(folder, data):
         raise BadInput(
-            f"masks are to be written into {folder}, which lies in the folder of the images, "
-            f"{images}: there they would be taken for masks that you have drawn; expected a "
-            "different folder, such as one beside it"
+            f"masks are to be written into {folder}, which is read with the images of {data}: "
+            "there they would be taken for masks that you have drawn; expected a different folder, "
+            f"such as {folder / 'segmented'}"
         )
     if not folder.is_dir():
         refuse_existing(folder)

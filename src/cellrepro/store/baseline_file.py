@@ -22,6 +22,8 @@ from cellrepro.store.whole_files import whole_file
 from cellrepro.zip_files import opened_zip
 from samebits.digests import array_digest
 from samebits.errors import BadInput, NotPossibleHere, whole_number
+from samebits.results import Row
+from samebits.words import amount
 
 _RECORD = "baseline.json"
 _FORMAT = 1
@@ -107,6 +109,20 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     entry = zipfile.ZipInfo(name, _ALWAYS)
     entry.create_system = _UNIX
     archive.writestr(entry, content, zipfile.ZIP_DEFLATED, compresslevel=9)
+
+
+def held_text(record: Mapping[str, Any]) -> str:
+    """Say how many cells a baseline holds, in how many images, and whose they are."""
+    images = record["images"].values()
+    n_cells = amount(sum(image["n_objects"] for image in images), "cell")
+    of = f" of {record['from']}" if "from" in record else ""
+    return f"{n_cells} in {amount(len(images), 'image')}{of}"
+
+
+def cells_by_image(record: Mapping[str, Any]) -> list[Row]:
+    """Give each image of a baseline with its number of cells."""
+    images = record["images"]
+    return [{"image": name, "cells": image["n_objects"]} for name, image in images.items()]
 
 
 def is_one(path: Path) -> bool:

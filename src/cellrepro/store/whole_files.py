@@ -57,7 +57,7 @@ def _already_there(path: Path, *, can_be_asked_for: bool = False) -> BadInput:
     """The error for a name that is taken, with ``--overwrite`` where a command has it."""
     way = ", or replace it with --overwrite" if can_be_asked_for and not path.is_dir() else ""
     return BadInput(
-        f"{path} exists, and nothing is overwritten: remove it, or give a different name{way}"
+        f"{path} exists, and nothing is overwritten: give a different name, or move it away{way}"
     )
 
 

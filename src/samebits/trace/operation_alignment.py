@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from samebits.errors import BadInput
 from samebits.known_operations import base_name
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from samebits.trace.operation_ledger import OperationRow
@@ -53,7 +54,7 @@ class Alignment:
             return "no operation corresponds"
         if n_pairs == 1:
             return "one operation corresponds"
-        return f"{'all ' if all_correspond else ''}{n_pairs} operations correspond"
+        return f"{'all ' if all_correspond else ''}{amount(n_pairs, 'operation')} correspond"
 
 
 def align(a: Sequence[OperationRow], b: Sequence[OperationRow]) -> Alignment:

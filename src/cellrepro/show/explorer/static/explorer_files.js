@@ -21,8 +21,10 @@ function saveFile(explorer, content) {
   download(tiff(values, rows, columns, description), `${name}.tif`);
 }
 
+// A run, or a file that masks came from, whose ending and "_masks" would stand there twice.
 function fileName(...words) {
-  return words.join("_").replace(/[^\p{L}\p{N}._-]+/gu, "_");
+  const names = words.map((word) => word.replace(/(_cp)?(_masks?|_seg)?\.[A-Za-z]\w{1,4}$/, ""));
+  return names.join("_").replace(/[^\p{L}\p{N}._-]+/gu, "_");
 }
 
 // Label images are stored in 16 or 32 bit, as Cellpose does and napari expects of labels.
