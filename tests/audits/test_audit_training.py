@@ -73,7 +73,8 @@ def test_fast_names_the_gather_of_the_position_table(small_data, tmp_path, comma
     assert (document["mode"], document["threads"], document["n_steps"]) == ("fast", 2, 3)
     said = re.search(
         r"above (\S+) % in what is documented to race \(at least (\d[\d ]*) replays each\) or "
-        r"(\S+) % .*\(at least (\d[\d ]*) .* learning rates (\S+) to \S+, (\d[\d\s]*) weights changed",
+        r"(\S+) % .*\(at least (\d[\d ]*) .* learning rates (\S+) to \S+, "
+        r"(\d[\d ]*) weights changed",
         document["sentence"],
     )
     numbers = [float(re.sub(r"\s", "", number)) for number in said.groups()]
