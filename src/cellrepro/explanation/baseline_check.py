@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cellrepro.comparison.changed_cells import ChangedCell, cell_rows, cells_of, rank
+from cellrepro.comparison.changed_cells import ChangedCell, cell_rows, cells_of, is_listed, rank
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.mask_totals import changes_in_words, totals_over
 from cellrepro.comparison.object_changes import ObjectKind
@@ -92,7 +92,7 @@ class BaselineCheck(Result):
         """Say what breaks the limits, and which cells could vanish within them."""
         lines = [self._head(), *(f"  {sentence}" for sentence in self.broken)]
         if self.broken:
-            changed = [cell for cell in self.changed_cells if cell.change.kind != ObjectKind.KEPT]
+            changed = [cell for cell in self.changed_cells if is_listed(cell.change)]
             if not changed and self.changed_cells:
                 lines.append("    the cells that are kept, with an outline that differs:")
             lines += table_lines(self._rows_of(changed or self.changed_cells), indent=4)
