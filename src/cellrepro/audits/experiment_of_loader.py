@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
@@ -26,7 +27,7 @@ class _Pass:
     crops: str
 
 
-def loader(folder: ImageFolder) -> Source:
+def loader(folder: ImageFolder, *, workers: Sequence[int] = (0, 2)) -> Source:
     """Try whether one more draw changes the order or the crops of a shuffling DataLoader."""
     images = [image.image for image in folder.train]
     passes: dict[_LoaderKind, list[_Pass]] = {}
@@ -34,7 +35,7 @@ def loader(folder: ImageFolder) -> Source:
         for kind in get_args(_LoaderKind):
             passes[kind] = [
                 _loaded(images, kind, n_workers, n_draws)
-                for n_workers in (0, 2)
+                for n_workers in workers
                 for n_draws in (0, 1)
             ]
     n_orders = {kind: len({once.order for once in of_kind}) for kind, of_kind in passes.items()}

@@ -246,6 +246,9 @@ class Spread(Result):
         """Say what another seed does to the cells, or that this is not known."""
         seeds = self.seeds
         if seeds is None or not seeds.evidence:
+            refusals = {decision.refusal for decision in self._decisions.values()}
+            if refusals == {NO_SEEDS}:
+                return f"nothing to compare with, as {NO_SEEDS}"
             return "what seeds do is not known, as no two of them were compared or found cells"
         text = (
             f"{seeds.doing} left {share_text(seeds.distribution().mean)} of the cells without "

@@ -143,10 +143,10 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.why is not None and explanation.why.find_out:
         yield from find_out_lines(explanation.why.find_out)
         return
-    sides = (explanation.a, explanation.b)
-    is_known = all("model" in side.record.values for side in sides)
+    calls = explanation.commands.values()
+    is_known = all(call and NETWORK not in call.shell.command.split() for call in calls)
     options = ["--image", IMAGE, *([] if is_known else ["--model", NETWORK])]
-    names = [side.name for side in sides]
+    names = [explanation.a.name, explanation.b.name]
     command = lab_command("explain", *names, *options, store=explanation.store_folder)
     yield from find_out_lines(command)
     yield "    (segments the image again, and says which setting changes how many cells)"
