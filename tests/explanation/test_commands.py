@@ -193,6 +193,24 @@ def test_a_network_of_a_store_becomes_a_file_of_cellpose_first(tmp_path, invoke,
         assert network == "MODEL"
 
 
+@pytest.mark.parametrize("is_here", [True, False], ids=["in the store", "elsewhere"])
+def test_explain_asks_for_a_network_that_is_in_no_store_here(tmp_path, invoke, is_here):
+    run = add_run(Store(tmp_path / "outputs"), [(1, three())])
+    (repeat,) = run.repeats
+    sides = [tmp_path / "a_masks.tif", tmp_path / "b_masks.tif"]
+    without_first = np.where(squares() == 1, 0, squares())
+    made = ((squares(), 30), (without_first, 45))
+    for masks, (labels, diameter) in zip(sides, made, strict=True):
+        tifffile.imwrite(masks, labels)
+        settings = {"diameter": diameter}
+        digest = repeat.manifest.weights.digest
+        write_sidecar(masks, {"settings": settings, "model": repeat.name, "model_digest": digest})
+    store = tmp_path / ("outputs" if is_here else "other")
+    answer = invoke("explain", *sides, "--store", store)
+    (hint,) = (line for line in answer.out.splitlines() if "to find out: " in line)
+    assert ("--model MODEL" in hint) != is_here
+
+
 # -- carried out -----------------------------------------------------------------------------
 
 

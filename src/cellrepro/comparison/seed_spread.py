@@ -22,6 +22,7 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (
     FEWEST_SEEDS,
     NO_SEEDS,
+    NOTHING_BESIDE,
     Decision,
     decide,
 )
@@ -248,7 +249,7 @@ class Spread(Result):
         if seeds is None or not seeds.evidence:
             refusals = {decision.refusal for decision in self._decisions.values()}
             if refusals == {NO_SEEDS}:
-                return f"nothing to compare with, as {NO_SEEDS}"
+                return NOTHING_BESIDE
             return "what seeds do is not known, as no two of them were compared or found cells"
         text = (
             f"{seeds.doing} left {share_text(seeds.distribution().mean)} of the cells without "

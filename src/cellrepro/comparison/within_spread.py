@@ -30,6 +30,7 @@ FEWEST_IMAGES = 3
 CONFIDENCE = 0.95
 SAME_OUTLINES = "every pair has the same outlines: there is no difference to judge by that of seeds"
 NO_SEEDS = "segmenting uses no random seed"
+NOTHING_BESIDE = f"nothing to compare with, as {NO_SEEDS}"
 _N_RESAMPLES = 2000
 _RANDOM_SEED = 20261101
 _MANY_PPM = 1e4  # more differ than rounding moves

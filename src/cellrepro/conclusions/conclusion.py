@@ -127,12 +127,12 @@ class Conclusion(Result):
                 return f"within {margin}"
             return f"beyond {margin}, but its interval reaches into it"
         shown = {side_of(self.a), side_of(self.b)}
-        higher, lower = "higher", "lower"
+        names = ("higher", "lower")
         if shown == {"higher"}:
-            higher, lower = "larger", "smaller"
+            names = ("larger", "smaller")
         elif shown == {"lower"}:
-            higher, lower = "smaller", "larger"
-        direction = higher if self.difference.effect > 0 else lower
+            names = ("smaller", "larger")
+        direction = names[0] if self.difference.effect > 0 else names[1]
         return (
             f"the effect is {self._distance()} {direction} under B, more than the margin of "
             f"{_without_sign(self.margin)}"

@@ -150,7 +150,8 @@ def _has_borders(labels: Integers) -> bool:
     """Whether two cells touch, along an axis."""
     for axis in range(labels.ndim):
         along = np.moveaxis(labels, axis, 0)
-        before, after = along[:-1], along[1:]
+        before = along[:-1]
+        after = along[1:]
         if ((before != after) & (before > 0) & (after > 0)).any():
             return True
     return False

@@ -37,7 +37,6 @@ _LESS = 0.8  # of the differing pixels that one more change must leave at most
 _STARTS = 2  # pairs of values around which the search goes on
 _SHIFTS = (-1, 1, -2, 2, -3, 3)  # pixels by which a crop may lie elsewhere than its masks say
 
-
 _DECIDING = frozenset({"diameter", "flow_threshold", "cellprob_threshold", "normalize.percentile"})
 """With these recorded, the other settings can change no more than a part of the cells."""
 

@@ -136,7 +136,8 @@ class SidePair:
 
     def _cause_of_sizes(self) -> Cause | None:
         """What the two sizes tell of masks that cannot be laid on each other."""
-        a, b = self.a.masks, self.b.masks
+        a = self.a.masks
+        b = self.b.masks
         for turn in turns_between(a > 0, b > 0):
             return Cause(POSITION, words=f"B is A {turn}")
         words = factor_text("A", a.shape, "B", b.shape).removeprefix("; ").partition(".")[0]

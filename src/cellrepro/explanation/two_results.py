@@ -379,7 +379,8 @@ def _systematic_sentences(systematic: Mapping[str, SystematicChange]) -> Iterato
 
 def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str, str]) -> None:
     """Refuse masks of two sizes, as nothing pairs their pixels, with what may be the reason."""
-    a, b = labels_a.shape, labels_b.shape
+    a = labels_a.shape
+    b = labels_b.shape
     if a == b:
         return
     sizes = f"A has masks of {size_text(a)}, B of {size_text(b)}"

@@ -10,7 +10,12 @@ from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.comparison.within_spread import FEWEST_SEEDS, NO_SEEDS, every_cell_matches
+from cellrepro.comparison.within_spread import (
+    FEWEST_SEEDS,
+    NO_SEEDS,
+    NOTHING_BESIDE,
+    every_cell_matches,
+)
 from cellrepro.show.pages.parts import which
 from cellrepro.show.report.summary import Chapter, JudgedSpec, Summary, short_name
 from cellrepro.spec.lab_command import lab_command
@@ -195,7 +200,7 @@ def _of_axis(spread: Spread, axis: Axis) -> str:
             return f"yes, {share}, more than between any two seeds (at most {share_text(most)})."
         return f"perhaps, {share}, which is not shown to be fewer than with another seed."
     if decision.refusal == NO_SEEDS:
-        return f"yes, {share}; nothing to compare with, as {NO_SEEDS}."
+        return f"yes, {share}; {NOTHING_BESIDE}."
     remedy = decision.remedy.replace("--seed", "`--seed`")
     return f"perhaps, {share}; not judged beside other seeds: {decision.refusal}{remedy}."
 
