@@ -10,6 +10,7 @@ import pytest
 from cellrepro.comparison import seed_spread
 from cellrepro.comparison.image_differences import MaskPairs
 from cellrepro.comparison.seed_spread import decide_between, measure_spread
+from cellrepro.comparison.within_spread import NOTHING_BESIDE
 from cellrepro.store.store import Store
 from samebits.errors import BadInput
 from stores import NOTHING, SIZE, add_run, squares, three
@@ -316,7 +317,9 @@ def test_settings_of_a_segmentation_are_axes_also_one_that_changes_nothing(tmp_p
         ({"min_size": -1}, usual),
     ):
         add_run(store, [(None, masks)], task="segment", settings=settings)
-    found = {axis.name: axis for axis in measure_spread(store.runs(), axes=_SETTINGS).axes}
+    spread = measure_spread(store.runs(), axes=_SETTINGS)
+    assert spread.of_seeds() == NOTHING_BESIDE
+    found = {axis.name: axis for axis in spread.axes}
     assert found["settings.diameter"].doing == "changing diameter"
     assert found["settings.diameter"].distribution().mean > 0
     assert (found["settings.min_size"].equal, found["settings.min_size"].n_images) == (True, 1)

@@ -173,7 +173,7 @@ class Spread(Result):
         Beside the seeds of either side; where neither has enough, of all runs on the axis; where
         these have none, of runs on the same machine that differ in mode or profile alone.
         """
-        if pairs and all(pair.a.spec.task == "segment" for pair in pairs):
+        if _are_segmented(pairs):
             return Decision(False, NO_SEEDS, refusal=NO_SEEDS)
         of_axis = self._seeds_of(axis)
         groups = _with_enough_seeds(self._seeds_of(pairs)) or _with_enough_seeds(of_axis)
@@ -247,8 +247,7 @@ class Spread(Result):
         """Say what another seed does to the cells, or that this is not known."""
         seeds = self.seeds
         if seeds is None or not seeds.evidence:
-            refusals = {decision.refusal for decision in self._decisions.values()}
-            if refusals == {NO_SEEDS}:
+            if _are_segmented([pair for axis in self.axes for pair in axis.pairs]):
                 return NOTHING_BESIDE
             return "what seeds do is not known, as no two of them were compared or found cells"
         text = (
@@ -334,6 +333,11 @@ def _contrast(pair: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
     if pair.setting:
         words.append(f"for {pair.setting}")
     return ", ".join(words)
+
+
+def _are_segmented(pairs: Sequence[Pair]) -> bool:
+    """Whether there are pairs, of segmentations alone, which no seed changes."""
+    return bool(pairs) and all(pair.a.spec.task == "segment" for pair in pairs)
 
 
 def _clause(axis: Axis, decision: Decision) -> str:
