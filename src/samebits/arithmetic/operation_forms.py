@@ -13,7 +13,7 @@ import yaml
 
 from samebits.arithmetic.kernels.registry import IN_ANY_TYPE, IN_PLACE, NoPortableForm, PortableForm
 from samebits.arithmetic.kernels.table import FORMS
-from samebits.trace.observer import Call
+from samebits.trace.observer import Invocation
 
 Form = Literal["exact", "replaced", "missing"]
 """An operation is portable by nature, it is replaced by a portable form, or it has none."""
@@ -203,18 +203,18 @@ def kinds_of(arguments: Iterable[Any]) -> int:
     return kinds
 
 
-def kinds_of_call(call: Call) -> int:
+def kinds_of_call(call: Invocation) -> int:
     """The kinds of numbers that an operation is called with."""
     kinds = kinds_of(call.args)
     return kinds | kinds_of(call.kwargs.values()) if call.kwargs else kinds
 
 
-def form_of(call: Call) -> Form:
+def form_of(call: Invocation) -> Form:
     """The form in which an operation with its arguments is portable."""
     return form_for(operation_of(call.func), call, kinds_of_call(call))
 
 
-def form_for(operation: Operation, call: Call, kinds: int) -> Form:
+def form_for(operation: Operation, call: Invocation, kinds: int) -> Form:
     """The same, for an operation that was looked up and arguments that were looked at."""
     if operation.always is not None:
         return operation.always
@@ -250,7 +250,7 @@ def why_missing(operation: Operation, kinds: int) -> str:
     return "has no portable form"
 
 
-def refuse_numbers(operation: Operation, call: Call, kinds: int) -> None:
+def refuse_numbers(operation: Operation, call: Invocation, kinds: int) -> None:
     """Refuse numbers and shapes for which the replacing forms are not made."""
     if operation.is_in_any_type:
         return
@@ -271,7 +271,7 @@ def refuse_numbers(operation: Operation, call: Call, kinds: int) -> None:
         )
 
 
-def _half_among(call: Call) -> str:
+def _half_among(call: Invocation) -> str:
     """The first type of 16 bits that an operation was called with."""
     for argument in (*call.args, *call.kwargs.values()):
         for leaf in argument if isinstance(argument, list | tuple) else (argument,):
@@ -281,7 +281,7 @@ def _half_among(call: Call) -> str:
     return "numbers of 16 bits"
 
 
-def _first_of(call: Call) -> Any:
+def _first_of(call: Invocation) -> Any:
     """The first argument, or the first item of the first one that is a list."""
     for argument in (*call.args, *call.kwargs.values()):
         if not isinstance(argument, list | tuple):
@@ -291,7 +291,7 @@ def _first_of(call: Call) -> Any:
     return None
 
 
-def refuse_several_targets(operation: Operation, call: Call) -> None:
+def refuse_several_targets(operation: Operation, call: Invocation) -> None:
     """Refuse several tensors to write into, as ``torch.sort`` takes them: forms return theirs."""
     if call.kwargs and operation.several_targets:
         raise NoPortableForm(
@@ -300,7 +300,7 @@ def refuse_several_targets(operation: Operation, call: Call) -> None:
         )
 
 
-def _is_one_by_one(call: Call) -> bool:
+def _is_one_by_one(call: Invocation) -> bool:
     """Whether PyTorch takes the tensors of lists one by one, as it does on processors."""
     lists = [argument for argument in call.args if isinstance(argument, list | tuple)]
     return all(
@@ -310,7 +310,7 @@ def _is_one_by_one(call: Call) -> bool:
     )
 
 
-def _is_single(name: str, call: Call) -> bool:
+def _is_single(name: str, call: Invocation) -> bool:
     """Whether PyTorch carries out one rounded operation, without a factor beside it."""
     if name == "div":  # on a GPU, a division by one number is a product with its inverse
         tensors = [each for each in call.args if isinstance(each, torch.Tensor)]

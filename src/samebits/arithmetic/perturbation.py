@@ -7,18 +7,25 @@ arithmetic: D. S. Parker, "Monte Carlo Arithmetic", UCLA (1997)).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from samebits.arithmetic.operation_forms import exact_operations, form_of, name_of
+from samebits.arithmetic.operation_forms import (
+    FOREACH,
+    Operation,
+    exact_operations,
+    form_for,
+    kinds_of_call,
+    operation_of,
+)
 from samebits.seeds import check_seed
-from samebits.torch_internals import hidden_from_modes
-from samebits.trace.observer import Call, Observer
+from samebits.torch_internals import dispatch_mode_pushed, hidden_from_modes, without_compiling
+from samebits.trace.observer import DispatchMode, Invocation
 
 _ROUNDED_TYPES = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
 _CHOOSING = frozenset(
@@ -111,7 +118,9 @@ _UPDATING = frozenset(
 of the product, which for most sums is far behind their own."""
 _NOT_COMPUTED = frozenset(("grads", "state_steps"))
 """Arguments of fused optimizers that count as written, with the exact numbers that they had."""
-_ON_LISTS = "_foreach_"
+_PUTTING = frozenset(["_index_put_impl", "_unsafe_index_put", "index_put"])
+"""Of these, those that can put numbers in the place of others."""
+_PYTORCHS_OWN = frozenset(["aten", "prims"])
 
 _CHUNK = 1 << 15
 """Numbers at a time, which stay in a core's cache: three times as fast as a large tensor."""
@@ -167,11 +176,70 @@ def perturbed(seed: int) -> Iterator[None]:
     >>> (roots != numbers.sqrt()).sum().item(), (doubled != numbers * 2).sum().item()
     (999, 0)
     """
-    with _Perturbation(check_seed(seed)):
+    with without_compiling(), _Perturbation(check_seed(seed)):
         yield
 
 
-class _Perturbation(Observer):
+@dataclass(frozen=True, slots=True)
+class _Rounding:
+    """What of how an operation rounds depends on nothing that it is called with."""
+
+    operation: Operation
+    is_exact: bool
+    """Whether it is exact, whatever it is called with."""
+    decomposes: bool
+    """Whether PyTorch makes it of simpler ones, as ``linear`` of ``addmm``."""
+    computed_results: tuple[bool, ...]
+    """Of each result whether it was computed; else it is a view of an argument."""
+    written_arguments: tuple[tuple[str, int | None], ...]
+    """Name and position of arguments that it writes into; those given by name alone have none."""
+
+
+_ROUNDINGS: dict[int, _Rounding] = {}
+"""By the address of the function, which each holds."""
+
+
+def _rounding_of(func: Any) -> _Rounding:
+    """Look an operation up, once."""
+    known = _ROUNDINGS.get(id(func))
+    if known is None:
+        known = _ROUNDINGS[id(func)] = _look_up(func)
+    return known
+
+
+def _look_up(func: Any) -> _Rounding:
+    operation = operation_of(func)
+    schema = getattr(func, "_schema", None)  # an operation that takes functions has none
+    arguments = schema.arguments if schema else ()
+    return _Rounding(
+        operation=operation,
+        is_exact=operation.always == "exact"
+        or (operation.always is None and operation.is_moving)
+        or _is_exact_always(operation.name, func, [argument.name for argument in arguments]),
+        decomposes=getattr(func, "_can_decompose", bool)(),
+        computed_results=tuple(_is_written(each) for each in (schema.returns if schema else ())),
+        written_arguments=tuple(
+            (argument.name, None if argument.kwarg_only else index)
+            for index, argument in enumerate(arguments)
+            if argument.alias_info is not None
+            and argument.alias_info.is_write
+            and argument.name not in _NOT_COMPUTED
+        ),
+    )
+
+
+def _is_exact_always(name: str, func: Any, arguments: Sequence[str]) -> bool:
+    if func.namespace not in _PYTORCHS_OWN or "decimals" in arguments or "reduce" in arguments:
+        return False
+    comparing = exact_operations()["comparing"]
+    return name in _CHOOSING or name in _DRAWING or name in _PLACING or name in comparing
+
+
+def _is_written(returned: Any) -> bool:
+    return returned.alias_info is None or returned.alias_info.is_write
+
+
+class _Perturbation(DispatchMode):
     """Carries out every operation of a ``with`` block, and moves what it rounded."""
 
     def __init__(self, seed: int) -> None:
@@ -179,15 +247,20 @@ class _Perturbation(Observer):
         self._random_bits = np.random.Philox(key=seed)
         self._factors: dict[torch.device, torch.Tensor] = {}  # `_FACTORS` on each device
 
-    def observe(self, call: Call) -> Any:
-        if _is_exact(call):
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        rounding = _rounding_of(func)
+        call = Invocation(func, args, kwargs or {})
+        if rounding.is_exact or _is_exact(rounding.operation, call):
             return call.run()
-        if getattr(call.func, "_can_decompose", bool)():  # as `linear`, which is made of `addmm`
-            with self._dispatching_again():
-                return call.func.decompose(*call.args, **call.kwargs)
-        if name_of(call.func) in _ADDING_INTO:
+        if rounding.decomposes:
+            with dispatch_mode_pushed(self):
+                return func.decompose(*call.args, **call.kwargs)
+        name = rounding.operation.name
+        if name in _ADDING_INTO:
             return self._added_into(call)
-        if name_of(call.func).removeprefix(_ON_LISTS) in _UPDATING:
+        if name.removeprefix(FOREACH) in _UPDATING:
             return self._updated(call)
         result = call.run()
         with hidden_from_modes():
@@ -195,16 +268,7 @@ class _Perturbation(Observer):
                 self._move(tensor)
         return result
 
-    @contextmanager
-    def _dispatching_again(self) -> Iterator[None]:
-        """Enter this mode again: PyTorch suspends a dispatch mode inside its own handler."""
-        TorchDispatchMode.__enter__(self)
-        try:
-            yield
-        finally:
-            TorchDispatchMode.__exit__(self, None, None, None)
-
-    def _added_into(self, call: Call) -> Any:
+    def _added_into(self, call: Invocation) -> Any:
         """Move the numbers to which something was added, and leave the others."""
         first = call.args[0]
         with hidden_from_modes():
@@ -218,7 +282,7 @@ class _Perturbation(Observer):
                     tensor.copy_(torch.where(after == before, after, tensor))
         return result
 
-    def _updated(self, call: Call) -> Any:
+    def _updated(self, call: Invocation) -> Any:
         """Move of the sums as large a share as what was added is of them, at random."""
         into = () if "out" in call.kwargs else _written(call, ())
         with hidden_from_modes():
@@ -283,54 +347,46 @@ def _can_move(tensor: torch.Tensor) -> bool:
     return dtype in _ROUNDED_TYPES and is_plain and tensor.numel() > 0
 
 
-def _is_exact(call: Call) -> bool:
-    """Whether an operation's numbers are the same everywhere, or were drawn."""
-    if form_of(call) == "exact":
+def _is_exact(operation: Operation, call: Invocation) -> bool:
+    """Whether an operation's numbers, with what it is called with, are the same everywhere."""
+    if form_for(operation, call, kinds_of_call(call)) == "exact":
         return True
-    if call.func.namespace not in ("aten", "prims"):
+    if call.func.namespace not in _PYTORCHS_OWN:
         return False
-    name = name_of(call.func)
-    if name.startswith(_ON_LISTS):
-        return _is_exact_on_lists(name.removeprefix(_ON_LISTS), call)
-    if name in _ADDING_INTO:
-        return name.endswith(("index_put", "index_put_impl")) and not _accumulates(call)
-    if name in _CHOOSING or name in _DRAWING or name in exact_operations()["comparing"]:
-        return "decimals" not in call.kwargs
-    if name == "scatter":
-        return "reduce" not in call.kwargs
-    if name == "arange":
-        return all(float(bound).is_integer() for bound in call.args)
-    return name in _PLACING
+    name = operation.name
+    if name.startswith(FOREACH):
+        return _is_exact_on_lists(name.removeprefix(FOREACH), call)
+    if name in _PUTTING:
+        return not _accumulates(call)
+    return name == "arange" and all(float(bound).is_integer() for bound in call.args)
 
 
-def _is_exact_on_lists(name: str, call: Call) -> bool:
+def _is_exact_on_lists(name: str, call: Invocation) -> bool:
     """The same of an operation on lists, which is the operation ``name`` on each tensor."""
     exact = exact_operations()
     is_single = name in exact["single"] and call.kwargs.get("alpha", 1) == 1 and len(call.args) <= 2
     return is_single or name in _CHOOSING or name in exact["moving"] | exact["comparing"]
 
 
-def _accumulates(call: Call) -> bool:
+def _accumulates(call: Invocation) -> bool:
     """Whether numbers are added to those that are there, and do not replace them."""
     return bool(call.kwargs.get("accumulate", len(call.args) > 3 and call.args[3]))
 
 
-def _written(call: Call, result: Any) -> Iterator[torch.Tensor]:
+def _written(call: Invocation, result: Any) -> Iterator[torch.Tensor]:
     """The tensors that an operation wrote, each once: its results, and arguments it writes into."""
+    rounding = _rounding_of(call.func)
     written: dict[int, torch.Tensor] = {}
-    schema = getattr(call.func, "_schema", None)
-    results = result if isinstance(result, tuple | list) else (result,)
-    aliases = [returned.alias_info for returned in schema.returns] if schema else []
-    for index, value in enumerate(results):
-        alias = aliases[min(index, len(aliases) - 1)] if aliases else None
-        if alias is None or alias.is_write:  # else it is a view of an argument
+    computed = rounding.computed_results
+    for index, value in enumerate(result if isinstance(result, tuple | list) else (result,)):
+        if not computed or computed[min(index, len(computed) - 1)]:
             written.update(_by_address(value))
-    for index, argument in enumerate(schema.arguments if schema else ()):
-        is_written = argument.alias_info is not None and argument.alias_info.is_write
-        if is_written and argument.name not in _NOT_COMPUTED:
-            is_by_name = argument.kwarg_only or index >= len(call.args)
-            value = call.kwargs.get(argument.name) if is_by_name else call.args[index]
-            written.update(_by_address(value))
+    for name, place in rounding.written_arguments:
+        if place is None or place >= len(call.args):
+            value = call.kwargs.get(name)
+        else:
+            value = call.args[place]
+        written.update(_by_address(value))
     yield from written.values()
 
 

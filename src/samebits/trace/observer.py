@@ -61,17 +61,40 @@ def check_step(step: Any) -> None:
 
 
 @dataclass(slots=True)
-class Call:
-    """One operation about to run: PyTorch's function, its arguments, and its site."""
+class Invocation:
+    """One operation about to run: PyTorch's function and its arguments."""
 
     func: Any
     args: tuple
     kwargs: dict[str, Any]
-    site: Site
 
     def run(self) -> Any:
         """Carry the operation out and return what it returns."""
         return self.func(*self.args, **self.kwargs)
+
+
+@dataclass(slots=True)
+class Call(Invocation):
+    """An operation about to run, with its site."""
+
+    site: Site
+
+
+class DispatchMode(TorchDispatchMode):
+    """Sees every dispatched operation of a ``with`` block, also those that take functions.
+
+    What `torch.compile` makes runs uncompiled, for PyTorch compiles nothing under a dispatch mode
+    (torch 2.15).
+    """
+
+    # Operations that take functions, such as flex attention, come here too (torch 2.7).
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Say that the handler needs no guard against the compiler, which `without_compiling`
+        keeps away: it costs as much as a small operation, and imports the compiler (torch 2.15)."""
+        return False
 
 
 class _ThreadState(threading.local):
@@ -100,17 +123,13 @@ def _cached_site(func: Any, module: str | None, source: str | None, phase: str) 
     return known[1]
 
 
-class Observer(TorchDispatchMode):
-    """Sees every dispatched operation of a ``with`` block; a subclass decides what to do.
+class Observer(DispatchMode):
+    """Sees every operation of a ``with`` block with its site; a subclass decides what to do.
 
     Hooks only remember which module or optimizer is at work. Modules are named by their path in
-    ``model``, else in the outermost module being called. What `torch.compile` makes runs
-    uncompiled, for PyTorch compiles nothing under a dispatch mode (torch 2.15): `uncompiled` names
-    it.
+    ``model``, else in the outermost module being called. `uncompiled` names what `torch.compile`
+    made.
     """
-
-    # Operations that take functions, such as flex attention, come here too (torch 2.7).
-    supports_higher_order_operators = True
 
     def __init__(self, model: torch.nn.Module | None = None) -> None:
         super().__init__()
