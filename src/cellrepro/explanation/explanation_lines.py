@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.label_notes import no_cell_note
-from cellrepro.explanation.recorded_lines import next_command_lines, recorded_lines
+from cellrepro.explanation.recorded_lines import (
+    lines_without_effect,
+    next_command_lines,
+    recorded_lines,
+)
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.settings_of_both import setting_in_words, value_text
 from cellrepro.words import share_text, that_differ
@@ -111,10 +115,13 @@ def _recorded_lines(explanation: Explanation) -> Iterator[str]:
     for letter, side in explanation.sides:
         for remark in side.record.remarks:
             yield f"{letter}: {remark}"
+    causes = {cause.name for cause in explanation.causes}  # whose values are said with them
     for setting in explanation.settings:
-        if setting.a != setting.b and setting.is_recorded_by_both:
+        told = setting.is_recorded_by_both and setting.differs and setting.may_change_cells
+        if told and setting.name not in causes:
             a, b = (setting_in_words(setting.name, value) for value in (setting.a, setting.b))
             yield f"recorded: {setting.name} {a} and {b}"
+    yield from lines_without_effect(explanation)
     unknown_of = {
         "A": [each.name for each in explanation.settings if each.a == NOT_RECORDED],
         "B": [each.name for each in explanation.settings if each.b == NOT_RECORDED],
@@ -130,7 +137,7 @@ def _command_lines(explanation: Explanation) -> Iterator[str]:
     made = "again" if tried else "as recorded, which was not tried"
     for side, commands in explanation.commands.items():
         if commands is not None:
-            first, *others = commands.texts()
+            first, *others = "\n".join(commands.texts()).splitlines()
             yield f"{side.upper()} {made}: {first}"
             yield from (f"         {line}" for line in others)
 
