@@ -16,6 +16,7 @@ from cellrepro.images.integer_images import Integers
 from cellrepro.store.baseline_file import BaselineFile
 from samebits.errors import BadInput
 from samebits.results import derived
+from samebits.words import grouped
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,13 @@ class Hidden:
         if not self.cells:
             return "with these limits no cell can be lost unnoticed"
         smallest = self.cells[0]
-        described = f"of {smallest.area} pixels (cell {smallest.label} of {smallest.image})"
+        described = f"of {grouped(smallest.area)} pixels (cell {smallest.label} of {smallest.image})"
         if self.n == 1:
             return f"with these limits one cell could be lost unnoticed: {described}"
         any_of_them = "any one" if self.at_once == 1 else f"any {self.at_once}"
         return (
             f"with these limits {any_of_them} of {self.n} cells could be lost unnoticed: the "
-            f"smallest {described}, the largest of {self.cells[-1].area}"
+            f"smallest {described}, the largest of {grouped(self.cells[-1].area)}"
         )
 
 
