@@ -66,7 +66,9 @@ def undefined_names(lines):
     """The names that lines of Python use and do not define."""
     nodes = list(ast.walk(ast.parse(lines)))
     names = [node for node in nodes if isinstance(node, ast.Name)]
-    imported = {alias.asname or alias.name for node in nodes for alias in getattr(node, "names", ())}
+    imported = {
+        alias.asname or alias.name for node in nodes for alias in getattr(node, "names", ())
+    }
     defined = imported | {each.id for each in names if isinstance(each.ctx, ast.Store)}
     return {each.id for each in names} - defined - {"float"}
 

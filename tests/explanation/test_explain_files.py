@@ -41,7 +41,8 @@ COMMANDS = {
     "script_2.3.2": (
         "python -m cellpose --image_path script_2.3.2.tif --pretrained_model MODEL --chan 2 "
         "--chan2 1 --diameter 42.4",
-        "models.CellposeModel(pretrained_model='MODEL').eval(image, channels=[2, 1], diameter=42.4)",
+        "models.CellposeModel(pretrained_model='MODEL')"
+        ".eval(image, channels=[2, 1], diameter=42.4)",
         ["model"],
     ),
     "gui_2.3.2": (

@@ -24,7 +24,7 @@ from cellrepro.store.whole_files import refuse_existing
 from cellrepro.terminal import FileName
 from samebits.errors import BadInput
 from samebits.results import Result, Row, json_text
-from samebits.words import amount, joined
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _OF_LAB = TINY  # any of this lab's own
 
+
 def commands_of_record(
     record: RecordedSettings,
     store: Store,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cellrepro.images.integer_images import Integers
 
 _MOST_PLANES = 6  # that are listed
+_MOST_IMAGES = 4
 _LEAST_JOINED = 3  # cells; fewer may be a choice of the segmentation
 
 
@@ -216,6 +217,17 @@ def counts_by_plane(labels_a: Integers, labels_b: Integers) -> Iterator[str]:
 def n_by_plane(stack: Integers) -> list[int]:
     """Count the cells on each plane of a stack."""
     return [n_numbers(plane) for plane in stack]
+
+
+def of_images(names: Sequence[str], n_images: int) -> str:
+    """Begin a note with the images that it is of; with nothing where only one is compared.
+
+    >>> of_images(["a"], 3), of_images(["a", "b"], 3), of_images(["a"], 1)
+    ('image a: ', 'images a, b: ', '')
+    """
+    if n_images == 1:
+        return ""
+    return f"{'image' if len(names) == 1 else 'images'} {some(names, _MOST_IMAGES)}: "
 
 
 def no_cell_note(side: str) -> str:
