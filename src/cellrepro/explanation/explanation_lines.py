@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cellrepro.comparison.mask_totals import totals_over
+from cellrepro.comparison.object_changes import KEPT_IOU
 from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.label_notes import no_cell_note
 from cellrepro.explanation.recorded_lines import (
@@ -165,8 +166,12 @@ def cause_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.interrupted:
         yield "cut short: you ended the search, and what follows is what it had found until then"
     yield from not_made_lines(explanation)
-    for cause in replayed.causes:
-        yield _cause_line(explanation, cause)
+    yield from (_cause_line(explanation, cause) for cause in replayed.causes)
+    if replayed.causes and explanation.result is not None and explanation.result.kinds["moved"]:
+        yield (
+            f"  (a match: IoU of {KEPT_IOU} or more. Shifted and reshaped cells may have one, and "
+            "are among the changed cells above)"
+        )
 
 
 def not_made_lines(explanation: Explanation) -> Iterator[str]:

@@ -313,7 +313,7 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     commands = [why.find_out] if why.find_out else []
     made_b = None if explanation is None else explanation.commands["b"]
     if why.is_found and made_b is not None:
-        label = f"This makes B again {folder_of_commands()}"
+        label = f"This makes B again, run {folder_of_commands()}"
         put_in = ""
         commands = made_b.texts()
     if why.cause is None:
