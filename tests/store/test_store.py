@@ -456,7 +456,7 @@ def test_a_run_of_a_newer_version_is_passed_over(store, keep, made_up, capsys):
     assert "of_the_future" in note
     with pytest.raises(BadInput, match="of_the_future"):
         store.find(path.parent.name)
-    with pytest.raises(BadInput, match="'ffff': no such file or folder, and it names no run"):
+    with pytest.raises(BadInput, match="no such file or folder, and it names no run"):
         store.find("ffff")
 
 

@@ -201,15 +201,17 @@ class Store:
         elif os.path.exists(reference):  # noqa: PTH110 - it may be no path at all
             meant = f"{reference!r} is a file or folder, and names no run"
         else:
-            meant = f"{reference!r}: no such file or folder, and it names no run"
+            meant = (
+                f"{reference!r} (check its spelling): no such file or folder, and it names no run"
+            )
         if not keys:
             return BadInput(
-                f"{meant}, as the store in {self.root} holds none: check its spelling, or give the "
-                "folder of its store with --store"
+                f"{meant}, as the store in {self.root} holds none; --store FOLDER names another "
+                "store"
             )
         one_of = "its only run" if len(keys) == 1 else f"one of its {amount(len(keys), 'run')}"
         return BadInput(
-            f"{meant} of the store in {self.root}: check its spelling; expected KEY, KEY/REPEAT or "
+            f"{meant} of the store in {self.root}; expected KEY, KEY/REPEAT or "
             f"KEY/MACHINE/REPEAT of {one_of}: {some(keys, 8)}"
         )
 

@@ -95,6 +95,6 @@ document.getElementById("stop").addEventListener("click", async () => {
   const ended = "Ended. To segment with the last settings, in the folder in which you started:";
   document.body.replaceChildren(
     make("p", "", {}, ended),
-    ...commands.map((command) => make("p", "", {}, make("code", "", {}, ...wordsOf(command)))),
+    ...commands.map((command) => make("pre", "", { style: "white-space: pre-wrap" }, ...wordsOf(command))),
   );
 });
