@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -74,6 +75,8 @@ def test_sentences_of_masks():
     sentence = compare_masks(same, smaller).sentence()
     assert "kept (1 of them 36 % smaller)" in sentence
     assert map_heading(agree([NOTHING] * 3)) == "3 runs: none holds a cell"
+    many = np.arange(1, 2501).reshape(50, 50)
+    assert not re.search(r"\d{4}", compare_masks(many, np.where(many > 1200, many, 0)).sentence())
     line = explore(same, same, same).scene["line"]
     assert line == "2 kept, none changed; no pixel differs, of 2 304"
 

@@ -17,7 +17,7 @@ from cellrepro.explanation.recorded_lines import (
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.settings_of_both import setting_in_words, value_text
 from cellrepro.words import share_text, that_differ
-from samebits.words import amount, some, verb_of
+from samebits.words import amount, grouped, some, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -251,7 +251,7 @@ def _cause_line(explanation: Explanation, cause: Change) -> str:
     a, b = (value_text(cause.name, value) for value in (cause.a, cause.b))
     values = "" if is_said else f" ({a} in A, {b} in B)"
     return (
-        f"changing {cause.name}{values} alone leaves {cause.cells} of the "
+        f"changing {cause.name}{values} alone leaves {grouped(cause.cells)} of the "
         f"{amount(cause.of_cells, 'cell')} of both results without a match"
         f"{_found_by_trying(explanation, cause.name)}"
     )

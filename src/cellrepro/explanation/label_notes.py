@@ -22,7 +22,7 @@ from cellrepro.comparison.systematic_change import SystematicChange, systematic_
 from cellrepro.comparison.unrelated_masks import chance_overlap
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.images.pictures import doubt
-from samebits.words import amount, joined, some, with_verb
+from samebits.words import amount, grouped, joined, some, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -186,7 +186,7 @@ def _reading_note(result: MaskComparison, a: str, b: str) -> str:
     through = [side for side, numbering in numbering_of.items() if numbering == "through"]
     note = (
         f"the numbers of {joined(anew)} begin anew in each plane, so every plane was compared by "
-        f"itself: {result.n_objects_a} and {result.n_objects_b} cells in "
+        f"itself: {grouped(result.n_objects_a)} and {grouped(result.n_objects_b)} cells in "
         f"{amount(result.shape[0], 'plane')}"
     )
     if through:
@@ -203,7 +203,7 @@ def counts_by_plane(labels_a: Integers, labels_b: Integers) -> Iterator[str]:
     if labels_a.ndim != 3 or labels_a.shape != labels_b.shape:
         return
     differing = [
-        f"z {z}: {n_a} and {n_b}"
+        f"z {z}: {grouped(n_a)} and {grouped(n_b)}"
         for z, (n_a, n_b) in enumerate(zip(n_by_plane(labels_a), n_by_plane(labels_b), strict=True))
         if n_a != n_b
     ]
