@@ -1,9 +1,15 @@
 """Sentences where a careless one would read "by up to 0 ppm" or "0.806 to 0.806"."""
 
+import ast
 import re
+from pathlib import Path
+from typing import Annotated
 
+import numpy as np
 import pytest
+from pydantic import Field, TypeAdapter, ValidationError
 
+import cellrepro
 from cellrepro.audits.effect import Effect
 from cellrepro.comparison.consensus import agree
 from cellrepro.comparison.judgement import judge
@@ -14,6 +20,7 @@ from cellrepro.show.explorer.widget import explore
 from cellrepro.show.figures.agreement import map_heading
 from cellrepro.show.report.build import write_report
 from cellrepro.store.store import Store
+from cellrepro.wrong_fields import wrong_fields
 from samebits.errors import BadInput
 from samebits.results import html_table
 from samebits.shown_text import visible
@@ -68,6 +75,8 @@ def test_sentences_of_masks():
     sentence = compare_masks(same, smaller).sentence()
     assert "kept (1 of them 36 % smaller)" in sentence
     assert map_heading(agree([NOTHING] * 3)) == "3 runs: none holds a cell"
+    many = np.arange(1, 2501).reshape(50, 50)
+    assert not re.search(r"\d{4}", compare_masks(many, np.where(many > 1200, many, 0)).sentence())
     line = explore(same, same, same).scene["line"]
     assert line == "2 kept, none changed; no pixel differs, of 2 304"
 
@@ -123,3 +132,18 @@ def test_a_strangers_text_is_bounded():
     assert len(shown) < 6000
     assert shown.startswith("first\n")
     assert shown.endswith("… (100000 letters)\nlast")
+
+
+def test_what_a_text_has_to_look_like_is_said_in_words_not_as_a_pattern():
+    package = Path(cellrepro.__file__).parent
+    sources = (path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    declared = {text for source in sources for text in re.findall(r'pattern=(r?"[^"]+")', source)}
+    assert declared
+    for text in declared:
+        form = TypeAdapter(Annotated[str, Field(pattern=ast.literal_eval(text))])
+        with pytest.raises(ValidationError) as refused:
+            form.validate_python("?")
+        said = wrong_fields(refused.value)
+        assert not re.search(r"[\\^$\[\]{}|]", said), said
+        for example in re.findall(r"such as (\S+)$", said):
+            form.validate_python(example)

@@ -35,10 +35,16 @@ _EXPECTED = {
     "enum": "one of {expected}",
     "too_short": "at least {min_length} values in it",
     "too_long": "at most {max_length} values in it",
-    "string_pattern_mismatch": "text of the form {pattern}",
     "json_invalid": "JSON ({error})",
 }
 """What was expected where pydantic 2 found an error, by its type or the first word of that."""
+
+_FORMS = {
+    "^[0-9a-f]{64}$": "a SHA-256 digest: 64 of the digits 0 to 9 and a to f",
+    r"^\d+(\.\d+)+\w*$": "a version: numbers with dots between, such as 4.2.1.1",
+    r"^(cpu|mps|cuda|cuda:\d+)$": "cpu, mps, cuda, or one GPU by its number, such as cuda:1",
+}
+"""The patterns of texts, in words."""
 
 
 def wrong_fields(error: ValidationError, *, known: Collection[str] = ()) -> str:
@@ -74,6 +80,8 @@ def not_expected(name: str, value: object, expected: str) -> str:
 
 def _expected(problem: ErrorDetails) -> str:
     kind = problem["type"]
+    if kind == "string_pattern_mismatch":
+        return _FORMS[problem["ctx"]["pattern"]]
     known = _EXPECTED.get(kind, _EXPECTED.get(kind.partition("_")[0]))
     if known is not None:
         return known.format(**problem.get("ctx", {})).removesuffix(".0")

@@ -568,7 +568,7 @@ def test_export_refuses_and_writes_nothing(store, run, tmp_path, invoke, listing
         ([run.key, tmp_path / "no" / "a.intoto.jsonl"], "no is no folder"),
         ([run.key, tmp_path / "a.jsonl", "--passport"], "expected a name that ends with .intoto"),
         ([run.key, tmp_path / ".intoto.jsonl"], "expected a name that ends with .intoto"),
-        (["ffff", tmp_path / "a.intoto.jsonl"], "'ffff' names no run"),
+        (["ffff", tmp_path / "a.intoto.jsonl"], "and it names no run"),
         ([f"{run.key}/7", tmp_path / "a.intoto.jsonl"], "repeat 7 of"),
         ([f"{run.key}/nobody", tmp_path / "a.intoto.jsonl"], "names no repeat"),
         ([run.key, tmp_path / "a.intoto.jsonl", "--sign", taken], "is no key of OpenSSH"),

@@ -64,7 +64,7 @@ def test_a_lab_elsewhere_is_not_asked_for_what_it_does_not_bring(monkeypatch):
     [
         ([], {}, "no run was named"),
         (["{key}/3"], {}, "repeat 3 of {key}"),
-        (["{key}/0", "nothing"], {}, "'nothing' names no run"),
+        (["{key}/0", "nothing"], {}, "it names no run"),
         (["{key}/0"], {"notebook": True}, "has no notebook.ipynb; leave --notebook out"),
     ],
     ids=["none", "no such repeat", "no such run", "no notebook"],

@@ -47,12 +47,12 @@ def other_numbers():
 CASES = {
     "equal": (MASKS, {}, ()),
     "renumbered": (other_numbers(), {}, ()),
-    "one pixel": (grown(), {}, ("500 ppm of the pixels of a, at most 0",)),
+    "one pixel": (grown(), {}, ("500 ppm of the pixels of a, at most 0 ppm",)),
     "one pixel allowed": (grown(), {"max_ppm": 500}, ()),
     "one pixel beyond": (
         grown(2),
         {"max_ppm": 999},
-        ("1 000 ppm of the pixels of a, at most 999",),
+        ("1 000 ppm of the pixels of a, at most 999 ppm",),
     ),
     "one pixel, cells count": (grown(), {"max_lost": 0, "max_changed": 0}, ()),
     "one lost": (lost(7), {"max_lost": 0}, ("1 cell lost, at most 0",)),
@@ -60,19 +60,19 @@ CASES = {
     "one lost, share": (
         lost(7),
         {"max_changed": 0.19},
-        ("20 % of the cells without a match, at most 19",),
+        ("20 % of the cells without a match, at most 19 %",),
     ),
     "one lost, share allowed": (lost(7), {"max_changed": 0.2}, ()),
     "one lost, in percent": (
         lost(7),
         {"max_changed": "19.5 %"},
-        ("20 % of the cells without a match, at most 19.5",),
+        ("20 % of the cells without a match, at most 19.5 %",),
     ),
     "one lost, percent allowed": (lost(7), {"max_changed": "20%"}, ()),
     "less than a figure beyond": (
         grown(),
         {"max_ppm": 499.999},
-        ("500 ppm of the pixels of a, at most 499.999",),
+        ("500 ppm of the pixels of a, at most 499.999 ppm",),
     ),
     "a rounded figure": (lost(7), {"max_changed": 0.1999}, ("20 % of the cells",)),
     "two lost": (lost(3, 7), {"max_lost": 1, "max_ppm": 1e6}, ("2 cells lost, at most 1",)),

@@ -198,7 +198,7 @@ def test_what_is_refused(tmp_path, monkeypatch):
     for name, message in (
         ("cpsam", "Weights only load failed|no weights file"),
         ("absent.tif", "no such file"),
-        ("some/where", "names no run"),
+        ("some/where", "no such file or folder, and it names no run"),
         (".", "is a folder"),
     ):
         with pytest.raises(BadInput, match=message):

@@ -101,7 +101,7 @@ def test_commands_are_those_of_the_version(installed):
     assert commands.shell.command == f"{expected} --chan 2 --chan2 1 --diameter 0"
     assert commands.shell.notes
     call = "CellposeModel(model_type='cyto3').eval(image, channels=[2, 1], diameter=None)"
-    assert commands.python == f"models.{call}"
+    assert f"models.{call}" in commands.python
     installed("4.0.9")
     del condition["channels"]
     assert "use_bfloat16=False" in commands_for("image.tif", condition, {}, LabSetup()).python

@@ -171,7 +171,8 @@ def test_what_needs_the_network_says_so_and_about_how_long(live):
         "not yet computed: diameter 15, percentile 2 to 99; "
         "this needs a pass of the network, about 12 seconds"
     )
-    assert said["commands"] == ["cellrepro segment hills.tif "], "those of the masks shown"
+    (command,) = said["commands"]
+    assert "--set diameter=15.0 " in command, "those of the sliders, not of the masks shown"
     live.view.receive({"do": "run"})
     (request,) = live.asked
     assert request.settings.not_default() == {
@@ -208,6 +209,7 @@ def test_a_reference_can_be_set_and_returned_to(live):
     [
         ({"min_size": 1.5}, "min_size is 1.5; expected a whole number"),
         ({"min_size": True}, "min_size is True; expected a number"),
+        ({"min_size": "4x"}, "min_size is '4x'; expected a number from -1 to 1000"),
         ({"niter": 1e9}, "niter"),
         ({"percentile_low": 99.5}, "percentile_low is 99.5; expected 0 to 30"),
         ({"cellprob_threshold": 99}, "cellprob_threshold is 99; expected -6 to 6"),
@@ -417,14 +419,20 @@ def test_masks_follow_the_sliders_on_the_page(generators_free, browser, capsys):
         page.get_by_text("--set cellprob_threshold=-3.0").wait_for()
         page.get_by_role("button", name="Set as reference").click()
         page.locator('[data-kind="gained"] b', has_text="0").wait_for()
+        page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
         page.get_by_label("diameter, as a number").fill("15")
-        page.get_by_label("diameter, as a number").press("Enter")
+        page.get_by_role("button", name="Copy the command").click()
+        page.get_by_role("button", name="Copied").wait_for()
+        assert "--set diameter=15.0" in page.evaluate("window.copied")
         page.get_by_text("this needs a pass of the network, about 12 seconds").wait_for()
-        page.get_by_role("button", name="Run the network").click()
+        page.get_by_label("diameter, as a number").press("Enter")
         page.get_by_text("6 cells: exact").wait_for()
         page.get_by_label("min_size, as a number").fill("1.5")
         page.get_by_label("min_size, as a number").press("Enter")
         page.get_by_text("min_size is 1.5; expected a whole number").wait_for()
+        page.get_by_label("min_size, as a number").fill("4x")
+        page.get_by_label("min_size, as a number").press("Enter")
+        page.get_by_text("min_size is '4x'; expected a number").wait_for()
         page.set_viewport_size({"width": 390, "height": 700})  # the picture stays in sight
         page.locator('.cellrepro-explorer[data-wide="0"]').wait_for()
         page.get_by_label("percentile, high", exact=True).scroll_into_view_if_needed()

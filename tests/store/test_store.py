@@ -212,7 +212,9 @@ def test_without_a_machine_the_only_one_is_meant_else_this_one(store, keep, made
 
 def test_an_empty_store_says_what_to_do_and_what_a_desktop_leaves_is_no_run(store, keep, made_up):
     assert (store.runs(), store.run("abc"), store.failures()) == ([], None, [])
-    with pytest.raises(BadInput, match=r"one of its 0 runs: train one first"):
+    with pytest.raises(
+        BadInput, match=r"no such file or folder, and it names no run, as the store .* holds none"
+    ):
         store.find("abc")
     assert not store.root.exists()
     run = keep(store, made_up.spec()).folder.parents[1]
@@ -454,7 +456,7 @@ def test_a_run_of_a_newer_version_is_passed_over(store, keep, made_up, capsys):
     assert "of_the_future" in note
     with pytest.raises(BadInput, match="of_the_future"):
         store.find(path.parent.name)
-    with pytest.raises(BadInput, match="'ffff' names no run"):
+    with pytest.raises(BadInput, match="no such file or folder, and it names no run"):
         store.find("ffff")
 
 

@@ -15,7 +15,7 @@ from cellrepro.comparison.changed_cells import resized_cells
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.comparison.verdicts import Verdict, combine
 from cellrepro.words import as_sentence, pixels_text
-from samebits.words import amount
+from samebits.words import amount, grouped
 
 if TYPE_CHECKING:
     from cellrepro.comparison.image_differences import ImageDifference
@@ -106,8 +106,9 @@ class MaskTotals:
     def cells_text(self, *, a: str = "A", b: str = "B") -> str:
         """Say how many cells both sides have, and what became of them."""
         over = f", over {self.n_images} images" if self.n_images > 1 else ""
-        n_cells = f"{amount(self.n_objects_a, 'cell')} in {a}, {self.n_objects_b} in {b}{over}"
-        return f"{n_cells}: {fates_text(self.kinds, self.resized)}"
+        in_a = f"{amount(self.n_objects_a, 'cell')} in {a}"
+        in_b = f"{grouped(self.n_objects_b)} in {b}{over}"
+        return f"{in_a}, {in_b}: {fates_text(self.kinds, self.resized)}"
 
 
 def fates_text(
@@ -133,9 +134,9 @@ def fates_text(
     'no cell on either side'
     """
     n_kept = kinds.get(ObjectKind.KEPT, 0)
-    kept = f"{n_kept} kept"
+    kept = f"{grouped(n_kept)} kept"
     if resized:
-        of_them = f"{len(resized)} of them "
+        of_them = f"{grouped(len(resized))} of them "
         if len(resized) == n_kept:
             of_them = {1: "", 2: "both "}.get(n_kept, "all ")
         kept += f" ({of_them}{_sizes_text(resized)})"
@@ -145,7 +146,7 @@ def fates_text(
     if len(changed) == 1:
         return f"{kept}, {changed[0]}"
     n_changed = sum(kinds.values()) - n_kept
-    return f"{kept}, {n_changed} changed ({', '.join(changed)})"
+    return f"{kept}, {grouped(n_changed)} changed ({', '.join(changed)})"
 
 
 def _sizes_text(resized: Sequence[ObjectChange]) -> str:
@@ -161,7 +162,7 @@ def changes_in_words(
 ) -> list[str]:
     """Say how many cells changed in each way that there is: "2 lost", "1 split"."""
     return [
-        f"{kinds[kind]} {(words or {}).get(kind, kind.in_words)}"
+        f"{grouped(kinds[kind])} {(words or {}).get(kind, kind.in_words)}"
         for kind in ObjectKind
         if kinds.get(kind) and kind != ObjectKind.KEPT
     ]

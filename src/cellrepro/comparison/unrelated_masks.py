@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cellrepro.comparison.systematic_change import TURNS
 from cellrepro.words import share_text
-from samebits.words import verb_of
+from samebits.words import amount, grouped, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -50,9 +50,9 @@ class ChanceOverlap:
         more = "hardly more" if self.covered > self.expected and covered != expected else "no more"
         match = verb_of(max(1, self.n_matched), "matches", "match")
         return (
-            f"{self.n_matched or 'none'} of the {n_a} cells of {a} {match} one of the {n_b} of {b} "
-            f"(IoU of 0.5 or more), and they overlap {more} than by chance: the cells of {a} "
-            f"cover {covered} of those of {b}, where chance gives {expected}"
+            f"{self.n_matched or 'none'} of the {amount(n_a, 'cell')} of {a} {match} one of the "
+            f"{grouped(n_b)} of {b} (IoU of 0.5 or more), and they overlap {more} than by chance: "
+            f"the cells of {a} cover {covered} of those of {b}, where chance gives {expected}"
         )
 
 

@@ -21,7 +21,7 @@ from cellrepro.store.stored_run import Repeat
 from cellrepro.terminal import FileName, Quiet, Switch
 from samebits import replaying
 from samebits.errors import whole
-from samebits.words import amount
+from samebits.words import amount, grouped
 
 
 def diverge(
@@ -176,4 +176,5 @@ def _notes(ledgers: LedgerComparison, repeats: Sequence[Repeat]) -> Iterator[str
     if n_a != n_b:
         n_both = min(n_a, n_b)
         were = "was" if n_both == 1 else "were"
-        yield f"A made {amount(n_a, 'step')} and B {n_b}; only the first {n_both} {were} compared"
+        only = f"only the first {grouped(n_both)} {were} compared"
+        yield f"A made {amount(n_a, 'step')} and B {grouped(n_b)}; {only}"

@@ -65,6 +65,8 @@ class Evidence:
     """The side whose bits a replay ends in; None if unknown."""
     arrival: tuple[str, ...] = ()
     """How the state before the step was reached, on each side."""
+    doubt: str | None = None
+    """Why the cause is not certain: steps before this one did not end as stored."""
     draws: str | None = None
     """The first draw of random numbers in which the two differ."""
     elimination: str | None = None

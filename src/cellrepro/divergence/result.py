@@ -98,6 +98,8 @@ class Divergence(Result):
         is_said = self.judgement == "settings" and first.stage == "spec"
         if self.judgement is not None and not is_said:
             statements.append(JUDGEMENTS[self.judgement])
+        if self.evidence is not None and self.evidence.doubt is not None:
+            statements.append(self.evidence.doubt)
         return statements
 
     def rows(self) -> list[Row]:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cellrepro.divergence.stepper import Snapshot, Stepper
+from cellrepro.divergence.stepper import Arrival, Snapshot, Stepper
 from cellrepro.divergence.substitute_calls import pairs_to_compare
 from cellrepro.process.calling import counting, in_child
 from cellrepro.process.child import Child
@@ -38,7 +38,7 @@ _POLL_SECONDS = 0.02  # between two looks for the other process's file
 class StepAgain:
     """One step as it came out when it was repeated."""
 
-    arrival: str
+    arrival: Arrival
     """How the state before the step was reached."""
     entries: list[LedgerRow]
     """The step's ledger."""

@@ -116,7 +116,8 @@ class StepInspection(Inspection):
             n_repetitions=replayed.n_repetitions,
             n_replays=replayed.n_replays,
             ends_as=self._ends_as(replayed, step),
-            arrival=(replayed.arrival,),
+            arrival=(replayed.arrival.words,),
+            doubt=replayed.arrival.doubt or None,
         )
         cause = replace(cause, evidence=evidence)
         for audited in replayed.audited:
@@ -197,7 +198,8 @@ class StepInspection(Inspection):
             difference = difference.made_by(parting.a, inputs=parting.inputs).of_size(size)
         evidence = Evidence(
             "two replays",
-            arrival=(a.arrival, b.arrival),
+            arrival=(a.arrival.words, b.arrival.words),
+            doubt=a.arrival.doubt or b.arrival.doubt or None,
             draws=None if draws is None else draws.sentence(),
         ).of_operations(alignment, parting, round_off)
         judgement = of_round_off(verdict)

@@ -46,6 +46,15 @@ class Snapshot:
     """What `samebits.generator_states.capture` gave."""
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """How the state before a step was reached."""
+
+    words: str
+    doubt: str
+    """Why what is seen from it may not be what the run did; empty where it is the stored state."""
+
+
 class Stepper:
     """A stored training that goes on step by step, and can go back."""
 
@@ -81,7 +90,7 @@ class Stepper:
         self.loop.restore(copy.deepcopy(snapshot.training.loop))
         generator_states.restore(snapshot.generators)
 
-    def go_to(self, step: int, stored: Stored, folder: Path) -> str:
+    def go_to(self, step: int, stored: Stored, folder: Path) -> Arrival:
         """Restore the state before a step, and say how it was reached."""
         if same_as_stored(self._initial_weights, stored) is False:
             raise BadInput("the initial weights are not those that the run began with")
@@ -99,7 +108,8 @@ class Stepper:
         self.ledger.entries.clear()
         begun_at = f"the checkpoint at step {start}" if start else "the initial weights"
         reasons = "".join(f"; a nearer checkpoint was passed over: {why}" for why in passed_over)
-        return f"{_way(begun_at, n_steps=step - start, n_as_stored=n_verified)}{reasons}"
+        way = _way(begun_at, n_steps=step - start, n_as_stored=n_verified)
+        return Arrival(f"{way}{reasons}", _doubt(step - start, n_verified))
 
     def _step_as_stored(self, stored: Stored, *, n_tries: int) -> bool:
         """Make a step, several times if need be; say whether it ended in the stored bits."""
@@ -118,6 +128,23 @@ class Stepper:
         self.loop.step()
         ends = [row for row in self.ledger.entries if row.stage in _ENDS]
         return same_as_stored(ends, stored)
+
+
+def _doubt(n_steps: int, n_as_stored: int) -> str:
+    """Say what follows from steps that did not end as stored; nothing where all did.
+
+    >>> _doubt(21, 8).partition(" when")[0]
+    'not certain: 8 of the 21 steps before it ended as stored'
+    >>> _doubt(21, 21)
+    ''
+    """
+    if n_as_stored == n_steps:
+        return ""
+    steps = "the one step" if n_steps == 1 else f"the {n_steps} steps"
+    return (
+        f"not certain: {n_as_stored} of {steps} before it ended as stored when they were computed "
+        "again, so this step was seen from a state that neither run had"
+    )
 
 
 def _way(begun_at: str, *, n_steps: int, n_as_stored: int) -> str:

@@ -69,7 +69,7 @@ def _repeats_of(reference: str, store: Store) -> list[Repeat]:
             f"{reference} is a file; expected a run of the store, KEY, KEY/REPEAT or "
             "KEY/MACHINE/REPEAT, or a grid file: `cellrepro describe` says what is known of a file"
         )
-    run = store.find_run(reference.partition("/")[0])
+    run = store.find_run(reference)
     named = Reference.parse(reference, run)
     if named.index is not None:
         return repeats_of_one_machine(run, named.machine, [named.index])

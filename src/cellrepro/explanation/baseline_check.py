@@ -214,13 +214,7 @@ def _judged(
     lost = totals.kinds[ObjectKind.LOST]
     measures = (
         Measure("max_ppm", ppm, grouped(ppm), f"ppm of the pixels of {worst}"),
-        Measure(
-            "max_changed",
-            changed,
-            grouped(100 * changed),
-            "% of the cells without a match",
-            100,
-        ),
+        Measure("max_changed", changed, grouped(100 * changed), "% of the cells without a match"),
         Measure("max_lost", lost, str(lost), "cell lost" if lost == 1 else "cells lost"),
     )
     broken = list(not_compared)

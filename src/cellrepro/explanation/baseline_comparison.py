@@ -10,12 +10,13 @@ import numpy as np
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.explanation.baseline_limits import Limits
-from cellrepro.explanation.label_notes import label_notes
+from cellrepro.explanation.label_notes import label_notes, of_images
 from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.images.integer_images import Integers
 from cellrepro.store.baseline_file import BaselineFile
 from samebits.errors import BadInput
 from samebits.results import derived
+from samebits.words import grouped
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,15 @@ class Hidden:
         if not self.cells:
             return "with these limits no cell can be lost unnoticed"
         smallest = self.cells[0]
-        described = f"of {smallest.area} pixels (cell {smallest.label} of {smallest.image})"
+        described = (
+            f"of {grouped(smallest.area)} pixels (cell {smallest.label} of {smallest.image})"
+        )
         if self.n == 1:
             return f"with these limits one cell could be lost unnoticed: {described}"
         any_of_them = "any one" if self.at_once == 1 else f"any {self.at_once}"
         return (
             f"with these limits {any_of_them} of {self.n} cells could be lost unnoticed: the "
-            f"smallest {described}, the largest of {self.cells[-1].area}"
+            f"smallest {described}, the largest of {grouped(self.cells[-1].area)}"
         )
 
 
@@ -104,9 +107,11 @@ class BaselineComparison:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How the masks of each image were read, with its name."""
+        """How the masks of each image were read, with its name where there are several."""
         return tuple(
-            f"{name}: {note}" for name, image in self.images.items() for note in image.notes
+            of_images([name], len(self.images)) + note
+            for name, image in self.images.items()
+            for note in image.notes
         )
 
     def hidden(self, limits: Limits) -> Hidden:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from samebits.errors import BadInput
+from samebits.words import grouped
 
 Limits = Mapping[str, float]
 """Limits by name; masks are not held to one that is left out.
@@ -20,13 +21,21 @@ def limits_text(limits: Limits) -> str:
 
     >>> limits_text({"max_ppm": 0.0, "max_lost": 2})
     'differing pixels of an image: at most 0 ppm (--max-ppm); cells lost: at most 2 (--max-lost)'
+    >>> limits_text({"max_ppm": 100000.0})
+    'differing pixels of an image: at most 100 000 ppm (--max-ppm)'
     """
     allowed = [
-        f"{_LIMITED[name]}: at most {value * _SHOWN_FACTOR.get(name, 1):g}{_UNITS.get(name, '')} "
-        f"(--{name.replace('_', '-')})"
+        f"{_LIMITED[name]}: {_at_most(name, value)} (--{name.replace('_', '-')})"
         for name, value in limits.items()
     ]
     return "; ".join(allowed) or "none"
+
+
+def _at_most(name: str, limit: float) -> str:
+    """A limit with its unit, not rounded."""
+    shown = float(f"{limit * _SHOWN_FACTOR.get(name, 1):.15g}")
+    number = grouped(shown) if shown.is_integer() else f"{shown:.15g}"
+    return f"at most {number}{_UNITS.get(name, '')}"
 
 
 _LIMITED = {
@@ -95,18 +104,17 @@ class Measure(NamedTuple):
     """It as people read it, rounded."""
     unit: str
     """What follows that number in a sentence."""
-    factor: float = 1
-    """From the limit's own unit to that of the number."""
 
     def beyond(self, limit: float) -> str:
         """Say that it is beyond a limit, with as many decimals as that takes."""
-        value = self.value * self.factor
-        shown_limit = limit * self.factor
+        factor = _SHOWN_FACTOR.get(self.limit_name, 1)
+        value = self.value * factor
+        shown_limit = limit * factor
         number = self.number
         if not _is_above(number, shown_limit):
             decimals = (f"{value:.{n}f}" for n in range(16))
             number = next((text for text in decimals if float(text) > shown_limit), repr(value))
-        return f"{number} {self.unit}, at most {shown_limit:.15g}"
+        return f"{number} {self.unit}, {_at_most(self.limit_name, limit)}"
 
 
 def _is_above(number: str, limit: float) -> bool:

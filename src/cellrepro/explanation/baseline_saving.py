@@ -14,7 +14,7 @@ from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import measure_spread
 from cellrepro.comparison.spread_axes import AXES
-from cellrepro.explanation.baseline_limits import limits_line
+from cellrepro.explanation.baseline_limits import limits_line, limits_text
 from cellrepro.explanation.references import masks_of, reference_kind
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file
@@ -24,7 +24,7 @@ from cellrepro.store.whole_files import refuse_existing
 from cellrepro.terminal import FileName
 from samebits.errors import BadInput
 from samebits.results import Result, Row, json_text
-from samebits.words import amount, joined
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,8 +57,8 @@ class SavedBaseline(Result):
 
     def sentence(self) -> str:
         """Say where it is, how many cells it holds, and within which limits."""
-        limits = [f"{name} {value:g}" for name, value in self.record["limits"].items()]
-        return f"{self.file} holds {baseline_file.held_text(self.record)}; limits: {joined(limits)}"
+        limits = limits_text(self.record["limits"])
+        return f"{self.file} holds {baseline_file.held_text(self.record)}; limits: {limits}"
 
     def rows(self) -> list[Row]:
         """Give each image with its cells."""

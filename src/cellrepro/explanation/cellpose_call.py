@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import inf
+from math import inf, isfinite
 
 from cellrepro.command_lines import shell_line
 from cellrepro.explanation.recorded_settings import GenerationNumber
@@ -21,6 +21,8 @@ IMAGE = "IMAGE"
 """Stands for an image that nobody recorded."""
 NETWORK = "MODEL"
 """Stands for a network that nobody recorded."""
+DIAMETER = "DIAMETER"
+"""Stands for a diameter that nobody recorded."""
 
 _STANDS_FOR = {
     IMAGE: "the file of the image that was segmented",
@@ -72,7 +74,7 @@ class CellposeCall:
     image: str = IMAGE
     """Its path."""
     expression: str = "image"
-    """The image in Python."""
+    """The pixels in Python, of ``image``, which holds those of the file."""
     channels: tuple[object, object] | None = None
     """Of Cellpose 2 and 3: the channel to segment and that of nuclei; None for a usual call."""
     restoration: str | None = None
@@ -137,13 +139,13 @@ class CellposeCall:
 
     def _words(self, name: str) -> _Words | None:
         value = self.settings[name]
-        if isinstance(value, str) and value.isupper():
-            return _option(name, value)
+        if value == DIAMETER:
+            return _option(name, DIAMETER)
         writer = _writers(self.generation, self.version).get(name)
         return None if writer is None else writer(value)
 
     def python(self) -> str:
-        """The call in Python, of a module of ``cellpose``."""
+        """The lines in Python that read the image and segment it, as they run by themselves."""
         module = "models.CellposeModel"
         named = "model_type" if self.is_named else "pretrained_model"
         of_model = [f"{named}={_in_python(self.network)}"]
@@ -158,7 +160,13 @@ class CellposeCall:
         if self.channels is not None and self.generation != "4":
             of_eval.append(f"channels=[{', '.join(map(str, self.channels))}]")
         of_eval += self._arguments()
-        return f"{module}({', '.join(of_model)}).eval({', '.join(of_eval)})"
+        lines = ["import numpy as np"] if "np." in self.expression else []
+        lines += [
+            f"from cellpose import io, {module.partition('.')[0]}",
+            f"image = io.imread({_in_python(self.image)})",
+            f"masks = {module}({', '.join(of_model)}).eval({', '.join(of_eval)})[0]",
+        ]
+        return "\n".join(lines)
 
     def _arguments(self) -> list[str]:
         arguments = []
@@ -187,9 +195,11 @@ def plain_number(value: object) -> object:
 
 
 def _in_python(value: object) -> str:
-    """A value as a literal; a placeholder stays as it is, and Cellpose takes lists."""
-    if isinstance(value, str) and value.isupper():
-        return value
+    """A value as a literal; what stands for a number stays as it is, and Cellpose takes lists."""
+    if value == DIAMETER:
+        return DIAMETER
+    if isinstance(value, float) and not isfinite(value):
+        return f"float('{value}')"
     return repr(list(value) if isinstance(value, tuple) else plain_number(value))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from cellrepro.explanation.cellpose_call import words_to_replace
 from cellrepro.explanation.recorded_settings import RUNSTRING, TRAINING, RecordedSettings
@@ -45,13 +46,17 @@ class Commands:
     shell: ShellLine = ShellLine()
     """Cellpose's command line; after it, what that cannot say."""
     python: str = ""
-    """The call of Cellpose in Python."""
+    """The lines of Python that read the image and call Cellpose."""
     lab: ShellLine = ShellLine()
     """This lab's command line, which takes every network and every setting; empty where the two are
     written from files alone."""
     not_recorded: tuple[str, ...] = ()
     """What the result depends on and no file records; in the commands, words in capitals stand for
     it."""
+
+    def asks_for(self, placeholder: str) -> bool:
+        """Whether a word in capitals stands for something that nobody recorded."""
+        return placeholder in [*self.shell.command.split(), *self.lab.command.split()]
 
     def texts(self) -> list[str]:
         """Give those that can be given, each in a line with its notes."""
@@ -80,13 +85,12 @@ def command_lines(record: RecordedSettings | None, commands: Commands | None) ->
     if commands.shell:
         yield f"    {commands.shell.command}"
     if commands.python:
-        module = commands.python.partition(".")[0]
-        yield f"    from cellpose import {module}"
-        yield f"    {commands.python}"
+        yield from (f"    {line}" for line in commands.python.splitlines())
     if commands.lab:
-        yield f"    {'   # '.join([commands.lab.command, *commands.lab.notes])}"
-    put_in = dict.fromkeys([*commands.shell.put_in, *commands.lab.put_in])
-    yield from (f"    # {note}" for note in (*commands.shell.notes, *put_in))
+        yield f"    {commands.lab.command}"
+    lines = (commands.shell, commands.lab)
+    notes = [*(line.notes for line in lines), *(line.put_in for line in lines)]
+    yield from (f"    # {note}" for note in dict.fromkeys(chain.from_iterable(notes)))
 
 
 def _lines_without_command(record: RecordedSettings | None) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from cellrepro.explanation.cellpose_call import CellposeCall, plain_number
@@ -74,9 +74,9 @@ def commands_for(
         if condition.get(name)
     )
     lab = ShellLine(_lab_command(image, condition, settings, source, setup), of_image)
-    if source.architecture not in _LOADED_BY_CELLPOSE:
-        return Commands(lab=lab)
     file = _file_for_cellpose(source)
+    if source.architecture not in _LOADED_BY_CELLPOSE or is_of_lab(file):
+        return Commands(lab=lab)
     version = condition.get(VERSION) or cellpose_generation.installed_version()
     channels = settings.pop(CHANNELS, None)
     call = CellposeCall(
@@ -91,8 +91,6 @@ def commands_for(
     )
     export = ""
     if source.path is not None and file != str(source.path):
-        if not _is_in_store(source.path.resolve()):
-            return Commands(lab=lab)  # in a format that Cellpose does not read
         export = _export_command(source.path, file)
     shell = ShellLine(call.shell(), (f"with Cellpose {version}", *of_image, *call.remarks()))
     return Commands(export=export, shell=shell, python=call.python(), lab=lab)
@@ -121,10 +119,14 @@ def _file_for_cellpose(source: ModelSource) -> str:
     """What Cellpose loads: a name, a file, or the file that `cellrepro export` would write."""
     if source.path is None:
         return source.label
-    if source.path.suffix != ".safetensors":
-        return str(source.path)
     weights = source.path.resolve()
-    return f"{weights.parents[2].name if _is_in_store(weights) else weights.stem}.pth"
+    is_exported = is_of_lab(source.path) and _is_in_store(weights)
+    return f"{weights.parents[2].name}.pth" if is_exported else str(source.path)
+
+
+def is_of_lab(network: str | Path) -> bool:
+    """Whether the file of a network is in this lab's format, which Cellpose does not read."""
+    return PureWindowsPath(network).suffix == Path(WEIGHTS).suffix
 
 
 def _export_command(weights: Path, file: str) -> str:

@@ -6,13 +6,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cellrepro.comparison.mask_totals import totals_over
+from cellrepro.comparison.object_changes import KEPT_IOU
 from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.label_notes import no_cell_note
-from cellrepro.explanation.recorded_lines import next_command_lines, recorded_lines
+from cellrepro.explanation.recorded_lines import (
+    lines_without_effect,
+    next_command_lines,
+    recorded_lines,
+)
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.settings_of_both import setting_in_words, value_text
 from cellrepro.words import share_text, that_differ
-from samebits.words import amount, some, verb_of
+from samebits.words import amount, grouped, some, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -111,10 +116,13 @@ def _recorded_lines(explanation: Explanation) -> Iterator[str]:
     for letter, side in explanation.sides:
         for remark in side.record.remarks:
             yield f"{letter}: {remark}"
+    causes = {cause.name for cause in explanation.causes}  # whose values are said with them
     for setting in explanation.settings:
-        if setting.a != setting.b and setting.is_recorded_by_both:
+        told = setting.is_recorded_by_both and setting.differs and setting.may_change_cells
+        if told and setting.name not in causes:
             a, b = (setting_in_words(setting.name, value) for value in (setting.a, setting.b))
             yield f"recorded: {setting.name} {a} and {b}"
+    yield from lines_without_effect(explanation)
     unknown_of = {
         "A": [each.name for each in explanation.settings if each.a == NOT_RECORDED],
         "B": [each.name for each in explanation.settings if each.b == NOT_RECORDED],
@@ -130,7 +138,7 @@ def _command_lines(explanation: Explanation) -> Iterator[str]:
     made = "again" if tried else "as recorded, which was not tried"
     for side, commands in explanation.commands.items():
         if commands is not None:
-            first, *others = commands.texts()
+            first, *others = "\n".join(commands.texts()).splitlines()
             yield f"{side.upper()} {made}: {first}"
             yield from (f"         {line}" for line in others)
 
@@ -158,8 +166,12 @@ def cause_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.interrupted:
         yield "cut short: you ended the search, and what follows is what it had found until then"
     yield from not_made_lines(explanation)
-    for cause in replayed.causes:
-        yield _cause_line(explanation, cause)
+    yield from (_cause_line(explanation, cause) for cause in replayed.causes)
+    if replayed.causes and explanation.result is not None and explanation.result.kinds["moved"]:
+        yield (
+            f"  (a match: IoU of {KEPT_IOU} or more. Shifted and reshaped cells may have one, and "
+            "are among the changed cells above)"
+        )
 
 
 def not_made_lines(explanation: Explanation) -> Iterator[str]:
@@ -239,7 +251,7 @@ def _cause_line(explanation: Explanation, cause: Change) -> str:
     a, b = (value_text(cause.name, value) for value in (cause.a, cause.b))
     values = "" if is_said else f" ({a} in A, {b} in B)"
     return (
-        f"changing {cause.name}{values} alone leaves {cause.cells} of the "
+        f"changing {cause.name}{values} alone leaves {grouped(cause.cells)} of the "
         f"{amount(cause.of_cells, 'cell')} of both results without a match"
         f"{_found_by_trying(explanation, cause.name)}"
     )

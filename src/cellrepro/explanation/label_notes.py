@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,13 +22,14 @@ from cellrepro.comparison.systematic_change import SystematicChange, systematic_
 from cellrepro.comparison.unrelated_masks import chance_overlap
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.images.pictures import doubt
-from samebits.words import amount, joined, some, with_verb
+from samebits.words import amount, grouped, joined, some, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
     from cellrepro.images.integer_images import Integers
 
 _MOST_PLANES = 6  # that are listed
+_MOST_IMAGES = 4
 _LEAST_JOINED = 3  # cells; fewer may be a choice of the segmentation
 
 
@@ -185,7 +186,7 @@ def _reading_note(result: MaskComparison, a: str, b: str) -> str:
     through = [side for side, numbering in numbering_of.items() if numbering == "through"]
     note = (
         f"the numbers of {joined(anew)} begin anew in each plane, so every plane was compared by "
-        f"itself: {result.n_objects_a} and {result.n_objects_b} cells in "
+        f"itself: {grouped(result.n_objects_a)} and {grouped(result.n_objects_b)} cells in "
         f"{amount(result.shape[0], 'plane')}"
     )
     if through:
@@ -202,7 +203,7 @@ def counts_by_plane(labels_a: Integers, labels_b: Integers) -> Iterator[str]:
     if labels_a.ndim != 3 or labels_a.shape != labels_b.shape:
         return
     differing = [
-        f"z {z}: {n_a} and {n_b}"
+        f"z {z}: {grouped(n_a)} and {grouped(n_b)}"
         for z, (n_a, n_b) in enumerate(zip(n_by_plane(labels_a), n_by_plane(labels_b), strict=True))
         if n_a != n_b
     ]
@@ -216,6 +217,17 @@ def counts_by_plane(labels_a: Integers, labels_b: Integers) -> Iterator[str]:
 def n_by_plane(stack: Integers) -> list[int]:
     """Count the cells on each plane of a stack."""
     return [n_numbers(plane) for plane in stack]
+
+
+def of_images(names: Sequence[str], n_images: int) -> str:
+    """Begin a note with the images that it is of; with nothing where only one is compared.
+
+    >>> of_images(["a"], 3), of_images(["a", "b"], 3), of_images(["a"], 1)
+    ('image a: ', 'images a, b: ', '')
+    """
+    if n_images == 1:
+        return ""
+    return f"{'image' if len(names) == 1 else 'images'} {some(names, _MOST_IMAGES)}: "
 
 
 def no_cell_note(side: str) -> str:

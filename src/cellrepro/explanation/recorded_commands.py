@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cellrepro.explanation.cellpose_call import IMAGE, NETWORK, CellposeCall
+from cellrepro.explanation.cellpose_call import DIAMETER, IMAGE, NETWORK, CellposeCall
 from cellrepro.explanation.commands import Commands, ShellLine
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
 from cellrepro.explanation.recorded_settings import (
@@ -82,7 +82,7 @@ def _spelt_settings(record: RecordedSettings) -> dict[str, object]:
         for name, value in record.known.items()
         if name in _ALWAYS_SAID or (name in usual and not is_usual(name, value, usual[name]))
     }
-    return settings if "diameter" in settings else {"diameter": "DIAMETER", **settings}
+    return settings if "diameter" in settings else {"diameter": DIAMETER, **settings}
 
 
 def is_usual(name: str, value: object, usual: object) -> bool:

@@ -54,13 +54,7 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
         ]
         if values:
             yield f"only {letter}, with Cellpose's usual value: {some(values, _MOST_USUAL)}"
-    without_effect = [
-        f"{each.name} ({_shown(each.name, each.a)} and {_shown(each.name, each.b)})"
-        for each in recorded
-        if each.differs and not each.may_change_cells
-    ]
-    if without_effect:
-        yield f"recorded differently, without effect on the cells: {joined(without_effect)}"
+    yield from lines_without_effect(explanation)
     told = [each for each in alike if each.may_change_cells]
     if told:
         told.sort(key=_interest)
@@ -85,6 +79,17 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
     is_found = explanation.why is not None and explanation.why.is_found
     if explanation.differs and not is_found:
         yield from _ways_on(explanation)
+
+
+def lines_without_effect(explanation: Explanation) -> Iterator[str]:
+    """Name what both record differently and what changes no cell, such as the name of a run."""
+    names = [
+        f"{each.name} ({_shown(each.name, each.a)} and {_shown(each.name, each.b)})"
+        for each in explanation.settings
+        if each.is_recorded_by_both and each.differs and not each.may_change_cells
+    ]
+    if names:
+        yield f"recorded differently, without effect on the cells: {joined(names)}"
 
 
 def _tells(setting: SettingOfBoth) -> bool:
@@ -144,7 +149,7 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
         yield from find_out_lines(explanation.why.find_out)
         return
     calls = explanation.commands.values()
-    is_known = all(call and NETWORK not in call.shell.command.split() for call in calls)
+    is_known = all(call and not call.asks_for(NETWORK) for call in calls)
     options = ["--image", IMAGE, *([] if is_known else ["--model", NETWORK])]
     names = [explanation.a.name, explanation.b.name]
     command = lab_command("explain", *names, *options, store=explanation.store_folder)

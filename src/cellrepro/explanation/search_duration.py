@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 SideLetter = Literal["a", "b"]
 
 _NOTE_SECONDS = 5.0  # between two notes
-_BESIDE_SEARCHES = 6  # segmentations: how each search starts, ends, and what compares the two
 
 
 class SearchDuration:
@@ -75,12 +74,10 @@ class SearchDuration:
         n_with_network = sum(not AFTER_NETWORK.issuperset(change) for change in changes)
         needed = minutes(seconds * len(changes))
         allowed = minutes(60 * self._most_minutes)
-        ends = minutes(60 * self._most_minutes + seconds * _BESIDE_SEARCHES)
         return (
             f"{one}; of what nobody recorded, {with_verb(len(changes), 'value', 'is', 'are')} "
-            f"tried first, {n_with_network} of them through the network, so up to {needed}; later "
-            f"rounds combine the best of them. All ends after about {ends} at most, {allowed} of "
-            f"it for the search (--minutes). "
+            f"tried first, {n_with_network} of them through the network: up to {needed}. Only if "
+            f"none of them explains all, the best are combined, for {allowed} at most (--minutes). "
             f"{self._shorter}"
         )
 

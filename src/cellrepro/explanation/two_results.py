@@ -18,7 +18,12 @@ from cellrepro.comparison.systematic_change import (
 )
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.differing_fields import field_lines
-from cellrepro.explanation.label_notes import counts_by_plane, label_notes, no_cell_note
+from cellrepro.explanation.label_notes import (
+    counts_by_plane,
+    label_notes,
+    no_cell_note,
+    of_images,
+)
 from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.explanation.stitching import cut_cells, stitching_text
@@ -266,7 +271,7 @@ class Comparison(Result):
     @property
     def systematic_sentences(self) -> tuple[str, ...]:
         """Say of which images B follows from A by one change, where the cause does not say it."""
-        sentences = _systematic_sentences(self.systematic)
+        sentences = _systematic_sentences(self.systematic, len(self.masks))
         return tuple(each for each in sentences if not self._is_said_by_cause(each))
 
     def _is_said_by_cause(self, note: str) -> bool:
@@ -362,19 +367,21 @@ def compare_by_image(
         if change is not None:
             systematic[name] = change
             sentences.remove(change.text("A", "B"))  # said once of all images that have it
-        notes += (f"{name}: {sentence}" for sentence in sentences)
+        notes += (of_images([name], len(in_both)) + sentence for sentence in sentences)
         if of_labels.unrelated:
             unrelated[name] = of_labels.unrelated
-    notes += _systematic_sentences(systematic)
+    notes += _systematic_sentences(systematic, len(in_both))
     notes += _empty_notes(by_image)
     return ComparedMasks(by_image, tuple(notes), number_rules, systematic, unrelated)
 
 
-def _systematic_sentences(systematic: Mapping[str, SystematicChange]) -> Iterator[str]:
+def _systematic_sentences(
+    systematic: Mapping[str, SystematicChange], n_images: int
+) -> Iterator[str]:
     """Say each change of all cells once, with the images that have it."""
     for names in images_by_change(systematic):
         text = over_images([systematic[name] for name in names]).text("A", "B")
-        yield f"{some(names, _MOST_NAMES)}: {text}"
+        yield of_images(names, n_images) + text
 
 
 def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str, str]) -> None:
@@ -412,7 +419,7 @@ def _empty_notes(by_image: Mapping[str, MaskComparison]) -> Iterator[str]:
     for side, empty, others in (("A", empty_in_a, empty_in_b), ("B", empty_in_b, empty_in_a)):
         names = [name for name in empty if name not in others]
         if names:
-            yield f"{some(names)}: {no_cell_note(side)}"
+            yield of_images(names, len(by_image)) + no_cell_note(side)
 
 
 def stitching_notes(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
@@ -420,7 +427,7 @@ def stitching_notes(masks: Mapping[str, MaskComparison]) -> Iterator[str]:
     for name, result in masks.items():
         stitching = stitching_text(cut_cells(result))
         if stitching:
-            yield f"{name}: {stitching}"
+            yield of_images([name], len(masks)) + stitching
 
 
 def masks_differ(verdict: Verdict) -> bool:

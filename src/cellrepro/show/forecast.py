@@ -139,10 +139,7 @@ def _stored_training(data: str | Path, store: Store) -> Repeat | None:
     """The stored training that is named; None where a folder of images is."""
     if Path(data).exists():
         return None
-    try:
-        repeat = store.find(str(data))
-    except BadInput as error:
-        raise BadInput(f"there is no folder {data}, and as a run {error}") from error
+    repeat = store.find(str(data))
     if repeat.spec.task != "train":
         raise BadInput(
             f"{repeat.name} trained nothing; name a training, or for what it segmented the folder "

@@ -175,28 +175,45 @@ class Store:
 
     # -- references ------------------------------------------------------------------------
 
-    def find_run(self, key: str) -> Run:
-        """The run that a key, or its first digits, means.
+    def find_run(self, reference: str) -> Run:
+        """The run that a key, or its first digits, means; what names its repeat may follow.
 
         Raises
         ------
         BadInput
             If they mean none, or several.
         """
+        key = reference.partition("/")[0]
         matches = []
         for name in self._keys():
             run = self.run(name) if key and name.startswith(key) else None
             if run is not None:
                 matches.append(run)
         if len(matches) != 1:
-            keys = [run.key for run in self.runs()]
-            raise BadInput(
-                f"{key!r} names {amount(len(matches), 'run') if matches else 'no run'} of the "
-                f"store in {self.root}; expected KEY, KEY/REPEAT or KEY/MACHINE/REPEAT of one of "
-                f"its {amount(len(keys), 'run')}: "
-                f"{some(keys, 8) or 'train one first with `cellrepro train`'}"
-            )
+            raise self._names_no_run(reference, len(matches))
         return matches[0]
+
+    def _names_no_run(self, reference: str, n_matches: int) -> BadInput:
+        """Make the error for a reference to none or several, which may be a mistyped path."""
+        keys = [run.key for run in self.runs()]
+        if n_matches:
+            meant = f"{reference!r} names {amount(n_matches, 'run')}"
+        elif os.path.exists(reference):  # noqa: PTH110 - it may be no path at all
+            meant = f"{reference!r} is a file or folder, and names no run"
+        else:
+            meant = (
+                f"{reference!r} (check its spelling): no such file or folder, and it names no run"
+            )
+        if not keys:
+            return BadInput(
+                f"{meant}, as the store in {self.root} holds none; --store FOLDER names another "
+                "store"
+            )
+        one_of = "its only run" if len(keys) == 1 else f"one of its {amount(len(keys), 'run')}"
+        return BadInput(
+            f"{meant} of the store in {self.root}; expected KEY, KEY/REPEAT or "
+            f"KEY/MACHINE/REPEAT of {one_of}: {some(keys, 8)}"
+        )
 
     def find(self, reference: str) -> Repeat:
         """The repeat that ``KEY``, ``KEY/REPEAT`` or ``KEY/MACHINE/REPEAT`` means.
@@ -230,7 +247,7 @@ class Store:
         return self.find(a), self.find(b)
 
     def _parsed(self, reference: str) -> tuple[Run, Reference]:
-        run = self.find_run(reference.partition("/")[0])
+        run = self.find_run(reference)
         return run, Reference.parse(reference, run)
 
     # -- images ----------------------------------------------------------------------------

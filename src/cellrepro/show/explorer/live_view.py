@@ -205,7 +205,7 @@ class LiveView:
     @property
     def live(self) -> dict[str, object]:
         """Sliders, values, and what is said beside them."""
-        commands = self._commands(self._now.settings)
+        commands = self._commands(self._wanted)
         return {
             "controls": [dict(control) for control in CONTROLS],
             "values": values_of(self._wanted),
@@ -218,13 +218,14 @@ class LiveView:
     # -- what a user does ------------------------------------------------------------------
 
     def receive(self, message: Mapping[str, object]) -> None:
-        """Take what a browser sends: ``set`` with values by slider, or what to ``do``."""
+        """Take what a browser sends: ``set`` with values by slider, or what to ``do``.
+
+        With ``with_pass`` the network runs at once where the values need it.
+        """
         with self.lock:
             match message.get("do"):
                 case "run":
-                    self._say("waiting", self._not_yet("the network runs"))
-                    self._ask("exact")
-                    self._publish()
+                    self._run()
                 case "reference":
                     self._reference = self._now
                     self._put(0, self._scenes.open(0).labels(_SIDE_NOW))
@@ -232,9 +233,14 @@ class LiveView:
                 case "back":
                     self._set(values_of(self._reference.settings))
                 case _ if "set" in message:
-                    self._set(message["set"])
+                    self._set(message["set"], with_pass=message.get("with_pass") is True)
 
-    def _set(self, values: object) -> None:
+    def _run(self) -> None:
+        self._say("waiting", self._not_yet("the network runs"))
+        self._ask("exact")
+        self._publish()
+
+    def _set(self, values: object, *, with_pass: bool = False) -> None:
         try:
             self._wanted = settings_at(values, self._base)
         except BadInput as error:
@@ -247,6 +253,9 @@ class LiveView:
             self._publish(with_scene=True)
             return
         if self._wanted.before_masks() != self._held.before_masks():
+            if with_pass:
+                self._run()
+                return
             self._say("needs-pass", self._not_yet("this needs a pass of the network"))
             self._publish()
             return
@@ -368,15 +377,13 @@ def settings_at(values: object, base: Settings) -> Settings:
     known = {control["name"]: control for control in CONTROLS}
     if not isinstance(values, Mapping) or not set(values) <= set(known):
         raise BadInput(f"sliders are {values!r}; expected values of {', '.join(known)}")
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadInput(f"{name} is {value!r}; expected a number")
     before = values_of(base)
     for name, value in values.items():
-        low = known[name]["min"]
-        high = known[name]["max"]
-        if value != before[name] and not low <= value <= high:
-            raise BadInput(f"{name} is {value:g}; expected {low:g} to {high:g}")
+        limits = f"{known[name]['min']:g} to {known[name]['max']:g}"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadInput(f"{name} is {value!r}; expected a number from {limits}")
+        if value != before[name] and not known[name]["min"] <= value <= known[name]["max"]:
+            raise BadInput(f"{name} is {value:g}; expected {limits}")
     changes: dict[str, object] = {}
     for name, value in values.items():
         if name.startswith("percentile_") or value == before[name]:

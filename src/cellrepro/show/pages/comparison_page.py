@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -24,7 +25,7 @@ from cellrepro.conclusions.conclusion import Conclusion
 from cellrepro.explanation.cellpose_call import words_to_replace
 from cellrepro.explanation.differing_fields import follows
 from cellrepro.explanation.explanation_lines import not_made_lines
-from cellrepro.explanation.label_notes import counting_notes
+from cellrepro.explanation.label_notes import counting_notes, of_images
 from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
 from cellrepro.explanation.setting_meanings import field_in_words, setting_meaning
@@ -189,7 +190,8 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     rows = [_setting_row(setting) for name, setting in names.items() if not follows(name, names)]
     counting = [*counting_notes(pair.comparison)]
     drawn = _drawn(pair)
-    said = {f"{name}: {note}" for name in _names_of(pair) for note in counting}
+    n_images = len(pair.by_image)
+    said = {of_images([name], n_images) + note for name in _names_of(pair) for note in counting}
     page = rendered(
         "comparison.html.j2",
         pair=pair,
@@ -306,12 +308,12 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     if why is None or (why.cause is not None and why.cause.words == OTHER_NUMBERS):
         return None
     facts = [*_why_facts(why, explanation)]
-    label = "To find out, in a terminal" if why.find_out else ""
+    label = f"To find out, in a terminal {folder_of_commands()}" if why.find_out else ""
     put_in = words_to_replace(why.find_out)
     commands = [why.find_out] if why.find_out else []
     made_b = None if explanation is None else explanation.commands["b"]
     if why.is_found and made_b is not None:
-        label = "This makes B again"
+        label = f"This makes B again, run {folder_of_commands()}"
         put_in = ""
         commands = made_b.texts()
     if why.cause is None:
@@ -338,6 +340,11 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
         put_in=put_in,
         commands=tuple(commands),
     )
+
+
+def folder_of_commands() -> str:
+    """Say where the commands of a page find the files that they name."""
+    return f"in the folder {Path.cwd()}"
 
 
 def _shown_cause(cause: Cause) -> ShownCause:

@@ -43,7 +43,7 @@ from samebits.errors import BadInput
 from samebits.results import Result
 from samebits.words import amount
 
-_COMMANDS_OF_PAGE = re.compile(r"<pre[^>]*>cellrepro .*?</pre>", re.DOTALL)
+_COMMANDS_OF_PAGE = re.compile(r"<pre[^>]*>.*?</pre>", re.DOTALL)
 _COMMAND_LINE = Path(__file__).parents[2] / "__main__.py"
 _MOST_BYTES = 2**36  # of a file; what the disk has room for is asked, too
 _MOST_DESKS = 20
@@ -62,7 +62,7 @@ _ENDINGS = (*MASK_ENDINGS, *OUTLINE_ENDINGS, ROI_ENDING)
 
 Slot = Literal["image", "a", "b"]
 _FOLDER_OF_SLOT: Mapping[Slot, str] = {"image": "image", "a": "A", "b": "B"}
-"""Names of the folders; an error names a file with them."""
+"""Names of the folders; commands of files that are called alike name them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -233,7 +233,7 @@ class Desks:
         words = ["compare", *image, "--html", "comparison.html", "--", paths["a"], paths["b"]]
         process = subprocess.Popen(
             script_command(_COMMAND_LINE, *words),
-            cwd=room,  # so that its errors name files as the page does
+            cwd=room,
             env=os.environ | {"PYTHONUTF8": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -253,8 +253,8 @@ class Desks:
             return
         html = room / "comparison.html"
         if not html.is_file():
-            raise BadInput(_problem(said, process.returncode))
-        _name_as_given(html, paths.values())
+            raise BadInput(_named_by_slot(_problem(said, process.returncode), paths))
+        _name_as_given(html, room, paths.values())
         desk.html = html
         self.n_comparisons += 1
 
@@ -437,20 +437,32 @@ def _link(file: str | Path, target: str | Path) -> None:
         shutil.copy2(file, target)
 
 
-def _name_as_given(html: Path, paths: Iterable[str]) -> None:
+def _named_by_slot(problem: str, paths: Mapping[Slot, str]) -> str:
+    """Name files in a sentence as the page does, and not by the folders here."""
+    words = {
+        path: f"{Path(path).name} ({'the image' if slot == 'image' else f'result {slot.upper()}'})"
+        for slot, path in paths.items()
+    }
+    any_path = re.compile("|".join(re.escape(path) for path in words))
+    return any_path.sub(lambda path: words[path[0]], problem)
+
+
+def _name_as_given(html: Path, room: Path, paths: Iterable[str]) -> None:
     """Give files in the commands of a page the names that they have outside the folders here."""
     names = {
         str(escape(shell_line([path]))): escape(shell_line([Path(path).name])) for path in paths
     }
-    if len({*names.values()}) < len(names):
-        return  # folders tell them apart
     any_path = re.compile("|".join(re.escape(path) for path in names))
 
     def with_names(command: re.Match[str]) -> str:
         return any_path.sub(lambda path: names[path[0]], command[0])
 
     text = html.read_text(encoding="utf-8")
-    html.write_text(_COMMANDS_OF_PAGE.sub(with_names, text), encoding="utf-8")
+    here = str(escape(f"in the folder {room.resolve()}"))
+    text = text.replace(here, "in the folder of the files that you dropped")
+    if len({*names.values()}) == len(names):  # else folders tell them apart
+        text = _COMMANDS_OF_PAGE.sub(with_names, text)
+    html.write_text(text, encoding="utf-8")
 
 
 def _problem(said: str, code: int) -> str:

@@ -92,9 +92,9 @@ model.follow();
 document.getElementById("stop").addEventListener("click", async () => {
   await fetch("/stop", { method: "POST" }).catch(() => {});
   const { commands } = model.get("live");
-  const ended = "Ended. To make the last masks again, in the folder in which you started:";
+  const ended = "Ended. To segment with the last settings, in the folder in which you started:";
   document.body.replaceChildren(
     make("p", "", {}, ended),
-    ...commands.map((command) => make("p", "", {}, make("code", "", {}, ...wordsOf(command)))),
+    ...commands.map((command) => make("pre", "", { style: "white-space: pre-wrap" }, ...wordsOf(command))),
   );
 });

@@ -7,7 +7,8 @@ class Labels {
   }
 
   show() {
-    this.parts.line.textContent = unbroken(this.explorer.scene.line);
+    const beside = this.parts.root.dataset.live ? "Now, compared with the reference: " : "";
+    this.parts.line.textContent = unbroken(beside + this.explorer.scene.line);
     this.showNames();
     this.showAmounts();
     this.showImageRow();

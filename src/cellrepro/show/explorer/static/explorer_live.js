@@ -1,6 +1,7 @@
 // Sliders of Cellpose's settings beside the picture, where the model has `live`, see live_view.py.
 
 const LIVE_MS = 60; // between two messages while a slider is dragged
+const ANSWER_MS = 3000; // after which a command that does not follow the sliders is not copied
 const LIVE_SIGNS = {
   exact: "\u2713",
   preview: "\u2026",
@@ -16,11 +17,20 @@ function wordsOf(command) {
   return command.split(" ").flatMap((word, i) => (i ? [" ", shown(word)] : [shown(word)]));
 }
 
+// What is typed, as a number where it is one; 0,5 is one, too.
+function numberIn(text) {
+  const number = Number(text.replace(",", "."));
+  return text.trim() !== "" && Number.isFinite(number) ? number : text;
+}
+
 class LiveSettings {
   constructor(model, parts) {
     this.model = model;
     this.parts = parts;
     this.rows = new Map(); // by the name of a slider
+    this.commandRows = [];
+    this.withPass = false; // whether Enter was pressed, so that the network runs where it has to
+    this.waiting = []; // for the answer to what was sent last
     this.section = make("section", "crl", { "aria-label": "Settings of Cellpose" });
     parts.root.dataset.live = "1";
     this.build();
@@ -91,8 +101,8 @@ class LiveSettings {
     const slide = range("crl-slide", { ...limits, "aria-label": label });
     const number = make("input", "crl-number", {
       ...KEEP_KEYS,
-      type: "number",
-      step: "any",
+      type: "text", // a browser hides what is no number from the page, and it has to be said
+      inputmode: "decimal",
       placeholder: usual === 0 ? "not set" : "",
       "aria-label": `${label}, as a number`,
     });
@@ -106,29 +116,56 @@ class LiveSettings {
       this.changed();
     });
     number.addEventListener("change", () => {
-      if (number.value === "" && usual === null) return;
-      slide.value = number.value === "" ? usual : number.value;
-      if (number.value === "") write(usual);
+      if (number.value.trim() === "" && usual !== null) write(usual);
+      slide.value = numberIn(number.value);
       this.changed();
     });
-    this.rows.set(name, { slide, number, mark, write });
+    number.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      this.withPass = true;
+      this.changed();
+    });
+    this.rows.set(name, { slide, number, mark, write, usual });
     const title = make("span", "crl-name", {}, label);
     const track = make("span", "crl-track", {}, mark, slide);
     return make("label", "crl-row", { title: hint }, title, track, number, make("span", "cre-hint crl-hint", {}, hint));
   }
 
   values() {
-    const entries = [...this.rows].map(([name, { number }]) => [name, Number(number.value)]);
-    return Object.fromEntries(entries);
+    const valueIn = ({ number, usual }) => (number.value === "" && usual === 0 ? 0 : numberIn(number.value));
+    return Object.fromEntries([...this.rows].map(([name, row]) => [name, valueIn(row)]));
   }
 
   // What stands on the sliders is sent soon, and only what stands there last.
   changed() {
     this.touched = Date.now();
-    this.timer ??= setTimeout(() => {
-      this.timer = undefined;
-      this.send({ set: this.values() });
-    }, LIVE_MS);
+    this.timer ??= setTimeout(() => this.sendNow(), LIVE_MS);
+  }
+
+  sendNow() {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    this.sent = this.values();
+    this.send({ set: this.sent, with_pass: this.withPass });
+    this.withPass = false;
+  }
+
+  // Wait until the commands are those of what stands on the sliders.
+  async settled() {
+    if (this.timer !== undefined) this.sendNow();
+    if (this.sent === undefined) return;
+    await new Promise((then, fail) => {
+      this.waiting.push(then);
+      setTimeout(fail, ANSWER_MS);
+    });
+  }
+
+  // Whether what was sent last is answered: taken, or refused.
+  noteAnswer({ state, values }) {
+    const names = Object.keys(this.sent ?? {});
+    if (state !== "problem" && names.some((name) => this.sent[name] !== values[name])) return;
+    this.sent = undefined;
+    for (const then of this.waiting.splice(0)) then();
   }
 
   send(message) {
@@ -160,17 +197,29 @@ class LiveSettings {
     this.line.textContent = unbroken(live.line);
     this.run.hidden = live.state !== "needs-pass";
     this.showCommands(live.commands);
+    this.noteAnswer(live);
   }
 
   showCommands(commands) {
-    const key = commands.join("\n");
-    if (this.commandsShown === key) return;
-    this.commandsShown = key;
-    this.commands.replaceChildren();
-    for (const command of commands) {
-      const copy = copyButton("Copy the command", () => command);
-      const code = make("code", "", {}, ...wordsOf(command));
-      this.commands.append(make("div", "cre-command", {}, code, copy));
-    }
+    while (this.commandRows.length < commands.length) this.addCommandRow(this.commandRows.length);
+    this.commandRows.forEach(({ row, code }, i) => {
+      row.hidden = i >= commands.length;
+      if (row.hidden || code.textContent === commands[i]) return;
+      code.replaceChildren(...wordsOf(commands[i]));
+    });
+  }
+
+  addCommandRow(i) {
+    const code = make("code");
+    const textOf = async () => {
+      await this.settled();
+      return code.textContent;
+    };
+    const copy = copyButton("Copy the command", textOf, {
+      title: "it segments with the settings of the sliders",
+    });
+    const row = make("div", "cre-command", {}, code, copy);
+    this.commandRows.push({ row, code });
+    this.commands.append(row);
   }
 }

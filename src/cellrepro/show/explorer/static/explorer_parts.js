@@ -47,7 +47,7 @@ function button(className, text, attributes = {}) {
   return make("button", className, { ...KEEP_KEYS, type: "button", ...attributes }, text);
 }
 
-// A button that puts a text on the clipboard, and says so.
+// A button that puts a text on the clipboard, and says so; the text may be a promise.
 function copyButton(label, textOf, attributes = {}) {
   const element = button("cre-small", label, attributes);
   element.addEventListener("click", async () => {
@@ -62,7 +62,7 @@ function copyButton(label, textOf, attributes = {}) {
 // Whether a text is on the clipboard; a page without leave to write there says no.
 async function copied(text) {
   try {
-    await navigator.clipboard.writeText(text);
+    await navigator.clipboard.writeText(await text);
     return true;
   } catch {
     return false;

@@ -1,3 +1,17 @@
+// Copies the command above a button; where the browser forbids it, the command is selected.
+for (const button of document.querySelectorAll(".why .copy")) {
+  const command = button.previousElementSibling;
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(command.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(command);
+      button.textContent = "Selected: copy it with Ctrl+C";
+    }
+  });
+}
 // A small picture of a cell, or its row in the table, leads to that cell in the explorer.
 for (const place of document.querySelectorAll("[data-cells]")) {
   const cells = JSON.parse(place.dataset.cells);
