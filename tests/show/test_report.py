@@ -411,7 +411,7 @@ def test_five_steps_with_their_answers(tmp_path):
         " Of the 3 specs in mode strict that differ in the seed, 3 repeat their own results bit "
         "for bit."
     )
-    assert all(step.answered for step in steps)
+    assert {step.outcome for step in steps} == {"answered"}
 
 
 def test_what_is_missing_is_said(tmp_path):
@@ -423,7 +423,7 @@ def test_what_is_missing_is_said(tmp_path):
         add_run(store, found, seed=seed, loose="index_put", truth=False)
         add_run(store, found[:1], seed=seed, truth=False)
     steps = protocol(measure_spread(store.runs()))
-    assert not any(steps[i].answered for i in (0, 1, 4))
+    assert {steps[i].outcome for i in (0, 1, 4)} == {"no answer yet"}
     assert steps[0].answer == "In 3 pairs one side or both found no cell, which proves nothing."
     assert steps[1].answer == "Nothing was compared."
     assert "Only 2 seeds: not enough to say" in steps[4].answer
