@@ -341,16 +341,17 @@ def test_every_machine_is_judged_by_itself(tmp_path):
 def test_a_network_that_others_start_from_is_no_result(tmp_path):
     """It is farthest from all, found fewest cells, and stands among no results."""
     store = Store(tmp_path)
-    base = add_run(store, [(9.0, three(squares(second=False)))], epochs=12, batch_size=4)
+    base = add_run(store, [(9.0, three(squares(second=False)))] * 2, epochs=12, batch_size=4)
     start = {"model": base.repeats[0].name}
     start["model_digest"] = base.repeats[0].manifest.weights.digest
     for seed in range(3):
         add_run(store, [(1.0 + seed, three(squares(grown=seed)))] * 2, seed=seed, **start)
     parsed = written_page(tmp_path)
     assert "Yes: the repeats of all 3 specs are bit-identical." in parsed.text
-    assert "3 specs with 6 repeats, besides 1 repeat of the starting network" in parsed.text
+    assert "3 specs with 6 repeats, besides 2 repeats of the starting network" in parsed.text
     assert "3 specs: repeats identical" in parsed.text
-    assert "7 repeats, 1 of them of a starting network" in parsed.text
+    assert "Yes: 3 pairs, bit-identical." in parsed.text
+    assert "8 repeats, 2 of them of a starting network" in parsed.text
     told = f"Not among these results: the starting network, repeat {base.key[:8]}/0"
     assert told in parsed.text
     names = [row["network"] for row in parsed.file("l2-distance-cells")]

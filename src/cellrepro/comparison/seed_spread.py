@@ -203,13 +203,13 @@ class Spread(Result):
         """A row for every axis."""
         return [
             {
-                "axis": axis.name,
+                "between": axis.title,
                 "pairs": len(axis.evidence),
-                "pairs without cells or training": len(axis.pairs) - len(axis.evidence),
-                "differ": len(axis.differing),
+                "pairs whose masks differ": len(axis.differing),
                 "images": axis.n_images,
                 "cells without a match": share_text(axis.distribution().mean),
-                "beside seeds": self._beside_seeds(axis),
+                "compared with other seeds": self._beside_seeds(axis),
+                "further pairs, without cells or training": len(axis.pairs) - len(axis.evidence),
             }
             for axis in self.axes
         ]
