@@ -183,9 +183,7 @@ def summarise(
 def _cost_row(
     name: str, rounds: Sequence[Mapping[str, Sequence[float]]], peaks: Sequence[int]
 ) -> CostRow:
-    ratio = Ratio.over(
-        [median(seconds[name]) / median(seconds["plain"]) for seconds in rounds]
-    )
+    ratio = Ratio.over([median(seconds[name]) / median(seconds["plain"]) for seconds in rounds])
     return CostRow(
         name=name,
         what=VARIANTS[name].in_words,

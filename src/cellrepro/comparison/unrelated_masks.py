@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cellrepro.comparison.systematic_change import TURNS
 from cellrepro.words import share_text
-from samebits.words import verb_of
+from samebits.words import grouped, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -45,12 +45,13 @@ class ChanceOverlap:
 
     def text(self, a: str, b: str) -> str:
         """Say what speaks for two images."""
-        n_a, n_b = self.n_cells
+        n_a, n_b = map(grouped, self.n_cells)
         covered, expected = share_text(self.covered), share_text(self.expected)
         more = "hardly more" if self.covered > self.expected and covered != expected else "no more"
+        n_matched = grouped(self.n_matched) if self.n_matched else "none"
         match = verb_of(max(1, self.n_matched), "matches", "match")
         return (
-            f"{self.n_matched or 'none'} of the {n_a} cells of {a} {match} one of the {n_b} of {b} "
+            f"{n_matched} of the {n_a} cells of {a} {match} one of the {n_b} of {b} "
             f"(IoU of 0.5 or more), and they overlap {more} than by chance: the cells of {a} "
             f"cover {covered} of those of {b}, where chance gives {expected}"
         )

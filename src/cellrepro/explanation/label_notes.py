@@ -22,7 +22,7 @@ from cellrepro.comparison.systematic_change import SystematicChange, systematic_
 from cellrepro.comparison.unrelated_masks import chance_overlap
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.images.pictures import doubt
-from samebits.words import amount, joined, some, with_verb
+from samebits.words import amount, grouped, joined, some, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -185,7 +185,7 @@ def _reading_note(result: MaskComparison, a: str, b: str) -> str:
     through = [side for side, numbering in numbering_of.items() if numbering == "through"]
     note = (
         f"the numbers of {joined(anew)} begin anew in each plane, so every plane was compared by "
-        f"itself: {result.n_objects_a} and {result.n_objects_b} cells in "
+        f"itself: {grouped(result.n_objects_a)} and {grouped(result.n_objects_b)} cells in "
         f"{amount(result.shape[0], 'plane')}"
     )
     if through:

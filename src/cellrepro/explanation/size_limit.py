@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from cellrepro.comparison.object_changes import ObjectKind
+from samebits.words import grouped
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -39,7 +40,7 @@ class SizeLimit:
         """Say which cells are missing, and which are not."""
         other = "A" if self.side == "B" else "B"
         return (
-            f"{self.side} lacks the {self.n_missing} smallest cells of {other}, up to "
+            f"{self.side} lacks the {grouped(self.n_missing)} smallest cells of {other}, up to "
             f"{self.largest} pixels, and no other; the smallest cell of {self.side} has "
             f"{self.smallest} pixels"
         )

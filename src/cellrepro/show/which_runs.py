@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
+from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.place_fields import place_of, sort_key
 from cellrepro.comparison.run_names import Names
 from cellrepro.divergence.growth import has_checkpoints
@@ -20,6 +21,7 @@ from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
 from samebits.errors import BadInput
+from samebits.words import amount, grouped
 
 _QUESTION = (
     "task",
@@ -102,6 +104,15 @@ def against_truth(store: Store, repeat: Repeat) -> list[MaskComparison]:
         if truth is not None:
             comparisons.append(compare_masks(truth, repeat.masks(name)))
     return comparisons
+
+
+def cells_found(store: Store, repeat: Repeat) -> str:
+    """Say how many cells of the ground truth a repeat found; empty where there is no truth."""
+    totals = totals_over(against_truth(store, repeat))
+    if not totals.n_objects_a:
+        return ""
+    n_cells = amount(totals.n_objects_a, "cell")
+    return f"{grouped(totals.n_matched)} of the {n_cells} of the ground truth"
 
 
 def numbered_networks(

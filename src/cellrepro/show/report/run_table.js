@@ -327,17 +327,20 @@
       }
       const isCounted = this.facts.kinds.map((_, i) => shown.some((pair) => pair.kinds[i]));
       const counted = (values) => values.filter((_, i) => isCounted[i]);
+      const hasPicture = (pair) => pair.view !== null;
       const rows = shown.map((pair) => {
+        const values = [...counted(pair.kinds), pair.pixels];
+        if (!hasPicture(pair)) return [pair.image, ...values];
         const button = make("button", { type: "button", textContent: pair.image, title: "Show in the explorer" });
         button.addEventListener("click", () => {
           this.show(pair);
           this.explorer.scrollIntoView({ block: "nearest" });
         });
-        return [button, ...counted(pair.kinds), pair.pixels];
+        return [button, ...values];
       });
       const titles = ["image", ...counted(this.facts.kinds), "pixels that differ"];
       said.push(make("div", { className: "by-image" }, plainTable(titles, rows)));
-      this.pairs = shown;
+      this.pairs = shown.filter(hasPicture);
       return said;
     }
 
