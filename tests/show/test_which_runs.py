@@ -114,7 +114,7 @@ def test_one_network_for_each_change(store):
     fast = add_run(store, [(3.0, three())], mode="fast")
     both = add_run(store, [(4.0, three())], mode="fast", seed=1)
     second = add_run(store, [(5.0, three())], seed=2)
-    runs = (base, both, seed, second, fast)
+    runs = (both, base, seed, second, fast)
     repeats = [repeat for run in runs for repeat in run.repeats]
     found = [short(repeat.name) for repeat in which_runs.one_change_each(repeats)]
     assert found == [f"{base.key}/0", f"{base.key}/1", f"{seed.key}/0", f"{fast.key}/0"]

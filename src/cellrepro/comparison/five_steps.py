@@ -177,7 +177,7 @@ def _repeats_step(spread: Spread, *, number: int, text: str, mode: str) -> Step:
         on_average = " on average" if changed else ""
         pairs = amount(n_pairs, "pair")
         answer = f"No: {n_identical or 'none'} of {pairs} bit-identical; {share}{on_average}."
-    return question.step([axis], answer)
+    return question.step([axis], f"{answer} {as_sentence(axis.note)}".rstrip())
 
 
 def _settings_step(spread: Spread, question: _Question, *, axis_names: Sequence[str]) -> Step:

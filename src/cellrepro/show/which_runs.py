@@ -131,18 +131,25 @@ def numbered_networks(
 
 
 def one_change_each(repeats: Sequence[Repeat]) -> list[Repeat]:
-    """Get the first repeat, and for each single fact the first repeat that differs in it alone.
+    """Get a repeat, and for each single fact the first repeat that differs from it in that alone.
 
-    Where every other one differs in several facts, the first two.
+    The one from which others differ in most facts, each alone. Where any two differ in several
+    facts, the first two.
     """
     names = Names(repeats)
-    facts = [names.values[place_of(repeat)] for repeat in repeats]
-    first_with: dict[frozenset[str], Repeat] = {}
-    for repeat, facts_of_it in zip(repeats[1:], facts[1:], strict=True):
-        changes = frozenset(name for name in _CHANGES if facts_of_it[name] != facts[0][name])
-        if len(changes) < 2:
-            first_with.setdefault(changes, repeat)
-    return [repeats[0], *first_with.values()] if first_with else list(repeats[:2])
+    facts = {repeat.name: names.values[place_of(repeat)] for repeat in repeats}
+
+    def beside(base: Repeat) -> list[Repeat]:
+        first_with: dict[frozenset[str], Repeat] = {}
+        for repeat in repeats:
+            values, of_base = facts[repeat.name], facts[base.name]
+            changes = frozenset(name for name in _CHANGES if values[name] != of_base[name])
+            if repeat is not base and len(changes) < 2:
+                first_with.setdefault(changes, repeat)
+        return [base, *first_with.values()]
+
+    most = max(map(beside, repeats), key=len)
+    return most if len(most) > 1 else list(repeats[:2])
 
 
 def short_names(repeats: Sequence[Repeat]) -> list[str]:

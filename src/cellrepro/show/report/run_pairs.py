@@ -154,7 +154,7 @@ def run_pairs(
         chapters=of_chapter,
         pairs=sorted(compared, key=lambda pair: weight_on_page(pair, *pair.n_cells), reverse=True),
         endings=[result.ending for result in results],
-        sides=sides if packed.scenes else {},
+        sides=sides if compared else {},
         explorer=_opened(packed, [sides.get(numbers.get(name, -1), -1) for name in first]),
         note=_left_out(len(results), len(chosen), len(images), n_packed) if images else "",
     )

@@ -159,7 +159,7 @@ class Chapter:
         fields = set(PARAMETERS) - {OBSERVING}
         further = [name for name in self.names.varying if name in fields]
         axes = list(dict.fromkeys(("repeats", *PLACES, *AXES, *further)))
-        runs = [Run(judged.spec, judged.repeats) for judged in self.results]
+        runs = [Run(judged.spec, judged.repeats) for judged in self.judged]
         return measure_spread(runs, axes=axes, names=self.names)
 
     @cached_property
