@@ -106,6 +106,8 @@ def test_against_truth_counts_the_missing_cell(store):
     found = which_runs.against_truth(store, run.repeats[0])
     assert [result.kinds["lost"] for result in found] == [1, 0, 0]
     assert [result.n_objects_a for result in found] == [2, 2, 2]  # the truth is the first side
+    found_in_words = which_runs.cells_found(store, run.repeats[0])
+    assert found_in_words == "5 of the 6 cells of the ground truth"
 
 
 def test_one_network_for_each_change(store):
