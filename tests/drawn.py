@@ -28,11 +28,18 @@ def _colours_of_sides(picture: Picture) -> dict[str, str]:
 
 
 def texts(picture: Picture) -> str:
-    """Everything written in a picture; drawing must not warn, and sides have their colours."""
+    """Everything written in a picture; drawing must not warn, sides have their colours, headings
+    one colon at most, and what is logarithmic says so."""
     assert picture.png(dpi=40, caption=True).startswith(b"\x89PNG")
     shown = _colours_of_sides(picture)
     assert shown == {name: COLOURS[_SIDES[name]] for name in shown}
+    assert picture.get_suptitle().replace("\n", " ").count(": ") <= 1
     found = picture.findobj(matplotlib.text.Text)
+    for axes in picture.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.get_scale() != "linear":
+                beside = [axis.get_label_text(), picture.get_supylabel(), picture.caption]
+                assert "logarithmic" in " ".join(beside)
     return "\n".join(text.get_text() for text in found if text.get_visible() and text.get_text())
 
 

@@ -16,7 +16,7 @@ from cellrepro.run.training_until_found import train_until_found
 from cellrepro.run.until_found import FOUND, Goal
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import minutes
-from samebits.words import amount, verb_of
+from samebits.words import amount, grouped, verb_of
 
 LEAST_SCORE = 0.1
 """Mean AP@0.5 below which a network finds too few cells for its masks to be compared."""
@@ -53,7 +53,8 @@ def stop_without_cells(base: Outcome, data: str | Path, model: str) -> None:
     cells = f"{amount(manifest.n_objects, 'cell')} in {amount(len(manifest.masks), 'image')}"
     if score is not None:
         n_drawn = sum(record.n_true or 0 for record in manifest.masks.values())
-        cells += f" where {n_drawn} {verb_of(n_drawn, 'is', 'are')} drawn (mean AP@0.5 {score:.2f})"
+        are = verb_of(n_drawn, "is", "are")
+        cells += f" where {grouped(n_drawn)} {are} drawn (mean AP@0.5 {score:.2f})"
     ways_on = "\n".join(f"  - {way}" for way in _ways_on(base, data))
     raise RunError(
         "failed",

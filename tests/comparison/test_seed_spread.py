@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cellrepro.comparison import seed_spread
+from cellrepro.comparison.five_steps import protocol
 from cellrepro.comparison.image_differences import MaskPairs
 from cellrepro.comparison.seed_spread import decide_between, measure_spread
 from cellrepro.comparison.within_spread import NOTHING_BESIDE
@@ -319,6 +320,7 @@ def test_settings_of_a_segmentation_are_axes_also_one_that_changes_nothing(tmp_p
         add_run(store, [(None, masks)], task="segment", settings=settings)
     spread = measure_spread(store.runs(), axes=_SETTINGS)
     assert spread.of_seeds() == NOTHING_BESIDE
+    assert protocol(spread)[4].outcome == "does not apply"
     found = {axis.name: axis for axis in spread.axes}
     assert found["settings.diameter"].doing == "changing diameter"
     assert found["settings.diameter"].distribution().mean > 0

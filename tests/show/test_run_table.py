@@ -9,6 +9,7 @@ import pytest
 from cellrepro import show
 from cellrepro.explanation.compare_repeats import compare_repeats
 from cellrepro.explanation.setting_meanings import field_in_words
+from cellrepro.show.report import run_table
 from cellrepro.store.store import Store
 from lab_server import browsing
 from samebits.errors import BadInput
@@ -61,6 +62,14 @@ def test_two_rows_differ_in_what_compare_says(store, output):
         assert differing(told, "spec", a, b) == {*map(in_words, expected)}, (a, b)
         environment = {*map(in_words, compared.environment)}
         assert differing(told, "environment", a, b) == environment, (a, b)
+
+
+def test_images_without_room_for_a_picture_are_compared_all_the_same(store, output, monkeypatch):
+    monkeypatch.setattr(run_table, "_MOST_BYTES_IN_NOTEBOOK", 1)
+    pairs = facts(show.table_of_runs(store, store.runs()))["pairs"]
+    assert {pair["view"] for pair in pairs} == {None}
+    with_picture = facts(output)["pairs"]
+    assert [pair | {"view": None} for pair in with_picture] == pairs
 
 
 def test_letters_are_shared_by_equal_results_and_pairs_are_in_the_explorer(output):

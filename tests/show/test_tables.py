@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cellrepro import show
-from cellrepro.comparison.five_steps import protocol
+from cellrepro.comparison.five_steps import open_questions, protocol
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.seed_spread import measure_spread
@@ -48,11 +48,13 @@ def test_a_warning_has_its_place(tmp_path):
 def test_steps_say_what_is_missing(runs):
     spread = measure_spread([runs["identical"], runs["different"], runs["other profile"]])
     # No seeds were compared, and what is equal needs none.
-    said = {row["beside seeds"].partition(":")[0] for row in spread.rows()}
+    said = {row["compared with other seeds"].partition(":")[0] for row in spread.rows()}
     assert said == {"every pair has the same outlines", "these runs have one seed only"}
-    listed = show.protocol_table(protocol(spread))
-    assert listed.loc[2, "what is missing"] == "–"
-    assert "3 seeds" in listed.loc[5, "what is missing"]
+    steps = protocol(spread)
+    assert 2 in show.protocol_table(steps).index
+    missing = open_questions(steps)
+    assert steps[1].question not in missing
+    assert "3 seeds" in missing
 
 
 def test_what_became_of_the_cells(masks):

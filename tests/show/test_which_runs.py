@@ -106,6 +106,8 @@ def test_against_truth_counts_the_missing_cell(store):
     found = which_runs.against_truth(store, run.repeats[0])
     assert [result.kinds["lost"] for result in found] == [1, 0, 0]
     assert [result.n_objects_a for result in found] == [2, 2, 2]  # the truth is the first side
+    found_in_words = which_runs.cells_found(store, run.repeats[0])
+    assert found_in_words == "5 of the 6 cells of the ground truth"
 
 
 def test_one_network_for_each_change(store):
@@ -114,7 +116,7 @@ def test_one_network_for_each_change(store):
     fast = add_run(store, [(3.0, three())], mode="fast")
     both = add_run(store, [(4.0, three())], mode="fast", seed=1)
     second = add_run(store, [(5.0, three())], seed=2)
-    runs = (base, both, seed, second, fast)
+    runs = (both, base, seed, second, fast)
     repeats = [repeat for run in runs for repeat in run.repeats]
     found = [short(repeat.name) for repeat in which_runs.one_change_each(repeats)]
     assert found == [f"{base.key}/0", f"{base.key}/1", f"{seed.key}/0", f"{fast.key}/0"]

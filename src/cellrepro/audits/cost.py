@@ -32,6 +32,41 @@ _MOST_IMAGES = 4
 
 
 @dataclass(frozen=True)
+class Ratio:
+    """How many times as long one thing took as another, over several measurements."""
+
+    median: float
+    lowest: float
+    highest: float
+
+    @classmethod
+    def over(cls, ratios: Sequence[float]) -> Ratio:
+        """Sum up the ratios of the measurements."""
+        return cls(median(ratios), min(ratios), max(ratios))
+
+    def __str__(self) -> str:
+        """The median, with the range where the measurements differ."""
+        middle = f"{self.median:.2f}"
+        reach = span(f"{self.lowest:.2f}", f"{self.highest:.2f}")
+        return middle if reach == middle else f"{middle} ({reach})"
+
+    def slower_in(self, unit: str) -> str:
+        """In which measurements the one took longer."""
+        if self.lowest > 1:
+            return f"slower in every {unit}"
+        if self.highest <= 1:
+            return f"slower in no {unit}"
+        return f"slower in some {unit}s, not in others"
+
+    def price(self, n: int, unit: str, *, took: str, than: str) -> str:
+        """Say in short whether the one costs time; of too few measurements that it is open."""
+        if n < FEWEST_ROUNDS:
+            return f"not measured ({amount(n, unit)}, at least {FEWEST_ROUNDS} tell)"
+        price = "" if self.lowest > 1 else "no price is seen, as "
+        return f"{price}{took} {self} times as long as {than}, {self.slower_in(unit)}"
+
+
+@dataclass(frozen=True)
 class CostRow:
     """The cost of one way of training, beside ``plain`` Cellpose.
 
@@ -62,18 +97,9 @@ class CostRow:
         return f"mode {self.name}" if self.name in MODES else f'"{self.name}" ({self.what})'
 
     @property
-    def in_rounds(self) -> str:
-        """In which rounds a step took longer than in plain Cellpose."""
-        if self.lowest > 1:
-            return "slower in every round"
-        return "slower in no round" if self.highest <= 1 else "slower in some rounds, not in others"
-
-    @property
-    def ratio_text(self) -> str:
-        """The ratio, with its range over the rounds where these differ."""
-        ratio = f"{self.ratio:.2f}"
-        reach = span(f"{self.lowest:.2f}", f"{self.highest:.2f}")
-        return ratio if reach == ratio else f"{ratio} ({reach})"
+    def over_rounds(self) -> Ratio:
+        """The ratio, with its range over the rounds."""
+        return Ratio(self.ratio, self.lowest, self.highest)
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,7 +123,8 @@ class Cost(Result):
         """Say how long a step takes in each way, beside Cellpose as it is."""
         plain, *other_rows = self.table
         ratios = [
-            f"; {row.label} takes {row.ratio_text} times as long, {row.in_rounds}"
+            f"; {row.label} takes {row.over_rounds} times as long, "
+            f"{row.over_rounds.slower_in('round')}"
             for row in other_rows
         ]
         return (
@@ -108,13 +135,10 @@ class Cost(Result):
     def price_of(self, name: str) -> str:
         """Say in short whether a way of training costs time; of too few rounds that it is open."""
         row = next(row for row in self.table if row.name == name)
-        if self.rounds < FEWEST_ROUNDS:
-            return f"not measured: {amount(self.rounds, 'round')}, at least {FEWEST_ROUNDS} tell"
-        price = "" if row.lowest > 1 else "no price is seen: "
-        return (
-            f"{price}a step takes {row.ratio_text} times as long as in plain Cellpose, "
-            f"{row.in_rounds} ({self.n_timed})"
+        price = row.over_rounds.price(
+            self.rounds, "round", took="a step takes", than="in plain Cellpose"
         )
+        return price if self.rounds < FEWEST_ROUNDS else f"{price} ({self.n_timed})"
 
     @property
     def n_timed(self) -> str:
@@ -141,7 +165,7 @@ class Cost(Result):
                 "way": row.name,
                 "what it is": row.what,
                 "seconds a step": f"{row.seconds:.2g}",
-                "beside plain, round by round": row.ratio_text,
+                "beside plain, round by round": str(row.over_rounds),
                 "MiB held": f"{row.peak_memory / 2**20:.0f}" if row.peak_memory else "unknown",
             }
             for row in self.table
@@ -159,14 +183,14 @@ def summarise(
 def _cost_row(
     name: str, rounds: Sequence[Mapping[str, Sequence[float]]], peaks: Sequence[int]
 ) -> CostRow:
-    ratios = [median(seconds[name]) / median(seconds["plain"]) for seconds in rounds]
+    ratio = Ratio.over([median(seconds[name]) / median(seconds["plain"]) for seconds in rounds])
     return CostRow(
         name=name,
         what=VARIANTS[name].in_words,
         seconds=median(step for seconds in rounds for step in seconds[name]),
-        ratio=median(ratios),
-        lowest=min(ratios),
-        highest=max(ratios),
+        ratio=ratio.median,
+        lowest=ratio.lowest,
+        highest=ratio.highest,
         peak_memory=median(peaks),
     )
 

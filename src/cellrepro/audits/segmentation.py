@@ -78,7 +78,9 @@ class SegmentationAudit(AuditOfRun):
                 "values that differ": result.n_differing,
                 "largest difference": f"{result.max_abs:.2g}",
                 "pixels that differ": result.n_pixels,
-                "cells without a match": f"{result.n_changed} of {result.n_cells}",
+                "cells without a match": (
+                    f"{grouped(result.n_changed)} of {grouped(result.n_cells)}"
+                ),
             }
             for result in self.batches
         ]
@@ -101,7 +103,7 @@ class SegmentationAudit(AuditOfRun):
             yield (
                 f"{self.image}, {amount(self.n_tiles, 'tile')}, batch size {result.batch_size} "
                 f"compared with 1: {grouped(result.n_differing)} values of the network's output "
-                f"differ, {result.n_changed} of {cells} without a match"
+                f"differ, {grouped(result.n_changed)} of {cells} without a match"
             )
 
 

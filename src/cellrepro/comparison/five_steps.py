@@ -7,14 +7,15 @@ any store will do: what it lacks is said.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.comparison.within_spread import FEWEST_SEEDS
+from cellrepro.comparison.within_spread import FEWEST_SEEDS, NO_SEEDS
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import as_sentence, pixels_text, share_text, span
 from samebits.words import amount, joined, verb_of
@@ -43,13 +44,15 @@ class Step:
     """Images of these pairs."""
     answer: str
     """One sentence or several; where nothing was compared, why."""
-    todo: str
-    """The runs that would give an answer; empty where there is one."""
+    runs_needed: str
+    """The runs that would give an answer; empty where there is one, and where none can."""
 
     @property
-    def answered(self) -> bool:
-        """Whether nothing more has to be run."""
-        return not self.todo
+    def outcome(self) -> Literal["answered", "no answer yet", "does not apply"]:
+        """Whether it has an answer, can get one by more runs, or asks what these runs do not do."""
+        if self.runs_needed:
+            return "no answer yet"
+        return "answered" if self.n_pairs else "does not apply"
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,6 @@ class _Question:
             runs_needed += ", trained longer or from a network that finds cells"
         elif not evidence:
             answer = "Nothing was compared."
-        command = lab_command("grid", GRID, store=None)
-        todo = f"Run {runs_needed}; `{command}` runs what one device can answer."
         return Step(
             number=self.number,
             question=self.text,
@@ -86,8 +87,12 @@ class _Question:
             n_runs=len(runs),
             n_images=len(images),
             answer=answer,
-            todo="" if evidence and enough else todo,
+            runs_needed="" if evidence and enough else runs_needed,
         )
+
+    def does_not_apply(self, reason: str) -> Step:
+        """Say why runs of this kind have no answer to it."""
+        return replace(self.step([], ""), answer=f"Does not apply: {reason}.", runs_needed="")
 
 
 def protocol(spread: Spread) -> tuple[Step, ...]:
@@ -132,6 +137,19 @@ def protocol(spread: Spread) -> tuple[Step, ...]:
     )
 
 
+def open_questions(steps: Sequence[Step]) -> str:
+    """List what has no answer yet, and what to run for one, in Markdown; empty where all have."""
+    lines = [
+        f"- *{step.question}* {step.answer} To answer it, run {step.runs_needed}."
+        for step in steps
+        if step.runs_needed
+    ]
+    if not lines:
+        return ""
+    command = lab_command("grid", GRID, store=None)
+    return "\n".join([*lines, "", f"`{command}` runs what one device can answer."])
+
+
 def _is_identical(pair: Pair) -> bool:
     """Whether masks, and weights if any were trained, have the same bits."""
     return pair.verdict == Verdict.IDENTICAL and pair.weights_equal is not False
@@ -159,7 +177,7 @@ def _repeats_step(spread: Spread, *, number: int, text: str, mode: str) -> Step:
         on_average = " on average" if changed else ""
         pairs = amount(n_pairs, "pair")
         answer = f"No: {n_identical or 'none'} of {pairs} bit-identical; {share}{on_average}."
-    return question.step([axis], answer)
+    return question.step([axis], f"{answer} {as_sentence(axis.note)}".rstrip())
 
 
 def _settings_step(spread: Spread, question: _Question, *, axis_names: Sequence[str]) -> Step:
@@ -208,6 +226,8 @@ def _seeds_step(spread: Spread) -> Step:
         compared="seeds, all else equal",
         runs_needed=f"one spec with {FEWEST_SEEDS} seeds or more in mode strict",
     )
+    if spread.is_segmented:
+        return question.does_not_apply(NO_SEEDS)
     seeds = spread.seeds or Axis("seed", [])
     enough = spread.n_seeds >= FEWEST_SEEDS
     clauses = [

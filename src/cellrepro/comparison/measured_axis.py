@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cellrepro.comparison.repeat_pairs import MEASURES, Pair, Values, images_of, parts_of, units_of
+from cellrepro.comparison.run_names import START
 from cellrepro.comparison.spread_axes import (
     DRAWN,
     ONLY_THREADS,
@@ -32,6 +33,7 @@ from cellrepro.comparison.within_spread import (
     resampled_means,
 )
 from samebits.errors import BadInput
+from samebits.words import amount, verb_of
 
 
 class Interval(NamedTuple):
@@ -86,7 +88,17 @@ class Axis:
     @property
     def note(self) -> str:
         """A remark that every table of this axis needs; mostly empty."""
-        return RANKS_DIFFER if self.name == "ranks" else ""
+        if self.name == "ranks":
+            return RANKS_DIFFER
+        n, n_all = self.n_of_start, amount(len(self.evidence), "pair")
+        return f"{n} of {n_all} {verb_of(n, 'is', 'are')} of the starting network" if n else ""
+
+    @property
+    def n_of_start(self) -> int:
+        """How many pairs are repeats of a network that others were trained from."""
+        if self.name != "repeats":
+            return 0
+        return sum(pair.context.startswith(START) for pair in self.evidence)
 
     @cached_property
     def not_vacuous(self) -> list[Pair]:

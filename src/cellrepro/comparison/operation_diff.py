@@ -20,7 +20,7 @@ from samebits import (
     named_operation,
     named_operations,
 )
-from samebits.words import amount
+from samebits.words import amount, grouped
 
 if TYPE_CHECKING:
     from samebits import OperationRow
@@ -91,7 +91,7 @@ def _how_far_it_spread(outputs: Sequence[Agreement], index: int) -> list[str]:
     n_after = outputs[index + 1 :].count("differ")
     clauses = [
         f"outputs agree in {amount(before.count('agree'), 'operation')} before it and "
-        f"differ in {n_after} after it"
+        f"differ in {grouped(n_after)} after it"
     ]
     if n_before:
         clauses.append(f"before it {that_differ(n_before, 'operation')} too, by what went in")

@@ -103,7 +103,7 @@ def measure_spread(
         pairs = compared(masks, chosen)
         if pairs:
             measured.append(Axis(name, pairs, n_pairs - len(pairs)))
-    return Spread(measured)
+    return Spread(measured, is_segmented=_are_segmented(specs))
 
 
 def _to_compare(runs: Iterable[Run], axes: Sequence[str]) -> list[Run]:
@@ -128,8 +128,10 @@ def compared(masks: MaskPairs, chosen: Sequence[Pair]) -> list[Pair]:
 class Spread(Result):
     """How far results lie apart along every axis; axes without a pair are left out."""
 
-    def __init__(self, axes: Sequence[Axis]):
+    def __init__(self, axes: Sequence[Axis], *, is_segmented: bool = False):
         self.axes = tuple(axes)
+        self.is_segmented = is_segmented
+        """Whether all runs only segmented, which no seed changes."""
         self.seeds = self.axis("seed")
         pairs = self.seeds.evidence if self.seeds else []
         self._seed_groups = _grouped(pairs, lambda pair: pair.surroundings)
@@ -173,7 +175,7 @@ class Spread(Result):
         Beside the seeds of either side; where neither has enough, of all runs on the axis; where
         these have none, of runs on the same machine that differ in mode or profile alone.
         """
-        if _are_segmented(pairs):
+        if _are_segmented([pair.a.spec for pair in pairs]):
             return Decision(False, NO_SEEDS, refusal=NO_SEEDS)
         of_axis = self._seeds_of(axis)
         groups = _with_enough_seeds(self._seeds_of(pairs)) or _with_enough_seeds(of_axis)
@@ -201,13 +203,13 @@ class Spread(Result):
         """A row for every axis."""
         return [
             {
-                "axis": axis.name,
+                "between": axis.title,
                 "pairs": len(axis.evidence),
-                "pairs without cells or training": len(axis.pairs) - len(axis.evidence),
-                "differ": len(axis.differing),
+                "pairs whose masks differ": len(axis.differing),
                 "images": axis.n_images,
                 "cells without a match": share_text(axis.distribution().mean),
-                "beside seeds": self._beside_seeds(axis),
+                "compared with other seeds": self._beside_seeds(axis),
+                "further pairs, without cells or training": len(axis.pairs) - len(axis.evidence),
             }
             for axis in self.axes
         ]
@@ -247,7 +249,7 @@ class Spread(Result):
         """Say what another seed does to the cells, or that this is not known."""
         seeds = self.seeds
         if seeds is None or not seeds.evidence:
-            if _are_segmented([pair for axis in self.axes for pair in axis.pairs]):
+            if self.is_segmented:
                 return NOTHING_BESIDE
             return "what seeds do is not known, as no two of them were compared or found cells"
         text = (
@@ -335,9 +337,9 @@ def _contrast(pair: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:
     return ", ".join(words)
 
 
-def _are_segmented(pairs: Sequence[Pair]) -> bool:
-    """Whether there are pairs, of segmentations alone, which no seed changes."""
-    return bool(pairs) and all(pair.a.spec.task == "segment" for pair in pairs)
+def _are_segmented(specs: Sequence[Spec]) -> bool:
+    """Whether there are specs, of segmentations alone, which no seed changes."""
+    return bool(specs) and all(spec.task == "segment" for spec in specs)
 
 
 def _clause(axis: Axis, decision: Decision) -> str:

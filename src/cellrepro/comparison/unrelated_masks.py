@@ -48,9 +48,10 @@ class ChanceOverlap:
         n_a, n_b = self.n_cells
         covered, expected = share_text(self.covered), share_text(self.expected)
         more = "hardly more" if self.covered > self.expected and covered != expected else "no more"
+        n_matched = grouped(self.n_matched) if self.n_matched else "none"
         match = verb_of(max(1, self.n_matched), "matches", "match")
         return (
-            f"{self.n_matched or 'none'} of the {amount(n_a, 'cell')} of {a} {match} one of the "
+            f"{n_matched} of the {amount(n_a, 'cell')} of {a} {match} one of the "
             f"{grouped(n_b)} of {b} (IoU of 0.5 or more), and they overlap {more} than by chance: "
             f"the cells of {a} cover {covered} of those of {b}, where chance gives {expected}"
         )

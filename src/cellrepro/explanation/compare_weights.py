@@ -14,7 +14,7 @@ from cellrepro.comparison.weight_files import compare_files
 from cellrepro.comparison.weight_reading import open_file
 from cellrepro.explanation.two_results import Comparison, Differs
 from samebits.errors import BadInput
-from samebits.words import joined, verb_of
+from samebits.words import amount, grouped, joined, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.file_content import FileContent
@@ -79,9 +79,9 @@ def not_finite_notes(weights: WeightsComparison | None) -> Iterator[str]:
     vacuous = "vacuous: " if weights.verdict == Verdict.VACUOUS else ""
     are = verb_of(weights.n_not_finite, "is", "are")
     yield (
-        f"{vacuous}{weights.n_not_finite} of {weights.n_parameters} parameters {are} NaN or "
-        "infinite in A or B, and what is computed with them is no result; train with a lower "
-        "learning rate"
+        f"{vacuous}{grouped(weights.n_not_finite)} of "
+        f"{amount(weights.n_parameters, 'parameter')} {are} NaN or infinite in A or B, and what "
+        "is computed with them is no result; train with a lower learning rate"
     )
 
 

@@ -14,7 +14,7 @@ from cellrepro.explanation.tile_lines import tile_lines
 from cellrepro.model.tile_layout import TileLayout
 from cellrepro.spec.segmentation_settings import Settings
 from samebits.results import derived
-from samebits.words import amount, some, verb_of
+from samebits.words import amount, grouped, some, verb_of
 
 CROPS = ((37, 53), (91, 22))
 """Rows and columns, in pixels, that are cut off at the beginning, so that tiles lie elsewhere."""
@@ -70,13 +70,13 @@ class Tiled:
         n_scaled = self.n_by_normalisation
         gained = scaled = ""
         if self.n_gained:
-            gained = f", and {self.n_gained} {verb_of(self.n_gained, 'is', 'are')} gained"
+            gained = f", and {grouped(self.n_gained)} {verb_of(self.n_gained, 'is', 'are')} gained"
         if n_scaled:
             changes = verb_of(n_scaled, "changes", "change")
             scaled = f"; {n_scaled} {changes} where intensities of a crop are scaled by themselves"
         more = "more" if seam.stands_out else "no more"
         return [
-            f"{self.name}: {self.n_dependent} of {amount(self.n_cells, 'cell')} "
+            f"{self.name}: {grouped(self.n_dependent)} of {amount(self.n_cells, 'cell')} "
             f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie{which}"
             f"{gained}{scaled}",
             f"  straight ends of cells: {seam.n_at} at {amount(seam.n_lines, 'tile border')}, "

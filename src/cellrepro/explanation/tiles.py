@@ -25,7 +25,7 @@ from cellrepro.terminal_values import EvalSettings
 from samebits.errors import BadInput
 from samebits.mode_names import Mode
 from samebits.results import Result, Row, derived
-from samebits.words import amount, verb_of
+from samebits.words import amount, grouped, verb_of
 
 TileCause = Literal["tiling", "normalisation", "none"]
 
@@ -73,10 +73,11 @@ class TileDependence(Result):
             )
         n_dependent = sum(image.n_dependent for image in self.images)
         n_gained = sum(image.n_gained for image in self.images)
+        depend = verb_of(n_dependent, "depends", "depend")
+        appear = verb_of(n_gained, "appears", "appear")
         return (
-            f"{n_dependent} of {n_cells} in {over} {verb_of(n_dependent, 'depends', 'depend')} on "
-            f"where tiles lie, and {n_gained} more {verb_of(n_gained, 'appears', 'appear')} where "
-            "they lie elsewhere"
+            f"{grouped(n_dependent)} of {n_cells} in {over} {depend} on where tiles lie, and "
+            f"{grouped(n_gained)} more {appear} where they lie elsewhere"
         )
 
     def rows(self) -> list[Row]:

@@ -19,7 +19,7 @@ from cellrepro.store import checkpoints
 from cellrepro.torch_files import is_saved_by_torch
 from samebits.digests import file_digest
 from samebits.shown_text import short
-from samebits.words import amount, joined, some
+from samebits.words import amount, grouped, joined, some
 
 _PARAMETERS_AT_A_TIME = 2**18
 _MOST_NAMES = 4
@@ -88,12 +88,12 @@ def _not_finite(tensors: Iterable[Tensor]) -> str:
             numbers = values(bits, tensor.dtype)
             n_nan += int(np.count_nonzero(np.isnan(numbers)))
             n_infinite += int(np.count_nonzero(np.isinf(numbers)))
-    parts = [f"{n} {what}" for n, what in ((n_nan, "NaN"), (n_infinite, "infinite")) if n]
+    parts = [f"{grouped(n)} {what}" for n, what in ((n_nan, "NaN"), (n_infinite, "infinite")) if n]
     if not parts:
         return ""
     return (
-        f"of {n_all} parameters {joined(parts)}: its training has diverged, and it finds nothing "
-        "that means anything; train with a lower learning rate"
+        f"of {amount(n_all, 'parameter')} {joined(parts)}: its training has diverged, and "
+        "it finds nothing that means anything; train with a lower learning rate"
     )
 
 

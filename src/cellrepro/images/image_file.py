@@ -20,7 +20,7 @@ from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.images.pictures import refuse_picture
 from cellrepro.images.size_factor import factor_text
 from samebits.errors import BadInput
-from samebits.words import some, with_verb
+from samebits.words import grouped, some, with_verb
 
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
 _LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becomes int32
@@ -157,8 +157,8 @@ def _refuse_not_finite(file: Path, pixels: np.ndarray) -> None:
     n_bad = pixels.size - int(np.count_nonzero(np.isfinite(pixels)))
     if n_bad:
         raise BadInput(
-            f"{file}: {n_bad} of {pixels.size} values are NaN or infinite, expected finite "
-            f"numbers; replace them (by 0, say) and save again"
+            f"{file}: {grouped(n_bad)} of {grouped(pixels.size)} values are NaN or infinite, "
+            f"expected finite numbers; replace them (by 0, say) and save again"
         )
 
 

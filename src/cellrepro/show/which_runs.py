@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
+from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.place_fields import place_of, sort_key
 from cellrepro.comparison.run_names import Names
 from cellrepro.divergence.growth import has_checkpoints
@@ -20,6 +21,7 @@ from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
 from samebits.errors import BadInput
+from samebits.words import amount, grouped
 
 _QUESTION = (
     "task",
@@ -104,6 +106,15 @@ def against_truth(store: Store, repeat: Repeat) -> list[MaskComparison]:
     return comparisons
 
 
+def cells_found(store: Store, repeat: Repeat) -> str:
+    """Say how many cells of the ground truth a repeat found; empty where there is no truth."""
+    totals = totals_over(against_truth(store, repeat))
+    if not totals.n_objects_a:
+        return ""
+    n_cells = amount(totals.n_objects_a, "cell")
+    return f"{grouped(totals.n_matched)} of the {n_cells} of the ground truth"
+
+
 def numbered_networks(
     store: Store, runs: Sequence[Run], alike: Sequence[Run]
 ) -> dict[int, list[Repeat]]:
@@ -120,18 +131,25 @@ def numbered_networks(
 
 
 def one_change_each(repeats: Sequence[Repeat]) -> list[Repeat]:
-    """Get the first repeat, and for each single fact the first repeat that differs in it alone.
+    """Get a repeat, and for each single fact the first repeat that differs from it in that alone.
 
-    Where every other one differs in several facts, the first two.
+    The one from which others differ in most facts, each alone. Where any two differ in several
+    facts, the first two.
     """
     names = Names(repeats)
-    facts = [names.values[place_of(repeat)] for repeat in repeats]
-    first_with: dict[frozenset[str], Repeat] = {}
-    for repeat, facts_of_it in zip(repeats[1:], facts[1:], strict=True):
-        changes = frozenset(name for name in _CHANGES if facts_of_it[name] != facts[0][name])
-        if len(changes) < 2:
-            first_with.setdefault(changes, repeat)
-    return [repeats[0], *first_with.values()] if first_with else list(repeats[:2])
+    facts = {repeat.name: names.values[place_of(repeat)] for repeat in repeats}
+
+    def beside(base: Repeat) -> list[Repeat]:
+        first_with: dict[frozenset[str], Repeat] = {}
+        for repeat in repeats:
+            values, of_base = facts[repeat.name], facts[base.name]
+            changes = frozenset(name for name in _CHANGES if values[name] != of_base[name])
+            if repeat is not base and len(changes) < 2:
+                first_with.setdefault(changes, repeat)
+        return [base, *first_with.values()]
+
+    most = max(map(beside, repeats), key=len)
+    return most if len(most) > 1 else list(repeats[:2])
 
 
 def short_names(repeats: Sequence[Repeat]) -> list[str]:

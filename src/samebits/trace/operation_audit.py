@@ -55,6 +55,17 @@ class Audit(Result):
     uncompiled: tuple[str, ...] = ()
     """Functions and networks made by ``torch.compile``: only their uncompiled form was audited."""
 
+    @property
+    def how_sure(self) -> str:
+        """Say in short what could have been missed."""
+        if not self.least_replays:
+            return "nothing was replayed"
+        shares = [f"{_seen_from(least)} of {name}" for name, least in self.least_replays.items()]
+        return (
+            "with 95 % certainty nothing was missed that has different bits in more replays than "
+            f"{' or '.join(shares)}"
+        )
+
     def sentence(self) -> str:
         """Say what was found, over how much, and what could have been missed."""
         over = (
@@ -65,12 +76,8 @@ class Audit(Result):
         if self.n_followed:
             over += f", unwritten memory followed {amount(self.n_followed, 'time')}"
         if self.least_replays:
-            # If each possible result i has the chance p_i, all of r replays equal the first with a
-            # chance of sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, where q is the chance
-            # of different bits than the commonest. This is below 5 % where q > 1 - 0.05 ** (1 / r).
             missed = " or ".join(
-                f"{100 * (1 - 0.05 ** (1 / least)):.2g} % in {name} (at least "
-                f"{amount(least, 'replay')} each)"
+                f"{_seen_from(least)} in {name} (at least {amount(least, 'replay')} each)"
                 for name, least in self.least_replays.items()
             )
             over += f"; a chance of different bits above {missed} would have been seen with "
@@ -86,6 +93,16 @@ class Audit(Result):
         clauses = [f"{flipping}: different bits from equal inputs"] if flipping else []
         clauses += [f"{read}: a result comes from memory that nobody has written"] if read else []
         return f"{'; '.join(clauses)}, {over}"
+
+
+def _seen_from(n_replays: int) -> str:
+    """The chance of different bits above which that many replays miss it in 5 % of all cases.
+
+    If each possible result i has the chance p_i, all of r replays equal the first with a chance of
+    sum(p_i ** (r + 1)) <= max(p_i) ** r = (1 - q) ** r, where q is the chance of different bits
+    than the commonest. This is below 5 % where q > 1 - 0.05 ** (1 / r).
+    """
+    return f"{100 * (1 - 0.05 ** (1 / n_replays)):.2g} %"
 
 
 def ran_uncompiled(names: Sequence[str]) -> str:

@@ -56,6 +56,8 @@ class PackedScenes:
         self._images: list[str] = []
         self.scenes: dict[str, Scene] = {}
         """By the numbers of image, A and B: "0 0 1"."""
+        self.without_picture: list[Scene] = []
+        """The scenes of images for which there was no room."""
         self._planes: dict[str, PackedPlane] = {}
         self.n_bytes = 0
         self.n_bytes_refused = 0
@@ -71,6 +73,7 @@ class PackedScenes:
         n_bytes = sum(len(plane["data"]) for plane in planes.values())
         if n_bytes > most_bytes:
             self.n_bytes_refused = n_bytes
+            self.without_picture += of_image.values()
             return False
         for sides, scene in of_image.items():
             scene["view"] = number

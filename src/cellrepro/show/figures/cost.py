@@ -40,7 +40,7 @@ def cost_bars(cost: Cost) -> Picture:
         edgecolor=EDGE,
     )
     # No seconds but of plain: a ratio is a median over rounds, which seconds of all rounds are not.
-    texts = {row.name: row.ratio_text for row in cost.table}
+    texts = {row.name: str(row.over_rounds) for row in cost.table}
     texts["plain"] += f", {cost.table[0].seconds:.2g} s"
     axes.axvline(1, color=GREY, linewidth=1, linestyle=(0, (4, 2)))
     names = [f"{row.name}\n{textwrap.fill(row.what, 44)}" for row in cost.table]

@@ -26,7 +26,7 @@ def draw_letters(axes: Axes, results: Sequence[Sequence[str]]) -> None:
 
     counts = Counter(result for row in results for result in row)
     number = {result: i for i, result in enumerate(counts)}
-    letters = list(islice(result_letters(), len(counts)))
+    letters = list(islice(_letters(), len(counts)))
     colours = cycle(RESULTS)
     backgrounds = [next(colours) if n > 1 else _ALONE for n in counts.values()]
     fields = np.array([[number[result] for result in row] for row in results])
@@ -48,8 +48,12 @@ def draw_letters(axes: Axes, results: Sequence[Sequence[str]]) -> None:
 
 
 def result_letters() -> Iterator[str]:
-    """Yield C to Z, then AA, AB and so on, without end; A and B are the sides of a comparison."""
+    """Yield letters for results that stand beside A and B, the sides of a comparison: from C on."""
+    return islice(_letters(), 2, None)
+
+
+def _letters() -> Iterator[str]:
+    """Yield A to Z, then AA, AB and so on, without end."""
     for length in count(1):
         for letters in product(ascii_uppercase, repeat=length):
-            if letters not in (("A",), ("B",)):
-                yield "".join(letters)
+            yield "".join(letters)

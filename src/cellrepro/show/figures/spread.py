@@ -14,7 +14,7 @@ from cellrepro.comparison.within_spread import FEWEST_SEEDS, NO_SEEDS
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.show.shown_verdicts import VERDICT_COLOURS
-from cellrepro.words import share_text, span
+from cellrepro.words import as_sentence, share_text, span
 from samebits.errors import BadInput
 from samebits.words import amount
 
@@ -149,6 +149,7 @@ def _caption(shown: Sequence[Axis]) -> str:
     return (
         f"{dots}. {mean}.{band} Over {amount(len(runs), 'repeat')} and "
         f"{amount(n_images, 'image')}{left_out}."
+        + "".join(f" {as_sentence(axis.note)}" for axis in shown if axis.note)
     )
 
 

@@ -104,7 +104,7 @@ def _panels(courses: Sequence[_Course]) -> dict[str, _DrawPanel]:
     """The panels that say something, by the labels of their vertical axes."""
     panels: dict[str, _DrawPanel] = {"loss (no unit)": _draw_losses}
     if len(courses) > 1:
-        panels["difference of loss\nfrom the first curve"] = _draw_distances
+        panels["difference of loss from the\nfirst curve (logarithmic)"] = _draw_distances
     if len({tuple(course.record.learning_rates) for course in courses}) == len(courses):
         panels["learning rate"] = _draw_rates
     if any(course.scores for course in courses):

@@ -122,7 +122,7 @@ def difference_histograms(
     }
     short = [style.clipped(name, _NAME_LETTERS) for name in names]
     lines = [f"{name} − {short[0]}" for name in short[1:]]
-    figure = _histograms(panels, "difference (no unit)", lines)
+    figure = _histograms(panels, "difference (no unit, logarithmic)", lines)
     for axes, layer in zip(figure.axes, chosen, strict=False):
         equal = differences.n_zero[:, layer] / np.maximum(1, n_parameters[:, layer])
         n_undefined = int(differences.n_undefined[:, layer].max())
@@ -286,7 +286,7 @@ def _histograms(
         axes.set_xlabel(x, fontsize=9)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    figure.supylabel("share of the weights", fontsize=9)
+    figure.supylabel("share of the weights (logarithmic)", fontsize=9)
     handles = [style.line(name, **style.line_style(i, len(names))) for i, name in enumerate(names)]
     style.legend(figure, handles)
     return figure

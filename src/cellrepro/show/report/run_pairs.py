@@ -6,7 +6,7 @@ are on the page as there are different results, up to a number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -63,8 +63,8 @@ class PairOnImage:
     """What became of the cells of one result in another, on one image of the explorer."""
 
     image: str
-    view: int
-    """The image's number in the explorer."""
+    view: int | None
+    """The image's number in the explorer; None where it has no room there."""
     a: int
     """The side of A there, and of B."""
     b: int
@@ -94,8 +94,8 @@ class RunPairs:
     chapters: list[int]
     """The chapter of each result."""
     pairs: list[PairOnImage]
-    """Every two of the explorer's results on each of its images, both ways; the images on which
-    most differs first, in the order in which the page chooses its worst image."""
+    """Every two of the explorer's results on each image that was compared, both ways; the images on
+    which most differs first, in the order in which the page chooses its worst image."""
     endings: list[str]
     """What the explorer says of a result after the name of one of its runs."""
     sides: dict[int, int]
@@ -138,6 +138,10 @@ def run_pairs(
             break
         view = _view(chapter, image, chosen)
         n_packed += packed.add(view, most_bytes=most_bytes - packed.n_bytes)
+    compared = [
+        *(_pair(scene, view=scene["view"]) for scene in _of_runs(packed.scenes.values())),
+        *(_pair(scene, view=None) for scene in _of_runs(packed.without_picture)),
+    ]
     image_names = [_image_names(chapter) for chapter in chapters]
     of_chapter = [chapters.index(result.chapter) for result in results]
     n_digests = sum(len(image_names[chapter]) for chapter in of_chapter)
@@ -148,13 +152,9 @@ def run_pairs(
         else [],
         image_names=image_names,
         chapters=of_chapter,
-        pairs=sorted(
-            (_pair(scene) for scene in packed.scenes.values() if not scene["truth_is"]),
-            key=lambda pair: weight_on_page(pair, *pair.n_cells),
-            reverse=True,
-        ),
+        pairs=sorted(compared, key=lambda pair: weight_on_page(pair, *pair.n_cells), reverse=True),
         endings=[result.ending for result in results],
-        sides=sides if packed.scenes else {},
+        sides=sides if compared else {},
         explorer=_opened(packed, [sides.get(numbers.get(name, -1), -1) for name in first]),
         note=_left_out(len(results), len(chosen), len(images), n_packed) if images else "",
     )
@@ -229,12 +229,16 @@ def _view(chapter: Chapter, image: str, chosen: Sequence[_Result]) -> View:
     )
 
 
-def _pair(scene: Scene) -> PairOnImage:
+def _of_runs(scenes: Iterable[Scene]) -> Iterator[Scene]:
+    return (scene for scene in scenes if not scene["truth_is"])
+
+
+def _pair(scene: Scene, *, view: int | None) -> PairOnImage:
     n_pixels = sum(scene["counts"].values())
     n_differing = sum(scene["counts"][name] for name in ("only_a", "only_b", "other_object"))
     return PairOnImage(
         image=scene["names"]["image"],
-        view=scene["view"],
+        view=view,
         a=scene["a"],
         b=scene["b"],
         kinds=[scene["kinds"][kind] for kind in MOST_TELLING_FIRST],

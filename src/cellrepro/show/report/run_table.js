@@ -320,24 +320,27 @@
       }
       const [sideA, sideB] = [side[resultA], side[resultB]];
       const shown = pairs.filter((pair) => pair.a === sideA && pair.b === sideB);
-      if (!shown.length || !shown[0].ppm) {
+      const hasPicture = (pair) => pair.view !== null;
+      if (!shown.some(hasPicture) || !shown[0].ppm) {
         said.push(make("p", {}, "This page holds no picture of them. A page with the explorer: ",
           make("code", {}, `${this.command(a, b)} --html two.html`)));
-        return said;
       }
+      if (!shown.length || !shown[0].ppm) return said;
       const isCounted = this.facts.kinds.map((_, i) => shown.some((pair) => pair.kinds[i]));
       const counted = (values) => values.filter((_, i) => isCounted[i]);
       const rows = shown.map((pair) => {
+        const values = [...counted(pair.kinds), pair.pixels];
+        if (!hasPicture(pair)) return [pair.image, ...values];
         const button = make("button", { type: "button", textContent: pair.image, title: "Show in the explorer" });
         button.addEventListener("click", () => {
           this.show(pair);
           this.explorer.scrollIntoView({ block: "nearest" });
         });
-        return [button, ...counted(pair.kinds), pair.pixels];
+        return [button, ...values];
       });
       const titles = ["image", ...counted(this.facts.kinds), "pixels that differ"];
       said.push(make("div", { className: "by-image" }, plainTable(titles, rows)));
-      this.pairs = shown;
+      this.pairs = shown.filter(hasPicture);
       return said;
     }
 

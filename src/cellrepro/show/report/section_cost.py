@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from cellrepro.audits.cost import Ratio
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.show.figures.rates import rates_by_size
 from cellrepro.show.inference_rates import has_several_sizes, inference_rates
@@ -35,8 +35,8 @@ class CostSection:
     rows: Sequence[TimedSpec]
     phase: str
     """The phase of which strict and fast are compared."""
-    price: Price | None
-    """None where no spec was carried out in both modes."""
+    price: str
+    """What strict costs beside fast; empty where no spec was carried out in both modes."""
     strict: Table
     data: TableFile | None
 
@@ -55,16 +55,6 @@ class TimedSpec:
     def in_all(self) -> float:
         """All phases together, seconds."""
         return sum(self.seconds.values())
-
-
-@dataclass(frozen=True)
-class Price:
-    """How many times as long strict took as fast, over specs that differ in nothing else."""
-
-    n_pairs: int
-    median: float
-    lowest: float
-    highest: float
 
 
 def cost_section(chapter: Chapter) -> CostSection:
@@ -101,7 +91,7 @@ def cost_section(chapter: Chapter) -> CostSection:
         phases={phase: _PHASES[phase] for phase in each},
         rows=timed,
         phase=phase,
-        price=_price([pair.ratio for pair in pairs]),
+        price=_price([pair.ratio for pair in pairs], phase),
         strict=table(rows, kinds, file=f"strict-beside-fast-{chapter.data}"),
         data=table_file(
             f"seconds-{chapter.data}", [{"spec": row.name, **row.seconds} for row in timed]
@@ -109,10 +99,13 @@ def cost_section(chapter: Chapter) -> CostSection:
     )
 
 
-def _price(ratios: Sequence[float]) -> Price | None:
+def _price(ratios: Sequence[float], phase: str) -> str:
+    """What strict costs, over specs that differ from others in fast in nothing else."""
     if not ratios:
-        return None
-    return Price(len(ratios), statistics.median(ratios), min(ratios), max(ratios))
+        return ""
+    took = "training took" if phase == "train" else "segmenting took"
+    price = Ratio.over(ratios).price(len(ratios), "pair", took=took, than="in mode fast")
+    return f"Price of mode strict, over specs that differ in the mode alone: {price}."
 
 
 @dataclass(frozen=True)
@@ -152,9 +145,9 @@ class RatesSection:
 
 
 def rates_section(chapters: Sequence[Chapter]) -> RatesSection | None:
-    """Make the section on the speed of runs that only segmented; None without such runs."""
+    """Make the section on the speed of runs that only segmented; None where none has repeats."""
     runs = [Run(judged.spec, judged.repeats) for chapter in chapters for judged in chapter.judged]
-    rates = inference_rates(runs)
+    rates = [speed for speed in inference_rates(runs) if speed.n_repeats > 1]
     if not rates:
         return None
     rows = rate_table(rates).reset_index().to_dict("records")

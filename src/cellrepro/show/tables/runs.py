@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def protocol_table(steps: Sequence[Step]) -> pd.DataFrame:
-    """List the five steps: question, answer, over what, and what to run where there is none."""
+    """List the steps that have an answer: question, answer, and over how many pairs."""
     rows = [
         {
             "step": step.number,
             "question": step.question,
             "answer": step.answer,
             "pairs": step.n_pairs,
-            "what is missing": step.todo.replace("`", "") or "–",
         }
         for step in steps
+        if not step.runs_needed
     ]
     return frame(rows, "step")
 
