@@ -70,7 +70,7 @@ def undefined_names(lines):
         alias.asname or alias.name for node in nodes for alias in getattr(node, "names", ())
     }
     defined = imported | {each.id for each in names if isinstance(each.ctx, ast.Store)}
-    return {each.id for each in names} - defined - {"float"}
+    return {each.id for each in names} - defined - {"float", "nan"}  # which no record has
 
 
 def numbers(value):
