@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import inf, isfinite
+from math import inf
 
 from cellrepro.command_lines import shell_line
 from cellrepro.explanation.recorded_settings import GenerationNumber
@@ -198,8 +198,6 @@ def _in_python(value: object) -> str:
     """A value as a literal; what stands for a number stays as it is, and Cellpose takes lists."""
     if value == DIAMETER:
         return DIAMETER
-    if isinstance(value, float) and not isfinite(value):
-        return f"float('{value}')"
     return repr(list(value) if isinstance(value, tuple) else plain_number(value))
 
 
