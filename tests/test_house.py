@@ -35,6 +35,7 @@ GROUND = [
     "field_defaults",
     "fitted_lines",
     "loss_lines",
+    "median_range",
     "nested_values",
     "own_scripts",
     "pickles",

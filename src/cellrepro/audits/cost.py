@@ -9,13 +9,13 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from cellrepro.median_range import MedianRange
 from cellrepro.model.step_timing import CUDA_ONLY, VARIANTS, check_variants
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.profiles import profiles
 from cellrepro.spec import defaults
-from cellrepro.words import span
 from samebits.errors import BadInput, whole
 from samebits.mode_names import MODES
 from samebits.results import Result, Row
@@ -32,23 +32,12 @@ _MOST_IMAGES = 4
 
 
 @dataclass(frozen=True)
-class Ratio:
+class Ratio(MedianRange):
     """How many times as long one thing took as another, over several measurements."""
-
-    median: float
-    lowest: float
-    highest: float
-
-    @classmethod
-    def over(cls, ratios: Sequence[float]) -> Ratio:
-        """Sum up the ratios of the measurements."""
-        return cls(median(ratios), min(ratios), max(ratios))
 
     def __str__(self) -> str:
         """The median, with the range where the measurements differ."""
-        middle = f"{self.median:.2f}"
-        reach = span(f"{self.lowest:.2f}", f"{self.highest:.2f}")
-        return middle if reach == middle else f"{middle} ({reach})"
+        return self.text("{:.2f}".format)
 
     def slower_in(self, unit: str) -> str:
         """In which measurements the one took longer."""

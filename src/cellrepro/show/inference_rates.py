@@ -12,23 +12,10 @@ from cellrepro.comparison.judgement import judge
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.run_names import Names
 from cellrepro.comparison.verdicts import Verdict
+from cellrepro.median_range import MedianRange
 
 if TYPE_CHECKING:
     from cellrepro.store.stored_run import Repeat, Run
-
-
-@dataclass(frozen=True)
-class Rate:
-    """A rate per second over some repeats."""
-
-    median: float
-    lowest: float
-    highest: float
-
-    @classmethod
-    def over(cls, rates: Sequence[float]) -> Rate:
-        """Sum up the rates of the repeats."""
-        return cls(statistics.median(rates), min(rates), max(rates))
 
 
 @dataclass(frozen=True)
@@ -54,9 +41,10 @@ class SegmentationSpeed:
     """How many images the rates are of."""
     is_first_image: bool
     """Whether they are of the first image, as there is no other."""
-    images_per_second: Rate
-    megapixels_per_second: Rate
-    cells_per_second: Rate
+    images_per_second: MedianRange
+    """Over the repeats, as what follows."""
+    megapixels_per_second: MedianRange
+    cells_per_second: MedianRange
     first_image_seconds: float
     """The median over the repeats."""
     verdict: Verdict | None
@@ -115,9 +103,11 @@ def _speed(repeats: Sequence[Repeat], names: Names) -> SegmentationSpeed:
         n_repeats=len(repeats),
         n_timed=len(timed),
         is_first_image=not others,
-        images_per_second=Rate.over([len(timed) / each for each in seconds]),
-        megapixels_per_second=Rate.over([n_pixels / 1e6 / each for each in seconds]),
-        cells_per_second=Rate.over([n / each for n, each in zip(cells, seconds, strict=True)]),
+        images_per_second=MedianRange.over([len(timed) / each for each in seconds]),
+        megapixels_per_second=MedianRange.over([n_pixels / 1e6 / each for each in seconds]),
+        cells_per_second=MedianRange.over(
+            [n / each for n, each in zip(cells, seconds, strict=True)]
+        ),
         first_image_seconds=round(statistics.median(first_seconds), 3),
         verdict=judge([repeat.manifest for repeat in repeats]).overall,
     )

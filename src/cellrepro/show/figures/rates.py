@@ -17,7 +17,8 @@ from samebits.words import grouped, joined
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from cellrepro.show.inference_rates import Rate, SegmentationSpeed
+    from cellrepro.median_range import MedianRange
+    from cellrepro.show.inference_rates import SegmentationSpeed
 
 _IMAGE_SIZE = "image size (pixels along an edge)"
 _MOST_TICKS = 6
@@ -99,7 +100,7 @@ def _reach(numbers: Sequence[int]) -> str:
 
 
 def _draw_rates(
-    axes: Axes, i: int, label: str, edges: Sequence[float], rates: Sequence[Rate]
+    axes: Axes, i: int, label: str, edges: Sequence[float], rates: Sequence[MedianRange]
 ) -> None:
     """Draw a line of rates by image size."""
     median = np.array([rate.median for rate in rates])

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cellrepro.show.tables.frames import frame
-from cellrepro.words import span
 from samebits.words import amount, grouped
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from cellrepro.comparison.five_steps import Step
-    from cellrepro.show.inference_rates import Rate, SegmentationSpeed
+    from cellrepro.show.inference_rates import SegmentationSpeed
 
 
 def protocol_table(steps: Sequence[Step]) -> pd.DataFrame:
@@ -51,9 +50,9 @@ def rate_table(speeds: Sequence[SegmentationSpeed]) -> pd.DataFrame:
             "batch size": speed.batch_size,
             "setting": speed.setting or None,
             "timed": f"{speed.n_repeats} × {_timed_text(speed)}",
-            "images/s": _rate_text(speed.images_per_second),
-            "megapixels/s": _rate_text(speed.megapixels_per_second),
-            "cells/s": _rate_text(speed.cells_per_second),
+            "images/s": speed.images_per_second.text(grouped),
+            "megapixels/s": speed.megapixels_per_second.text(grouped),
+            "cells/s": speed.cells_per_second.text(grouped),
             "first image, s": speed.first_image_seconds,
             "masks": speed.verdict,
         }
@@ -64,9 +63,3 @@ def rate_table(speeds: Sequence[SegmentationSpeed]) -> pd.DataFrame:
 
 def _timed_text(speed: SegmentationSpeed) -> str:
     return "the first image" if speed.is_first_image else amount(speed.n_timed, "image")
-
-
-def _rate_text(rate: Rate) -> str:
-    median = grouped(rate.median)
-    reach = span(grouped(rate.lowest), grouped(rate.highest))
-    return median if reach == median else f"{median} ({reach})"
