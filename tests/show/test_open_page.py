@@ -70,8 +70,8 @@ def page(served):
 
 
 def undated(html):
-    """A page without the minute and the folder in which it was written."""
-    return re.sub(rb"on \d{4}-\d\d-\d\d \d\d:\d\d UTC|in the folder [^<(:]*", b"", html)
+    """A page without the minute in which it was written."""
+    return re.sub(rb"on \d{4}-\d\d-\d\d \d\d:\d\d UTC", b"", html)
 
 
 # -- what it makes of files ------------------------------------------------------------------------

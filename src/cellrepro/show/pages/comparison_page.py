@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -58,6 +57,7 @@ _MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is t
 _USUAL_CHANNELS = 3  # with more of them, an image may have fewer pixels
 _EXPLORER_HEIGHT = 560  # CSS pixels
 
+_WHERE_TO_RUN = "in the folder that its paths start from"
 _SCORES = (
     "ap50",
     "f1",
@@ -308,12 +308,12 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     if why is None or (why.cause is not None and why.cause.words == OTHER_NUMBERS):
         return None
     facts = [*_why_facts(why, explanation)]
-    label = f"To find out, in a terminal {folder_of_commands()}" if why.find_out else ""
+    label = f"To find out, in a terminal {_WHERE_TO_RUN}" if why.find_out else ""
     put_in = words_to_replace(why.find_out)
     commands = [why.find_out] if why.find_out else []
     made_b = None if explanation is None else explanation.commands["b"]
     if why.is_found and made_b is not None:
-        label = f"This makes B again, run {folder_of_commands()}"
+        label = f"This makes B again, run {_WHERE_TO_RUN}"
         put_in = ""
         commands = made_b.texts()
     if why.cause is None:
@@ -340,11 +340,6 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
         put_in=put_in,
         commands=tuple(commands),
     )
-
-
-def folder_of_commands() -> str:
-    """Say where the commands of a page find the files that they name."""
-    return f"in the folder {Path.cwd()}"
 
 
 def _shown_cause(cause: Cause) -> ShownCause:

@@ -458,8 +458,6 @@ def _name_as_given(html: Path, room: Path, paths: Iterable[str]) -> None:
         return any_path.sub(lambda path: names[path[0]], command[0])
 
     text = html.read_text(encoding="utf-8")
-    here = str(escape(f"in the folder {room.resolve()}"))
-    text = text.replace(here, "in the folder of the files that you dropped")
     if len({*names.values()}) == len(names):  # else folders tell them apart
         text = _COMMANDS_OF_PAGE.sub(with_names, text)
     html.write_text(text, encoding="utf-8")
