@@ -138,7 +138,7 @@ def test_a_side_without_cells_and_a_crop_are_told_what_to_look_at(masks, invoke)
     )
     crop = masks("c.tif", HALVES[:2, :3])
     refusal = invoke("compare", halves, crop).err
-    assert f"`cellrepro explain {halves} {crop}` finds where the crop lies" in refusal
+    assert f"`cellrepro explain {halves} {crop}` looks for where the crop lies" in refusal
 
 
 NAMES = ("x_masks.tif", "x_cp_masks.png", "x_seg.npy", "x.tif", "x")

@@ -13,6 +13,7 @@ import tifffile
 from test_recorded_settings import FILES
 
 import cellrepro
+from cellrepro.images.synthetic_sets import labelled_nuclei
 from samebits.errors import BadInput
 
 
@@ -94,13 +95,39 @@ def test_masks_of_two_sizes_and_without_a_record_still_get_an_answer(invoke, tmp
     tifffile.imwrite(tmp_path / "b.tif", np.kron(masks, np.ones((2, 2), np.uint16)))
     answer = invoke("explain", tmp_path / "a.tif", tmp_path / "b.tif")
     assert answer.code == 1
-    assert (
-        "A has masks of shape (60, 80), and B of (120, 160); the size of B is 2 times" in answer.out
-    )
+    first, *others = answer.out.splitlines()
+    assert first == "likely: two sizes; the size of B is 2 times that of A, along Y and X alike"
+    assert "A has masks of shape (60, 80), and B of (120, 160)" in others[2]
     assert "neither file records its settings, so the files cannot say why" in answer.out
     refused = invoke("explain", tmp_path / "a.tif", tmp_path / "b.tif", "--model", "cpsam")
     assert (refused.code, refused.out) == (2, "")
     assert "--model would do nothing without --image" in refused.err
+
+
+def test_only_what_matches_is_a_crop(invoke, tmp_path):
+    """Where the cells of another image overlap most, a few match by chance."""
+    whole, other = (
+        image.masks for image in labelled_nuclei(2, shape=(256, 256), n_nuclei=40, diameter=20.0)
+    )
+    results = {
+        "whole": whole,
+        "crop": whole[30:170, 20:160],
+        "of other": other[30:170, 20:160],
+        "other at half its size": other[::2, ::2],
+    }
+    for name, labels in results.items():
+        tifffile.imwrite(tmp_path / f"{name}.tif", labels.astype(np.uint16))
+
+    def explained(name):
+        return invoke("explain", tmp_path / "whole.tif", tmp_path / f"{name}.tif").out
+
+    assert "B shows 30 % of the image: rows 30 to 170 and columns 20 to 160" in explained("crop")
+    for name in ("of other", "other at half its size"):
+        answer = explained(name)
+        assert answer.startswith("why: not known")
+        assert answer.splitlines()[0].endswith("they may be of two images")
+        assert "B shows" not in answer
+        assert "to find out" not in answer
 
 
 @pytest.mark.slow

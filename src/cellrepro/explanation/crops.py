@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from scipy.signal import fftconvolve
@@ -12,8 +12,14 @@ from cellrepro.explanation.conditions import IMAGE_CROP, Crop
 from cellrepro.explanation.sides import Side
 from samebits.errors import BadInput
 
+if TYPE_CHECKING:
+    from cellrepro.comparison.mask_comparison import MaskComparison
+
 _LEAST_DICE = 0.3  # of the pixels of cells, where a crop lies
 _LEAST_DICE_RESIZED = 0.6  # of masks scaled to one size
+_MOST_BY_CHANCE = 3  # cells of another image that match where it overlaps most, of 60 real pairs
+_LEAST_F1 = 0.2
+_SURE_F1 = 0.75  # of however few cells
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,17 @@ def part_shown(a: Side, b: Side) -> Part | None:
     if IMAGE_CROP in b.known:
         return _part("b", b.known[IMAGE_CROP], whole=a)
     return None
+
+
+def is_in_place(result: MaskComparison) -> bool:
+    """Whether the cells that match show that a part lies where its masks overlap most."""
+    f1 = result.f1[0]
+    return f1 >= _SURE_F1 or (f1 >= _LEAST_F1 and result.n_matched > _MOST_BY_CHANCE)
+
+
+def is_resized(masks: np.ndarray, other: np.ndarray) -> bool:
+    """Whether one result, scaled to the size of the other, has its cells where that has them."""
+    return _dice_at_one_size(masks, other) > _LEAST_DICE_RESIZED
 
 
 def _part(letter: Literal["a", "b"], crop: Crop, *, whole: Side) -> Part:

@@ -13,7 +13,7 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.causes import Change, Replayed
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.conditions import IMAGE_CROP, MODEL
-from cellrepro.explanation.crops import Part
+from cellrepro.explanation.crops import Part, is_in_place
 from cellrepro.explanation.explanation_lines import explanation_lines
 from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
 from cellrepro.explanation.hand_edits import EffectOfHand
@@ -171,6 +171,11 @@ class Explanation(Result):
         if self.replayed is None:
             return False
         return any(fit.found == Reproduced.VACUOUS for _, fit in self.replayed.fits)
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether both show the same image, as far as a part of it says where it lies."""
+        return self.part is None or self.result is None or is_in_place(self.result)
 
     @property
     def differs(self) -> bool:

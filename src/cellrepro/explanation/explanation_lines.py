@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 _MOST_UNKNOWN = 6
-_LEAST_F1_IN_PLACE = 0.1  # below it, nothing shows that a crop lies where it overlaps most
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
@@ -44,7 +43,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield f"{letter}: {side.name} ({side.kind}{written_by})"
     if explanation.part is not None:
         yield from _part_lines(explanation, explanation.part)
-    if result is not None and result.n_differing:
+    if result is not None and result.n_differing and explanation.is_in_place:
         yield totals_over([result]).sentence()
         yield from _empty_lines(result)
     elif _differs_in_numbers_alone(explanation):
@@ -85,13 +84,13 @@ def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
     cropped = part.of.upper()
     whole = "B" if part.of == "a" else "A"
     result = explanation.result
-    if result is not None and result.f1[0] < _LEAST_F1_IN_PLACE:
+    if result is not None and not explanation.is_in_place:
         yield (
             f"{cropped} is smaller than {whole}, and where it lies in it is not known: its cells "
             f"overlap most in rows {part.rows[0]} to {part.rows[1]} and columns "
-            f"{part.columns[0]} to {part.columns[1]}, but {result.n_matched or 'none'} of "
-            f"{whole}'s cells {verb_of(result.n_matched, 'has', 'have')} a match there (IoU of 0.5 "
-            "or more); they may be of two images"
+            f"{part.columns[0]} to {part.columns[1]}, where {result.n_matched or 'none'} of "
+            f"{whole}'s cells {verb_of(result.n_matched, 'has', 'have')} a match (IoU of 0.5 or "
+            "more)"
         )
         return
     yield (
@@ -259,7 +258,11 @@ def _cause_line(explanation: Explanation, cause: Change) -> str:
 
 def _found_by_trying(explanation: Explanation, name: str) -> str:
     """Say of which sides a value was searched, as no file records it."""
-    missing = [letter for letter, side in explanation.sides if name not in side.known]
+    missing = [
+        letter
+        for letter, side in explanation.sides
+        if name not in side.known and name not in side.recorded
+    ]
     return f"; its value in {' and '.join(missing)} was found by trying" if missing else ""
 
 

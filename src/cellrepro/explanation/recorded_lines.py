@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cellrepro.explanation.cellpose_call import IMAGE, NETWORK
 from cellrepro.explanation.commands import command_lines, where_in_words
 from cellrepro.explanation.conditions import IMAGE_CROP, MODEL
+from cellrepro.explanation.recorded_cause import IMAGE as TWO_IMAGES
 from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, REMOVED, tell_settings
 from cellrepro.explanation.setting_meanings import setting_meaning
@@ -143,7 +144,8 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
     """Give the command that tells which setting changes cells, where the files alone do not."""
     is_found = explanation.why is not None and explanation.why.is_found
     is_plane = explanation.result is not None and explanation.a.masks.ndim == 2
-    if not explanation.differs or is_found or not is_plane:
+    is_of_one_image = explanation.is_in_place and not _is_of_two_images(explanation)
+    if not explanation.differs or is_found or not is_plane or not is_of_one_image:
         return
     if explanation.why is not None and explanation.why.find_out:
         yield from find_out_lines(explanation.why.find_out)
@@ -155,6 +157,11 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
     command = lab_command("explain", *names, *options, store=explanation.store_folder)
     yield from find_out_lines(command)
     yield "    (segments the image again, and says which setting changes how many cells)"
+
+
+def _is_of_two_images(explanation: Explanation) -> bool:
+    cause = None if explanation.why is None else explanation.why.cause
+    return cause is not None and cause.name == TWO_IMAGES
 
 
 def _ways_on(explanation: Explanation) -> Iterator[str]:

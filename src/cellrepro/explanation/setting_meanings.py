@@ -73,7 +73,7 @@ _FIELDS: Mapping[str, str] = {
     "profile_settings": "settings of the profile",
 }
 """Fields of a run's record whose names say little, in words."""
-_CAUSES: Mapping[str, str] = {"image": "two different images"}
+_CAUSES: Mapping[str, str] = {"image": "two different images", "image.shape": "two sizes"}
 """Likewise causes that are no field."""
 
 

@@ -15,7 +15,14 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.commands_of_record import commands_of_record
 from cellrepro.explanation.condition_commands import LabSetup
-from cellrepro.explanation.crops import Part, in_common, part_shown, with_crop
+from cellrepro.explanation.crops import (
+    Part,
+    in_common,
+    is_in_place,
+    is_resized,
+    part_shown,
+    with_crop,
+)
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.label_notes import label_notes
 from cellrepro.explanation.recorded_cause import POSITION, FileEvidence, why_from_files
@@ -24,7 +31,7 @@ from cellrepro.explanation.run_record import run_commands
 from cellrepro.explanation.settings_of_both import SettingOfBoth, side_by_side
 from cellrepro.explanation.sides import Side, read_side
 from cellrepro.explanation.why import Cause, Why
-from cellrepro.images.size_factor import factor_text, size_factor
+from cellrepro.images.size_factor import factor_text, size_factor, times_text
 from cellrepro.store.store import Store
 from samebits.errors import BadInput
 
@@ -115,6 +122,9 @@ class SidePair:
 
     def why_from_files(self, shown: MasksInCommon | None) -> Why | None:
         """Say what probably makes the two differ, which were compared unless sizes forbid it."""
+        doubt = self._doubt_of_one_image(shown)
+        if doubt:
+            return Why(None, nothing_tells=doubt)
         evidence = FileEvidence(Verdict.DIFFERENT, is_empty=not (self.a.n_cells and self.b.n_cells))
         if shown is not None:
             evidence = FileEvidence.of_masks(
@@ -131,8 +141,11 @@ class SidePair:
             n_edits=(len(self.a.edits), len(self.b.edits)),
         )
         why = why_from_files(evidence, find_out="")
-        cause = self._cause_of_sizes() if shown is None and (why is None or not why.cause) else None
-        return why if cause is None else Why(cause)
+        cause = self._cause_of_sizes() if shown is None else None
+        if cause is None:
+            return why
+        recorded = () if why is None or why.cause is None else (why.cause, *why.others)
+        return Why(cause, recorded)
 
     def _cause_of_sizes(self) -> Cause | None:
         """What the two sizes tell of masks that cannot be laid on each other."""
@@ -140,8 +153,23 @@ class SidePair:
         b = self.b.masks
         for turn in turns_between(a > 0, b > 0):
             return Cause(POSITION, words=f"B is A {turn}")
-        words = factor_text("A", a.shape, "B", b.shape).removeprefix("; ").partition(".")[0]
+        words = times_text("A", a.shape, "B", b.shape)
         return Cause(IMAGE_SHAPE, words=words) if words else None
+
+    def _doubt_of_one_image(self, shown: MasksInCommon | None) -> str:
+        """Say that nothing shows two sizes to be of one image; empty where something does."""
+        a = self.a.masks
+        b = self.b.masks
+        if shown is None:
+            is_of_one = not self.are_planes or is_resized(a, b) or any(turns_between(a > 0, b > 0))
+            if is_of_one or not (a.any() and b.any()):
+                return ""
+            like = "neither shows a part of the other, nor the same cells at another size"
+            return f"the two differ in size, and {like}: they may be of two images"
+        if self.part is None or is_in_place(shown.result):
+            return ""
+        cropped, whole = ("A", "B") if self.part.of == "a" else ("B", "A")
+        return f"no part of {whole} has the cells of {cropped}: they may be of two images"
 
     def recorded_commands(self, store: Store, *, image: str | None) -> dict[str, Commands | None]:
         """Write how to make each again, as far as its files record that."""

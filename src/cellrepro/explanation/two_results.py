@@ -403,8 +403,8 @@ def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str,
         if all(Path(name).is_file() for name in names):
             command = lab_command("explain", *names, store=None)
         reasons.append(
-            f"an image and a crop of it: `{command}` finds where the crop lies, and compares what "
-            "both show"
+            f"an image and a crop of it: `{command}` looks for where the crop lies, and compares "
+            "what both show"
         )
     by_a_factor = factor_text("A", a, "B", b).removeprefix("; ")
     if by_a_factor:

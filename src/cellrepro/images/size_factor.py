@@ -31,6 +31,20 @@ def size_factor(a: Sequence[int], b: Sequence[int]) -> float | None:
     return halves if abs(halves - factor) <= rounding else factor
 
 
+def times_text(name_a: str, a: Sequence[int], name_b: str, b: Sequence[int]) -> str:
+    """Say how many times as large one size is as the other; empty where no factor is.
+
+    >>> times_text("A", (64, 64), "B", (48, 48)), times_text("A", (64, 64), "B", (64, 64))
+    ('the size of A is 1.33 times that of B, along Y and X alike', '')
+    """
+    factor = size_factor(a, b)
+    if factor is None:
+        return ""
+    larger, smaller = (name_a, name_b) if factor > 1 else (name_b, name_a)
+    times = max(factor, 1 / factor)
+    return f"the size of {larger} is {times:.3g} times that of {smaller}, along Y and X alike"
+
+
 def factor_text(
     name_a: str, a: Sequence[int], name_b: str, b: Sequence[int], *, b_is_image: bool = False
 ) -> str:
@@ -47,17 +61,16 @@ def factor_text(
     factor = size_factor(a, b)
     if factor is None:
         return ""
-    larger, smaller = (name_a, name_b) if factor > 1 else (name_b, name_a)
     times = max(factor, 1 / factor)
     diameters = f"diameter={_USUAL_DIAMETER / factor:.3g}"
     if not b_is_image:
         diameters += f" for {name_a}, or {_USUAL_DIAMETER * factor:.3g} for {name_b}"
     perhaps = "perhaps this is the image of other masks: is it the right file? If it is: "
     return (
-        f"; {perhaps if b_is_image else ''}the size of {larger} is {times:.3g} times that of "
-        f"{smaller}, along Y and X alike. Masks differ in size from their image where that was "
-        "binned or enlarged before it was segmented, or where Cellpose 4 before 4.2 was given "
-        "resample=False and a diameter: its masks are 30 / diameter times the image "
+        f"; {perhaps if b_is_image else ''}{times_text(name_a, a, name_b, b)}. Masks differ in "
+        "size from their image where that was binned or enlarged before it was segmented, or "
+        "where Cellpose 4 before 4.2 was given resample=False and a diameter: its masks are "
+        "30 / diameter times the image "
         f"(here {diameters}). Segment again with resample=True, or bring the larger one to the "
         f"smaller size without new numbers: scipy.ndimage.zoom(masks, {1 / times:.4g}, order=0)"
     )
