@@ -68,7 +68,10 @@ def test_where_not_names_the_spec_and_the_cells(answers_of):
 
 def test_equal_masks_of_different_weights_do_not_matter(answers_of):
     _, answers = answers_of((OTHER_WEIGHTS, {"mode": "fast"}))
-    assert answers["Does it matter?"] == "Repeats of one spec: no, every cell has a match."
+    assert (
+        answers["Does it matter?"]
+        == "Repeats of one spec in mode fast: no, every cell has a match."
+    )
 
 
 def test_the_command_takes_two_repeats_that_differ(answers_of, tmp_path, capsys, monkeypatch):

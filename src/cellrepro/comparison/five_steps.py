@@ -110,7 +110,7 @@ def protocol(spread: Spread) -> tuple[Step, ...]:
         _repeats_step(
             spread,
             number=2,
-            text="Does it when every operation is deterministic?",
+            text="Does the same spec give the same result when every operation is deterministic?",
             mode="strict",
         ),
         _settings_step(

@@ -128,8 +128,12 @@ def whether_it_matters(chapters: Sequence[Chapter]) -> list[str]:
     is_named = len(chapters) > 1
     answers = [answer for chapter in chapters for answer in _matters(chapter, is_named)]
     repeats = [axis for chapter in chapters if (axis := chapter.spread.axis("repeats"))]
-    if any(axis.evidence for axis in repeats) and not any(axis.differing for axis in repeats):
-        answers.append(_Matters("Repeats of one spec: no, every cell has a match.", (0, 0)))
+    modes = sorted({pair.a.spec.mode for axis in repeats for pair in axis.evidence})
+    if modes and not any(axis.differing for axis in repeats):
+        # Those of modes strict and portable are equal, which says nothing of other modes.
+        in_modes = f"in {'mode' if len(modes) == 1 else 'modes'} {joined(modes)}"
+        text = f"Repeats of one spec {in_modes}: no, every cell has a match."
+        answers.append(_Matters(text, (0, 0)))
     return [answer.text for answer in sorted(answers, key=lambda answer: answer.order)]
 
 
