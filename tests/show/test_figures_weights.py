@@ -114,7 +114,7 @@ def test_every_pair_is_a_dot_at_its_share(tmp_path):
     assert spread.beside_two(0.2).endswith("A and B differ no more than two seeds do")
     first, second, *_ = (run.repeats[0] for run in store.runs() if run.spec.seed)
     assert spread.beside_two(0.2, pair=(first, second)).endswith(
-        "this is what a seed does; between any two seeds of the store it is 9.1 % to 20 %"
+        "the cells of A and B have no match; between any two seeds of the store it is 9.1 % to 20 %"
     )
     add_run(store, [(1.0, three()), (3.0, three(LESS))], loose="index_put")  # made to show it
     assert measure_spread(store.runs()).rows() == spread.rows()

@@ -277,10 +277,8 @@ class Spread(Result):
                 shares = self.seeds.distribution().values
                 between = span(share_text(min(shares)), share_text(max(shares)))
                 of_seeds = f"between any two seeds of the store it is {between}"
-            return (
-                f"yes, {unmatched}; A and B differ in the seed alone, and so this is what a seed "
-                f"does; {of_seeds}"
-            )
+            alone = "as much as another seed does, as the two differ in the seed alone"
+            return f"{alone}: {unmatched}; {of_seeds}"
         if self.seeds is None or self.n_seeds < FEWEST_SEEDS:
             return f"yes, {unmatched}; {self.of_seeds()}"
         most = float(self.seeds.distribution().values.max())
