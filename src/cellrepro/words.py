@@ -61,13 +61,16 @@ def percent_text(share: float) -> str:
 
 
 def iou_text(iou: float, decimals: int = 2) -> str:
-    """An overlap to read, cut and not rounded: what misses 0.5 or 1 is not shown as that.
+    """An overlap to read, rounded, but cut where it would be shown as the 0.5 or 1 that it misses.
 
-    >>> iou_text(0.4996), iou_text(0.29), iou_text(1), iou_text(0.9996, 3)
-    ('0.49', '0.29', '1.00', '0.999')
+    >>> iou_text(0.7595), iou_text(0.4996), iou_text(1), iou_text(0.9996, 3)
+    ('0.76', '0.49', '1.00', '0.999')
     """
+    rounded = f"{iou:.{decimals}f}"
+    if not (iou < 0.5 <= float(rounded) or iou < 1 <= float(rounded)):
+        return rounded
     steps = 10**decimals
-    return f"{math.floor(iou * steps + 1e-9) / steps:.{decimals}f}"
+    return f"{math.floor(iou * steps) / steps:.{decimals}f}"
 
 
 def pixels_text(ppm: float, unit: str = "pixels") -> str:

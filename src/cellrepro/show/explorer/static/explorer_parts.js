@@ -19,10 +19,12 @@ function grouped(number) {
   return [whole.replace(/\B(?=(\d{3})+$)/g, "\u00a0"), ...decimals].join(".");
 }
 
-// Cut and not rounded, as `iou_text` in words.py: what misses 0.5 or 1 is not shown as that.
+// As `iou_text` in words.py: cut where it would be shown as the 0.5 or 1 that it misses.
 function iouText(iou, decimals) {
+  const rounded = iou.toFixed(decimals);
+  const misses = [0.5, 1].some((limit) => iou < limit && Number(rounded) >= limit);
   const steps = 10 ** decimals;
-  return (Math.floor(iou * steps + 1e-9) / steps).toFixed(decimals);
+  return misses ? (Math.floor(iou * steps) / steps).toFixed(decimals) : rounded;
 }
 
 // A number such as 18 829 stays on one line with its digits and its unit.
