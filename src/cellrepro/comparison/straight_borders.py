@@ -18,6 +18,7 @@ from scipy.stats import binom, poisson
 
 from cellrepro.comparison.object_matching import overlap
 from cellrepro.images.label_image import label_image
+from samebits.words import amount
 
 _FLAT = 2.0  # times the square root of a cell's diameter: how far a round one is flat, pixels
 _MORE = 1.5  # times as long: a straight end
@@ -64,6 +65,18 @@ class Seam:
     def stands_out(self) -> bool:
         """Whether it is more than one, and chance hardly explains them."""
         return self.n_at > 1 and self.chance < _CERTAIN
+
+    def __str__(self) -> str:
+        ends = f"{self.n_at} at {amount(self.n_lines, 'tile border')}"
+        elsewhere = f"{self.n_elsewhere} at {self.n_other_lines} other rows and columns"
+        probability = f"probability {self.chance:.2g} of as many by chance"
+        if self.stands_out:
+            verdict = f"tiles cut cells ({probability})"
+        elif self.n_at < 2:
+            verdict = "too few to show that tiles cut cells"
+        else:
+            verdict = f"not shown that tiles cut cells ({probability}; shown below {_CERTAIN:g})"
+        return f"straight ends of cells: {ends}, {elsewhere}; {verdict}"
 
 
 @dataclass(frozen=True)

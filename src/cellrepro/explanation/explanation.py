@@ -122,10 +122,15 @@ class Explanation(Result):
         if doubted:
             verb = verb_of(len(another or doubted), "was", "were")
             doubt = f": {joined(another or doubted)} {verb} probably made with a different network"
+        elif unmade := [letter for letter, fit in replayed.fits if fit.makes_no_cell]:
+            doubt = (
+                f": no setting of this network that was tried makes one cell of {joined(unmade)} "
+                "pixel for pixel; probably a different network made it, or somebody drew by hand"
+            )
         if self.from_record is not None and self.from_record.cause is not None:
-            remains = f"segmenting again did not confirm it{doubt}; {self.remains}"
+            remains = f"segmenting again did not confirm it{doubt}{self._cut_short}"
             return replace(self.from_record, remains=remains)
-        return Why(None, nothing_tells=f"no cause was found{doubt}", remains=self.remains)
+        return Why(None, nothing_tells=f"no cause was found{doubt}{self._cut_short}")
 
     def _found(self, change: Change) -> Cause:
         generations = (self.a.generation, self.b.generation)
@@ -146,15 +151,18 @@ class Explanation(Result):
     def remains(self) -> str:
         """Say that the causes make B of A, or what share of the cells they leave unexplained."""
         where = "" if self.window is None else f" in {self.window.in_words}"
-        cut_short = "; the search was cut short" if self.interrupted else ""
         if self.unexplained:
             rest = ", and ".join(str(each) for each in self._remainders if each.n)
-            return f"unexplained: {rest}{where}{cut_short}"
+            return f"unexplained: {rest}{where}{self._cut_short}"
         n_pixels = 0 if self.replayed is None else self.replayed.left.n_differing
         exactly = f"but for {amount(n_pixels, 'pixel')}" if n_pixels else "exactly"
         n_causes = 0 if self.replayed is None else len(self.replayed.causes)
         made = "with it B" if n_causes == 1 else "with these B" if n_causes else "B"
-        return f"{made} comes out {exactly}{where}{cut_short}"
+        return f"{made} comes out {exactly}{where}{self._cut_short}"
+
+    @property
+    def _cut_short(self) -> str:
+        return "; the search was cut short" if self.interrupted else ""
 
     @derived
     def reproduced(self) -> dict[Literal["a", "b"], Fit]:

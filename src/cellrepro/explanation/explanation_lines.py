@@ -231,7 +231,12 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
         for name, value in fit.nearest.items()
         if fit.start.get(name) != value
     ]
-    nearest = ", ".join(changes) or "what is recorded, or else usual"
+    nearest = ", ".join(changes) or "that with the recorded and the usual values"
+    if not fit.exact:
+        return (
+            f"how {letter} was made was not found: none of {tried} makes one of its "
+            f"{amount(fit.n_target, 'cell')} pixel for pixel; the nearest is {nearest}"
+        )
     if fit.found == Reproduced.IN_PART:
         result = f"{letter} was found in part"
     else:

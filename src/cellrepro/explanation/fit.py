@@ -93,6 +93,11 @@ class Fit:
         return self.gap.n_differing
 
     @property
+    def makes_no_cell(self) -> bool:
+        """Whether nothing that a search tries first makes one cell exactly."""
+        return not self.exact and self.tried >= self.n_first
+
+    @property
     def came_to_something(self) -> bool:
         """Whether the result, or a good part of it, was made again."""
         return self.found in (Reproduced.MADE, Reproduced.IN_PART)

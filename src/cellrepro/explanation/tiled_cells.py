@@ -64,9 +64,8 @@ class Tiled:
 
     def lines(self) -> list[str]:
         """Say which of its cells depend on tiles, and where they end straight."""
-        seam = self.seam
         numbers = some(list(map(str, self.dependent)), _MOST_NUMBERS)
-        which = f" (number {numbers})" if self.dependent else ""
+        which = f" ({verb_of(len(self.dependent), 'number', 'numbers')} {numbers})"
         n_scaled = self.n_by_normalisation
         gained = scaled = ""
         if self.n_gained:
@@ -74,14 +73,12 @@ class Tiled:
         if n_scaled:
             changes = verb_of(n_scaled, "changes", "change")
             scaled = f"; {n_scaled} {changes} where intensities of a crop are scaled by themselves"
-        more = "more" if seam.stands_out else "no more"
         return [
             f"{self.name}: {grouped(self.n_dependent)} of {amount(self.n_cells, 'cell')} "
-            f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie{which}"
+            f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie"
+            f"{which if self.dependent else ''}"
             f"{gained}{scaled}",
-            f"  straight ends of cells: {seam.n_at} at {amount(seam.n_lines, 'tile border')}, "
-            f"{seam.n_elsewhere} at {seam.n_other_lines} other rows and columns; {more} than "
-            f"chance puts at tile borders (probability of as many: {seam.chance:.2g})",
+            f"  {self.seam}",
         ]
 
 
