@@ -190,11 +190,19 @@ def _propose(repeat: Repeat, axis: str, store: Store) -> _Proposal:
         )
     images = [image for pair in pairs for image in pair.images.values()]
     limits = {
-        "max_ppm": max(1e6 * (image.n_differing / image.n_pixels) for image in images),
-        "max_changed": max(pair.changed for pair in pairs),
+        "max_ppm": _rounded_up(max(1e6 * (image.n_differing / image.n_pixels) for image in images)),
+        "max_changed": _rounded_up(max(pair.changed for pair in pairs)),
         "max_lost": max(_most_lost(pair, repeat.spec.key) for pair in pairs),
     }
     return _Proposal(limits, f"{amount(len(pairs), 'pair')} along {axis}")
+
+
+def _rounded_up(limit: float) -> float:
+    """The next number of two digits, so that the limit can be read and every pair keeps it."""
+    if not limit:
+        return limit
+    place = 1 - math.floor(math.log10(limit))
+    return round(math.ceil(round(limit * 10**place, 9)) / 10**place, place)
 
 
 def _pairs_along(axis: str, repeat: Repeat, store: Store) -> list[Pair]:
