@@ -249,11 +249,11 @@ def _changes(items: _Readings) -> Iterator[str]:
     readings = (*seeded, *loaded[0]) if moved else seeded
     drawn = sorted({name for reading in readings for name in reading.drew} - seeds)
     if drawn:
-        differed = f", and {moved} differed with a different number of workers (0, 1, 2)"
+        differed = " with a different number of workers (0, 1, 2)"
         yield (
-            f"items draw from the global generator of {joined(drawn)}{differed if moved else ''}: "
-            "draw from samebits.item_generator, or keep the number of workers and use "
-            "samebits.loader_arguments"
+            f"items draw from the global generator of {joined(drawn)}, "
+            f"{f'and {moved} differed' if moved else 'which differ'}{differed}: draw from "
+            "samebits.item_generator, or keep that number and use samebits.loader_arguments"
         )
     elif moved and not seeds:
         yield (
