@@ -286,6 +286,16 @@ def quiet() -> Iterator[None]:
             torch.use_deterministic_algorithms(is_on, warn_only=warns)
 
 
+@contextmanager
+def deterministically() -> Iterator[None]:
+    """As mode portable has it: PyTorch refuses operations of its own that race."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+
 REFUSED = object()
 
 
@@ -293,7 +303,7 @@ def portably(info: Any, sample: Sample, way: Way) -> Any:
     """What the mode gives, or REFUSED."""
     torch.default_generator.manual_seed(1)
     try:
-        with PortableArithmetic():
+        with deterministically(), PortableArithmetic():
             return way(info, sample.fresh())
     except NotPortable as refusal:
         if not (refusal.site.op and refusal.reason):
