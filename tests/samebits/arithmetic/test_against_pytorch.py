@@ -354,7 +354,7 @@ def test_what_counts_as_exact_and_is_not_is_found(operations, monkeypatch, name,
     monkeypatch.setattr(operation_forms, "exact_operations", lambda: planted)
     [info] = chosen(operations, name)
     found = False
-    for sample in db.samples_of(info, torch.float32, 4):
+    for sample in db.samples_of(info, torch.float32, 6):
         changed = sample.changed(db.VALUES.get(change, torch.clone)).changed(db.many)
         found = found or bool(bits_by_layout(info, changed))
         by_one = db.bits_of(info, changed)
