@@ -158,8 +158,9 @@ def perturbed(seed: int) -> Iterator[None]:
     """Move every rounded floating-point result of a block by one unit in the last place, at random.
 
     Forward and backward, in float32, float64, float16 and bfloat16, each by a unit of its own type.
-    What is exact, and so the same on every machine, stays: whatever moves, compares or chooses
-    numbers, single additions and products, whole numbers. So do zeros, infinities and NaN.
+    What is exact, and so the same on every machine, stays: whatever moves, compares, chooses or
+    counts numbers, single additions and products, sums of one number, whole numbers. So do zeros,
+    infinities and NaN.
 
     Parameters
     ----------
