@@ -300,9 +300,10 @@ class _Perturbation(DispatchMode):
         result = call.run()
         with hidden_from_modes():
             for tensor in filter(_can_move, _written(call, result)):
-                after = tensor.clone()
-                self._move(tensor)
-                tensor.copy_(torch.where(_are_sums(call), tensor, after))
+                are_sums = _are_sums(call)
+                numbers = tensor[are_sums]
+                self._move(numbers)
+                tensor[are_sums] = numbers
         return result
 
     def _updated(self, call: Invocation) -> Any:
@@ -418,6 +419,15 @@ def _is_outer(call: Invocation) -> bool:
     return bool(call.args[0].shape[-1] == 1)
 
 
+def _do_not_overlap(call: Invocation) -> bool:
+    """Whether no two windows of a pooling share a place."""
+    kernel, stride, _, dilation = call.args[2:6]
+    sizes = (kernel, stride or kernel, dilation)
+    is_plain = len(set(map(len, sizes))) == 1
+    return is_plain and all((n - 1) * gap < step for n, step, gap in zip(*sizes, strict=True))
+
+
+_OF_POOLS = ("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
 _NEAREST = 1
 _OF_LARGEST = 2
 _NOT_REDUCED, _MEAN, _SUM = range(3)
@@ -445,6 +455,7 @@ _EXACT_IF: dict[str, Callable[[Invocation], bool]] = {
     **dict.fromkeys(("logsumexp", "logcumsumexp", "_softmax", "_log_softmax"), _is_of_one_each),
     **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"), _keeps_the_size),
     **dict.fromkeys(("mm", "bmm"), _is_outer),
+    **dict.fromkeys(_OF_POOLS, _do_not_overlap),
     **dict.fromkeys(
         ("index_put", "_index_put_impl", "_unsafe_index_put", "put"),
         lambda call: not _argument(call, 3, "accumulate"),
@@ -475,8 +486,7 @@ _OF_GRADIENTS = frozenset(
         "embedding_dense_backward",
         "fractional_max_pool2d_backward",
         "fractional_max_pool3d_backward",
-        "max_pool2d_with_indices_backward",
-        "max_pool3d_with_indices_backward",
+        *_OF_POOLS,
         *(f"{way}_pad{n}d_backward" for way in ("reflection", "replication") for n in (1, 2, 3)),
         *(f"upsample_nearest{n}d_backward" for n in (1, 2, 3)),
         *(f"_upsample_nearest_exact{n}d_backward" for n in (1, 2, 3)),
@@ -488,7 +498,8 @@ _ADDING_AT_PLACES = _OF_GRADIENTS | _BY_INDEX.keys()
 
 
 def _are_sums(call: Invocation) -> torch.Tensor:
-    """Which numbers of a result are sums of several that are not 0, or of one and a product."""
+    """Which numbers of a result, or rows of an embedding, are sums of several that are not 0, or of
+    one and a product."""
     name = _rounding_of(call.func).operation.name
     counting, source = _BY_INDEX.get(name, (name, 0))
     args = [*call.args]
@@ -497,10 +508,14 @@ def _are_sums(call: Invocation) -> torch.Tensor:
         args[0] = torch.zeros_like(args[0])
         is_number = not isinstance(args[source], torch.Tensor)
         args[source] = args[0].new_ones(args[2].shape) if is_number else args[source]
+    added = args[source] != 0
     if name == "embedding_dense_backward":
         args[4] = False  # dividing by the counts
-    args[source] = (args[source] != 0).to(args[source].dtype)
+        added = added.any(-1, keepdim=True)
+    args[source] = added.to(args[source].dtype)
     counts = getattr(torch.ops.aten, counting)(*args)
+    if name == "embedding_dense_backward":
+        counts = counts[:, 0]
     return counts.abs() > (1 if call.kwargs.get("alpha", 1) == 1 else 0)
 
 
