@@ -234,6 +234,14 @@ def form_for(operation: Operation, call: Invocation, kinds: int) -> Form:
     return "missing" if operation.kernel is None else "replaced"
 
 
+NO_FORM = "has no portable form"
+_OWN_REASONS = {
+    "_new_zeros_with_same_feature_meta": "is called by torch.func.linearize, whose recorded graph "
+    "does not hold what portable forms compute; torch.func.jvp has a portable form",
+}
+"""By the name of the operation: it computes nothing, and what it is part of is not portable."""
+
+
 def why_missing(operation: Operation, kinds: int) -> str:
     """Why an operation has no portable form, as the end of a sentence about it."""
     if operation.always is not None:
@@ -247,7 +255,7 @@ def why_missing(operation: Operation, kinds: int) -> str:
         return "has a portable form for plain tensors only, and got a sparse or another one"
     if kinds & _COMPLEX:
         return "has no portable form for complex numbers"
-    return "has no portable form"
+    return _OWN_REASONS.get(operation.name, NO_FORM)
 
 
 def refuse_numbers(operation: Operation, call: Invocation, kinds: int) -> None:

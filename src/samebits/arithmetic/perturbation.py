@@ -7,7 +7,7 @@ arithmetic: D. S. Parker, "Monte Carlo Arithmetic", UCLA (1997)).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -58,14 +58,51 @@ _CHOOSING = frozenset(
         "adaptive_max_pool1d",
         "adaptive_max_pool2d",
         "adaptive_max_pool3d",
+        "fractional_max_pool2d",
+        "fractional_max_pool3d",
         "max_pool1d_with_indices",
+        "hardshrink",
+        "hardshrink_backward",
+        "softshrink_backward",
+        "_unique",
+        "_unique2",
+        "unique_dim",
+        "floor_divide",
+        "fmod",
+        "remainder",
+        "histc",
     ]
 )
-"""They give a number that they are given, though not each of these the same place or sign of 0."""
+"""They give a number that they are given, though not each of these the same place or sign of 0; or
+a count, a whole quotient or what it leaves."""
 _PLACING = frozenset(
-    ["index_copy", "put", "scatter", "slice_scatter", "_unsafe_masked_index", "upsample_nearest2d"]
+    [
+        "complex",
+        "index_copy",
+        "lu_unpack",
+        "max_unpool2d",
+        "max_unpool3d",
+        "scatter",
+        "slice_scatter",
+        "_unsafe_masked_index",
+        "upsample_nearest2d",
+    ]
 )
 """They put numbers elsewhere, and compute none."""
+_SINGLE = frozenset(
+    [
+        "leaky_relu",
+        "leaky_relu_backward",
+        "native_dropout",
+        "native_dropout_backward",
+        "_prelu_kernel",
+        "_prelu_kernel_backward",
+        "rrelu_with_noise",
+        "rrelu_with_noise_backward",
+        "softshrink",
+    ]
+)
+"""They add to a number or multiply it, once, or leave it."""
 _DRAWING = frozenset(
     [
         "bernoulli",
@@ -89,18 +126,6 @@ _DRAWING = frozenset(
 )
 """What is drawn stays as it was drawn: chances of 1 and above, or a 0 that is 1 in 10 million,
 would be no draws."""
-_ADDING_INTO = frozenset(
-    [
-        "_index_put_impl",
-        "_unsafe_index_put",
-        "index_add",
-        "index_put",
-        "index_reduce",
-        "scatter_add",
-        "scatter_reduce",
-    ]
-)
-"""They add to some numbers of a tensor, and leave the others."""
 _UPDATING = frozenset(
     [
         "add",
@@ -118,8 +143,6 @@ _UPDATING = frozenset(
 of the product, which for most sums is far behind their own."""
 _NOT_COMPUTED = frozenset(("grads", "state_steps"))
 """Arguments of fused optimizers that count as written, with the exact numbers that they had."""
-_PUTTING = frozenset(["_index_put_impl", "_unsafe_index_put", "index_put"])
-"""Of these, those that can put numbers in the place of others."""
 _PYTORCHS_OWN = frozenset(["aten", "prims"])
 
 _CHUNK = 1 << 15
@@ -135,8 +158,9 @@ def perturbed(seed: int) -> Iterator[None]:
     """Move every rounded floating-point result of a block by one unit in the last place, at random.
 
     Forward and backward, in float32, float64, float16 and bfloat16, each by a unit of its own type.
-    What is exact, and so the same on every machine, stays: whatever moves, compares or chooses
-    numbers, single additions and products, whole numbers. So do zeros, infinities and NaN.
+    What is exact, and so the same on every machine, stays: whatever moves, compares, chooses or
+    counts numbers, single additions and products, sums of one number, whole numbers. So do zeros,
+    infinities and NaN.
 
     Parameters
     ----------
@@ -187,6 +211,8 @@ class _Rounding:
     operation: Operation
     is_exact: bool
     """Whether it is exact, whatever it is called with."""
+    is_exact_if: Callable[[Invocation], bool] | None
+    """Whether it is exact with what it is called with; None if that does not depend on it."""
     decomposes: bool
     """Whether PyTorch makes it of simpler ones, as ``linear`` of ``addmm``."""
     computed_results: tuple[bool, ...]
@@ -216,6 +242,7 @@ def _look_up(func: Any) -> _Rounding:
         is_exact=operation.always == "exact"
         or (operation.always is None and operation.is_moving)
         or _is_exact_always(operation.name, func, [argument.name for argument in arguments]),
+        is_exact_if=_EXACT_IF.get(operation.name) if func.namespace in _PYTORCHS_OWN else None,
         decomposes=getattr(func, "_can_decompose", bool)(),
         computed_results=tuple(_is_written(each) for each in (schema.returns if schema else ())),
         written_arguments=tuple(
@@ -231,8 +258,8 @@ def _look_up(func: Any) -> _Rounding:
 def _is_exact_always(name: str, func: Any, arguments: Sequence[str]) -> bool:
     if func.namespace not in _PYTORCHS_OWN or "decimals" in arguments or "reduce" in arguments:
         return False
-    comparing = exact_operations()["comparing"]
-    return name in _CHOOSING or name in _DRAWING or name in _PLACING or name in comparing
+    exact = (_CHOOSING, _DRAWING, _PLACING, _SINGLE, exact_operations()["comparing"])
+    return any(name in names for names in exact)
 
 
 def _is_written(returned: Any) -> bool:
@@ -252,14 +279,14 @@ class _Perturbation(DispatchMode):
     ) -> Any:
         rounding = _rounding_of(func)
         call = Invocation(func, args, kwargs or {})
-        if rounding.is_exact or _is_exact(rounding.operation, call):
+        if rounding.is_exact or _is_exact(rounding, call):
             return call.run()
         if rounding.decomposes:
             with dispatch_mode_pushed(self):
                 return func.decompose(*call.args, **call.kwargs)
         name = rounding.operation.name
-        if name in _ADDING_INTO:
-            return self._added_into(call)
+        if name in _ADDING_AT_PLACES:
+            return self._added_at_places(call)
         if name.removeprefix(FOREACH) in _UPDATING:
             return self._updated(call)
         result = call.run()
@@ -268,18 +295,15 @@ class _Perturbation(DispatchMode):
                 self._move(tensor)
         return result
 
-    def _added_into(self, call: Invocation) -> Any:
-        """Move the numbers to which something was added, and leave the others."""
-        first = call.args[0]
-        with hidden_from_modes():
-            before = first.clone()
+    def _added_at_places(self, call: Invocation) -> Any:
+        """Move the numbers that are sums of several, and leave the others."""
         result = call.run()
         with hidden_from_modes():
-            for tensor in _written(call, result):
-                after = tensor.clone()
-                self._move(tensor)
-                if before.shape == after.shape:
-                    tensor.copy_(torch.where(after == before, after, tensor))
+            for tensor in filter(_can_move, _written(call, result)):
+                are_sums = _are_sums(call)
+                numbers = tensor[are_sums]
+                self._move(numbers)
+                tensor[are_sums] = numbers
         return result
 
     def _updated(self, call: Invocation) -> Any:
@@ -347,18 +371,15 @@ def _can_move(tensor: torch.Tensor) -> bool:
     return dtype in _ROUNDED_TYPES and is_plain and tensor.numel() > 0
 
 
-def _is_exact(operation: Operation, call: Invocation) -> bool:
+def _is_exact(rounding: _Rounding, call: Invocation) -> bool:
     """Whether an operation's numbers, with what it is called with, are the same everywhere."""
+    operation = rounding.operation
     if form_for(operation, call, kinds_of_call(call)) == "exact":
         return True
-    if call.func.namespace not in _PYTORCHS_OWN:
-        return False
+    if rounding.is_exact_if is not None:
+        return rounding.is_exact_if(call)
     name = operation.name
-    if name.startswith(FOREACH):
-        return _is_exact_on_lists(name.removeprefix(FOREACH), call)
-    if name in _PUTTING:
-        return not _accumulates(call)
-    return name == "arange" and all(float(bound).is_integer() for bound in call.args)
+    return name.startswith(FOREACH) and _is_exact_on_lists(name.removeprefix(FOREACH), call)
 
 
 def _is_exact_on_lists(name: str, call: Invocation) -> bool:
@@ -368,9 +389,134 @@ def _is_exact_on_lists(name: str, call: Invocation) -> bool:
     return is_single or name in _CHOOSING or name in exact["moving"] | exact["comparing"]
 
 
-def _accumulates(call: Invocation) -> bool:
-    """Whether numbers are added to those that are there, and do not replace them."""
-    return bool(call.kwargs.get("accumulate", len(call.args) > 3 and call.args[3]))
+# -- exact with some of what an operation is called with ---------------------------------------
+
+
+def _argument(call: Invocation, place: int, name: str = "") -> Any:
+    return call.args[place] if place < len(call.args) else call.kwargs.get(name)
+
+
+def _has(place: int, name: str, *values: object) -> Callable[[Invocation], bool]:
+    """Whether an argument has one of the values."""
+    return lambda call: _argument(call, place, name) in values
+
+
+def _is_of_one_each(call: Invocation) -> bool:
+    """Whether each sum, product or mean along axes is of one number."""
+    axes = _argument(call, 1, "dim")
+    shape = call.args[0].shape
+    if isinstance(axes, int):
+        axes = [axes]
+    return all(shape[axis] <= 1 for axis in axes or range(len(shape)) if shape)
+
+
+def _keeps_the_size(call: Invocation) -> bool:
+    return [*call.args[0].shape[-len(call.args[1]) :]] == [*call.args[1]]
+
+
+def _is_outer(call: Invocation) -> bool:
+    """Whether each number of a product of matrices is one product."""
+    return bool(call.args[0].shape[-1] == 1)
+
+
+def _do_not_overlap(call: Invocation) -> bool:
+    """Whether no two windows of a pooling share a place."""
+    kernel, stride, _, dilation = call.args[2:6]
+    sizes = (kernel, stride or kernel, dilation)
+    is_plain = len(set(map(len, sizes))) == 1
+    return is_plain and all((n - 1) * gap < step for n, step, gap in zip(*sizes, strict=True))
+
+
+_OF_POOLS = ("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
+_NEAREST = 1
+_OF_LARGEST = 2
+_NOT_REDUCED, _MEAN, _SUM = range(3)
+"""How PyTorch writes the ways to sample, to make one row of a bag, and one number of a loss."""
+_ORDERS = (float("inf"), -float("inf"), 0)
+"""Norms that are the largest or smallest magnitude, or a count."""
+
+_EXACT_IF: dict[str, Callable[[Invocation], bool]] = {
+    "arange": lambda call: all(float(bound).is_integer() for bound in call.args),
+    "div": lambda call: call.kwargs.get("rounding_mode") is not None,
+    "round": _has(1, "decimals", 0),
+    "histogram": lambda call: not (call.kwargs.get("weight") or call.kwargs.get("density")),
+    **dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d"), _has(2, "", _NEAREST)),
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _has(4, "", _OF_LARGEST)),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _has(3, "", _NOT_REDUCED)),
+    **dict.fromkeys(("nll_loss_backward", "nll_loss2d_backward"), _has(4, "", _NOT_REDUCED, _SUM)),
+    **dict.fromkeys(("norm", "linalg_vector_norm", "_foreach_norm"), _has(1, "", *_ORDERS)),
+    **dict.fromkeys(("dist", "_cdist_forward"), _has(2, "p", *_ORDERS)),
+    "_pdist_forward": _has(1, "p", *_ORDERS),
+    **dict.fromkeys(("scatter_reduce", "index_reduce"), _has(4, "reduce", "amax", "amin")),
+    "segment_reduce": _has(1, "reduce", "max", "min"),
+    "_segment_reduce_backward": _has(3, "reduce", "max", "min"),
+    "_sparse_mm_reduce_impl": _has(2, "reduce", "amax", "amin"),
+    **dict.fromkeys(("sum", "nansum", "mean", "prod", "cumsum", "cumprod"), _is_of_one_each),
+    **dict.fromkeys(("logsumexp", "logcumsumexp", "_softmax", "_log_softmax"), _is_of_one_each),
+    **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d"), _keeps_the_size),
+    **dict.fromkeys(("mm", "bmm"), _is_outer),
+    **dict.fromkeys(_OF_POOLS, _do_not_overlap),
+    **dict.fromkeys(
+        ("index_put", "_index_put_impl", "_unsafe_index_put", "put"),
+        lambda call: not _argument(call, 3, "accumulate"),
+    ),
+}
+
+
+# -- sums of numbers that come to one place ----------------------------------------------------
+
+_BY_INDEX = {
+    "index_add": ("index_add", 3),
+    "index_put": ("index_put", 2),
+    "index_reduce": ("index_add", 3),
+    "_index_put_impl": ("index_put", 2),
+    "put": ("put", 2),
+    "scatter": ("scatter_add", 3),
+    "scatter_add": ("scatter_add", 3),
+    "scatter_reduce": ("scatter_add", 3),
+    "_unsafe_index_put": ("index_put", 2),
+}
+"""Operations that add to numbers of their first argument, or multiply them: the one that counts how
+many, and the place of the argument with what is added."""
+_OF_GRADIENTS = frozenset(
+    [
+        "adaptive_max_pool2d_backward",
+        "adaptive_max_pool3d_backward",
+        "col2im",
+        "embedding_dense_backward",
+        "fractional_max_pool2d_backward",
+        "fractional_max_pool3d_backward",
+        *_OF_POOLS,
+        *(f"{way}_pad{n}d_backward" for way in ("reflection", "replication") for n in (1, 2, 3)),
+        *(f"upsample_nearest{n}d_backward" for n in (1, 2, 3)),
+        *(f"_upsample_nearest_exact{n}d_backward" for n in (1, 2, 3)),
+        "unfold_backward",
+    ]
+)
+"""Operations that add the numbers of their first argument at places."""
+_ADDING_AT_PLACES = _OF_GRADIENTS | _BY_INDEX.keys()
+
+
+def _are_sums(call: Invocation) -> torch.Tensor:
+    """Which numbers of a result, or rows of an embedding, are sums of several that are not 0, or of
+    one and a product."""
+    name = _rounding_of(call.func).operation.name
+    counting, source = _BY_INDEX.get(name, (name, 0))
+    args = [*call.args]
+    if name in _BY_INDEX:
+        args = args[:4]
+        args[0] = torch.zeros_like(args[0])
+        is_number = not isinstance(args[source], torch.Tensor)
+        args[source] = args[0].new_ones(args[2].shape) if is_number else args[source]
+    added = args[source] != 0
+    if name == "embedding_dense_backward":
+        args[4] = False  # dividing by the counts
+        added = added.any(-1, keepdim=True)
+    args[source] = added.to(args[source].dtype)
+    counts = getattr(torch.ops.aten, counting)(*args)
+    if name == "embedding_dense_backward":
+        counts = counts[:, 0]
+    return counts.abs() > (1 if call.kwargs.get("alpha", 1) == 1 else 0)
 
 
 def _written(call: Invocation, result: Any) -> Iterator[torch.Tensor]:

@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from samebits.arithmetic.kernels.registry import NoPortableForm
 from samebits.arithmetic.library_choices import CHOICES_OF_LIBRARIES
@@ -31,7 +32,7 @@ from samebits.arithmetic.threads_of_block import (
 )
 from samebits.arithmetic.updates_in_a_row import UPDATES_IN_A_ROW
 from samebits.call_site import Site
-from samebits.errors import NotPossibleHere
+from samebits.errors import BadInput, NotPossibleHere
 from samebits.modes import mode_in_force
 from samebits.torch_internals import dispatch_mode_pushed
 from samebits.trace.observer import Call, Observer
@@ -173,7 +174,7 @@ class PortableArithmetic(Observer):
 
     def refuse_workers(self, name: str) -> None:
         """Refuse what workers of a DataLoader give that were started before the block."""
-        raise NotPortable(Site(name, None, source_line(), "forward"), _OLDER_WORKERS)
+        self.refuse(Site(name, None, source_line(), "forward"), _OLDER_WORKERS)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
@@ -198,6 +199,7 @@ class PortableArithmetic(Observer):
             except NoPortableForm as missing:
                 return self.without_form(call, str(missing))
             except Exception as error:
+                _refuse_without_numbers(call)
                 _raise_as_pytorch_does(call)
                 return self.without_form(call, _failed(error), cause=error)
         if operation.name.startswith(FOREACH) and _is_on_lists(operation):
@@ -210,7 +212,11 @@ class PortableArithmetic(Observer):
 
     def without_form(self, call: Call, reason: str, cause: Exception | None = None) -> Any:
         """Refuse an operation; a subclass that only takes note of it overrides this."""
-        self._refusals.last = NotPortable(call.site, reason)
+        return self.refuse(call.site, reason, cause)
+
+    def refuse(self, site: Site, reason: str, cause: Exception | None = None) -> None:
+        """Refuse what is done at a site; a subclass that only takes note of it overrides this."""
+        self._refusals.last = NotPortable(site, reason)
         raise self._refusals.last from cause
 
     def __exit__(self, *exception: Any) -> None:
@@ -229,8 +235,7 @@ class PortableArithmetic(Observer):
     def _refuse_elsewhere(self, name: str) -> None:
         """Refuse what a thread does that was started before the block."""
         if block_of_this_thread() is None:
-            site = Site(name, None, source_line(), "forward")
-            raise NotPortable(site, _ELSEWHERE)
+            self.refuse(Site(name, None, source_line(), "forward"), _ELSEWHERE)
 
     # -- optimizers ------------------------------------------------------------------------
 
@@ -240,8 +245,7 @@ class PortableArithmetic(Observer):
         self._refuse_elsewhere(name)
         reason = why_not_portable(optimizer)
         if reason:
-            site = Site(f"torch.optim.{name}.step", None, source_line(), "update")
-            raise NotPortable(site, reason)
+            self.refuse(Site(f"torch.optim.{name}.step", None, source_line(), "update"), reason)
         return super()._enter_update(optimizer, args, kwargs)
 
 
@@ -281,6 +285,18 @@ def _replaced(operation: Operation, call: Call) -> Any:
             )
         target.resize_(result.shape)
     return target.copy_(result)
+
+
+def _refuse_without_numbers(call: Call) -> None:
+    """Refuse tensors that have a shape and no numbers, of which no number can be computed."""
+    for leaf in tree_leaves((call.args, call.kwargs)):
+        if isinstance(leaf, FakeTensor) or (isinstance(leaf, torch.Tensor) and leaf.is_meta):
+            kind = "a FakeTensor" if isinstance(leaf, FakeTensor) else "a tensor on device meta"
+            raise BadInput(
+                f"{call.site.op} ({call.site}) got {kind}, which has a shape and no numbers; "
+                "expected tensors with numbers: in a block of mode portable they are computed. "
+                "Export or trace a network, or ask for its shapes, outside of the block"
+            )
 
 
 def _raise_as_pytorch_does(call: Call) -> None:

@@ -24,11 +24,16 @@ _UPDATES = ("adamax", "asgd", "nadam", "radam")
 of the function in the base or in the exponent."""
 _SCHEDULES = ("lr_scheduler", "swa_utils")
 """Modules of ``torch.optim`` that compute cosines."""
-_WITH_OTHER_POWERS = ("Adafactor", "SparseAdam")
 _BY_THE_SYSTEM = (
     "computes numbers by the system's power function, which is not the same everywhere; SGD, "
     "Adam and most others of PyTorch have a portable form"
 )
+_WITHOUT_FORM = {
+    "Adafactor": _BY_THE_SYSTEM,
+    "SparseAdam": _BY_THE_SYSTEM,
+    "Muon": "computes in bfloat16, and portable forms of products are for float32 and float64",
+}
+"""PyTorch's optimizers that have no portable form, and why."""
 
 
 class PortableNumber(float):
@@ -107,8 +112,9 @@ def _with_portable_cosine(math: ModuleType) -> SimpleNamespace:
 def why_not_portable(optimizer: torch.optim.Optimizer) -> str:
     """The reason for which an optimizer's update may differ between systems; else empty."""
     kinds = [kind for kind in type(optimizer).__mro__ if kind.__module__.startswith("torch.optim")]
-    if any(kind.__name__ in _WITH_OTHER_POWERS for kind in kinds):
-        return _BY_THE_SYSTEM
+    for kind in kinds:
+        if kind.__name__ in _WITHOUT_FORM:
+            return _WITHOUT_FORM[kind.__name__]
     is_adam = any(kind.__name__ in ("Adam", "AdamW") for kind in kinds)
     if is_adam and any(group.get("differentiable") for group in optimizer.param_groups):
         return (

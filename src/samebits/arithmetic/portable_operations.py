@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from samebits.arithmetic.operation_forms import Form, form_of, name_of
+from samebits.arithmetic.operation_forms import NO_FORM, Form, form_of, name_of
 from samebits.arithmetic.portable_mode import PortableArithmetic
 from samebits.call_site import Site
 from samebits.results import Result, Row
@@ -56,9 +56,16 @@ class PortableOperations(Result):
         so_far = f"{exact} exact by nature, {counts['replaced']} replaced"
         if not missing:
             return f"portable: {so_far}, and none is missing"
-        named = "; ".join(f"{item.name} ({item.first})" for item in missing)
+        by_reason: dict[str, list[str]] = {}
+        for item in missing:
+            by_reason.setdefault(item.reason, []).append(f"{item.name} ({item.first})")
+        plain = by_reason.pop(NO_FORM, [])
+        named = [*plain, *(f"{', '.join(them)}: {why}" for why, them in by_reason.items())]
         have = "has" if len(missing) == 1 else "have"
-        return f"not portable: {so_far}, and {len(missing)} {have} no portable form: {named}"
+        return (
+            f"not portable: {so_far}, and {len(missing)} {have} no portable form: "
+            f"{'; '.join(named)}"
+        )
 
     def rows(self) -> Sequence[Row]:
         """One row an operation."""
@@ -89,15 +96,20 @@ class _Collector(PortableArithmetic):
         form: Form = "missing" if self._refusal else form_of(call)
         if form == "missing" and not self._refusal:  # made of simpler ones, which came here, too
             return result
-        kind = _Kind(name_of(call.func), form, self._refusal)
+        self._count(_Kind(name_of(call.func), form, self._refusal), call.site)
         self._refusal = ""
-        self.calls[kind] += 1
-        self.first.setdefault(kind, call.site)
         return result
+
+    def _count(self, kind: _Kind, site: Site) -> None:
+        self.calls[kind] += 1
+        self.first.setdefault(kind, site)
 
     def without_form(self, call: Call, reason: str, cause: Exception | None = None) -> Any:
         self._refusal = reason
         return call.run()
+
+    def refuse(self, site: Site, reason: str, cause: Exception | None = None) -> None:
+        self._count(_Kind(site.op, "missing", reason), site)
 
 
 class _Kind(NamedTuple):
@@ -116,7 +128,8 @@ def portable_operations(
 ) -> PortableOperations:
     """List which operations of a step are portable.
 
-    The step runs once, in portable arithmetic as far as there is one.
+    The step runs once, in portable arithmetic as far as there is one, and what it changes, such as
+    weights, stays changed.
 
     Parameters
     ----------

@@ -245,12 +245,15 @@ def _changes(items: _Readings) -> Iterator[str]:
             "draws is the same in every epoch, and the training's own generator is set back at "
             "each item; take the seed out, and draw from samebits.item_generator"
         )
-    drawn = sorted({name for reading in (*loaded[0], *seeded) for name in reading.drew} - seeds)
+    # A worker seeds NumPy's new generators that get no seed, and draws that from the global one.
+    readings = (*seeded, *loaded[0]) if moved else seeded
+    drawn = sorted({name for reading in readings for name in reading.drew} - seeds)
     if drawn:
+        differed = " with a different number of workers (0, 1, 2)"
         yield (
-            f"items draw from the global generator of {joined(drawn)}, and {moved} differed with "
-            "a different number of workers (0, 1, 2): draw from samebits.item_generator, or keep "
-            "that number and use samebits.loader_arguments"
+            f"items draw from the global generator of {joined(drawn)}, "
+            f"{f'and {moved} differed' if moved else 'which differ'}{differed}: draw from "
+            "samebits.item_generator, or keep that number and use samebits.loader_arguments"
         )
     elif moved and not seeds:
         yield (

@@ -49,7 +49,8 @@ class Repeatability(Result):
     changed: tuple[ChangedResult, ...]
     """Empty if none did."""
     vacuous: bool
-    """It changed neither weights, buffers nor gradients: equality proves nothing."""
+    """Nothing differed, and it changed neither weights, buffers nor gradients: that proves
+    nothing."""
     not_put_back: tuple[str, ...] = ()
     """Objects that the step names and that go on from run to run."""
     contended_on: str | None = None
@@ -140,9 +141,9 @@ def check_repeatable(
         try:
             first = {name: copy.deepcopy(value) for name, value in state.results(runs.run())}
             if state.is_empty:
-                vacuous = len(first) == 1
+                changes_nothing = len(first) == 1
             else:
-                vacuous = not state.has_changed() and not runs.began_anew
+                changes_nothing = not state.has_changed() and not runs.began_anew
             load = nullcontext() if contended_on is None else contention(contended_on)
             with load:
                 for _ in range(n - 1):
@@ -160,7 +161,8 @@ def check_repeatable(
         for name, largest in differences.items()
     )
     not_put_back = runs.not_put_back if changed else ()
-    return Repeatability(n, len(first), changed, vacuous, not_put_back, contended_on)
+    is_vacuous = changes_nothing and not changed
+    return Repeatability(n, len(first), changed, is_vacuous, not_put_back, contended_on)
 
 
 def _check_part(part: Any) -> None:
@@ -216,10 +218,17 @@ _FARTHEST = 3  # holders between a step and an iterator that is named
 _GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
 
+def _global_generators() -> tuple[Any, ...]:
+    """What Python's, NumPy's and PyTorch's functions draw from, which is put back."""
+    functions = (random.random, np.random.random)
+    own = (getattr(function, "__self__", None) for function in functions)
+    return (*own, torch.default_generator, *torch.cuda.default_generators)
+
+
 def _has_a_position(one: Reached) -> bool:
     """Whether something moves on each time it is asked: an iterator, a loader, a generator."""
-    if one.depth > _FARTHEST:  # inside of a library's objects
-        return False
+    if one.depth > _FARTHEST or any(one.value is each for each in _global_generators()):
+        return False  # inside of a library's objects, or put back
     if isinstance(one.value, DataLoader):
         return one.value.generator is not None  # else its order is of PyTorch's global generator
     is_iterator = isinstance(one.value, Iterator) and not isinstance(one.value, io.IOBase)

@@ -125,8 +125,9 @@ def audit(
 ) -> Audit:
     """Replay every operation of real training steps on equal inputs and compare the bits.
 
-    The steps happen as without the audit: it works on copies and puts generators back. What
-    ``torch.compile`` makes runs uncompiled, and is named in the result.
+    The steps happen as without the audit, so weights are changed afterwards: it works on copies and
+    puts generators back after each replay. What ``torch.compile`` makes runs uncompiled, and is
+    named in the result.
 
     Parameters
     ----------

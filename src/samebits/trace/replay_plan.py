@@ -41,6 +41,10 @@ _WRITTEN_ARGUMENTS = frozenset({"running_mean", "running_var", "dropout_state", 
 _TRUSTED = frozenset({"aten", "prims", "mkldnn", "mkl", "onednn", "quantized", "_quantized"})
 """Namespaces whose schemas say what an operation writes and draws, but for `_WRITTEN_ARGUMENTS`."""
 
+_CARRYING = frozenset({"cat", "clone", "copy", "stack", "_foreach_copy", "_to_copy"})
+"""Names, without the ``_`` of writing in place, of operations that put all numbers that they are
+given elsewhere: nothing is computed of them."""
+
 _NOT_REPLAYED = frozenset(
     {
         *("prim", "profiler", "export", "debugprims", "debug_mode_ops", "inductor", "streams"),
@@ -59,6 +63,8 @@ class ReplayPlan:
     replayable: bool = False
     computes: bool = False
     """Whether it computes: it is replayable, or reads a number for Python."""
+    carries: bool = False
+    """Whether it only puts numbers elsewhere."""
     draws: bool = False
     """Whether it may draw from a generator."""
     guarded: bool = True
@@ -137,6 +143,7 @@ def _read_plan(func: Any) -> ReplayPlan:
     return ReplayPlan(
         replayable=again and name not in ("_local_scalar_dense", "item"),
         computes=again,
+        carries=func.namespace == "aten" and name.removesuffix("_") in _CARRYING,
         draws=guarded
         or torch.Tag.nondeterministic_seeded in func.tags
         or any("Generator" in str(argument.type) for _, argument in arguments),

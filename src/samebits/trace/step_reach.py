@@ -8,6 +8,7 @@ of a library's; that is found while it runs, among the objects that were alive b
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import sysconfig
@@ -165,7 +166,7 @@ def _named_in(function: FunctionType) -> Iterator[tuple[str, Any]]:
     if _is_library_code(function.__code__.co_filename):
         return
     names = set(_names(function.__code__))
-    for name in sorted(names & function.__globals__.keys()):
+    for name in sorted(_global_names(function)):
         value = function.__globals__[name]
         if isinstance(value, ModuleType):
             held = vars(value)
@@ -174,12 +175,28 @@ def _named_in(function: FunctionType) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+def _global_names(function: FunctionType) -> set[str]:
+    """The names by which a function's code calls objects of its module, and no attributes."""
+    named = {
+        instruction.argval
+        for code in _codes(function.__code__)
+        for instruction in dis.get_instructions(code)
+        if "GLOBAL" in instruction.opname or instruction.opname == "LOAD_NAME"
+    }
+    return named & function.__globals__.keys()
+
+
 def _names(code: CodeType) -> Iterator[str]:
-    """The global names in a function's code and in that of the functions inside it."""
-    yield from code.co_names
+    """The names of objects of the module, and of attributes, in a function's code."""
+    return (name for one in _codes(code) for name in one.co_names)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """A function's code and that of the functions inside it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from _codes(constant)
 
 
 @functools.cache
@@ -213,8 +230,8 @@ def bindings_of(one: Reached) -> Iterator[Binding]:
             return
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             yield _variable(cell, name)
-        names = set(_names(value.__code__)) & value.__globals__.keys()
-        yield from (_item(value.__globals__, name, name) for name in sorted(names))
+        names = sorted(_global_names(value))
+        yield from (_item(value.__globals__, name, name) for name in names)
     elif not isinstance(value, type) and not _is_of_a_library(type(value)):
         held = dict(_attributes(value))
         yield from (_item(vars(value), name, f"{one.name} {name}") for name in held)

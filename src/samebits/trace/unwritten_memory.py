@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 
 import torch
@@ -37,11 +37,13 @@ class _Memory:
     """The content in the training."""
     shadow: torch.Tensor
     """The content with the pattern."""
+    carried: _Read | None = None
+    """How it came here, if it was copied from where the operation had handed it out."""
 
 
 @dataclass(frozen=True)
 class _Read:
-    """An operation that computed from unwritten memory."""
+    """An operation that computed from unwritten memory, or copied it."""
 
     reader: Site
     n_elements: int
@@ -92,8 +94,13 @@ class UnwrittenMemory:
         self._reads: dict[Site, list[_Read]] = {}  # by the operation that handed the memory out
 
     def operations(self) -> list[NondeterministicOperation]:
-        """The operations that handed out memory from which something was computed."""
-        return [self._operation(site, reads) for site, reads in self._reads.items()]
+        """The operations that handed out memory from which something was computed, or of which a
+        copy is left."""
+        reads = {site: list(found) for site, found in self._reads.items()}
+        for memory in self._memories.values():
+            if memory.carried is not None and not memory.storage.expired():
+                reads.setdefault(memory.site, []).append(memory.carried)
+        return [self._operation(site, found) for site, found in reads.items()]
 
     def _operation(self, site: Site, reads: list[_Read]) -> NondeterministicOperation:
         readers = dict.fromkeys(f"{read.reader.op}, {read.reader}" for read in reads)
@@ -127,7 +134,7 @@ class UnwrittenMemory:
             if plan.allocates:
                 self._follow(call.site, returned)
             else:
-                read = self._compared(call, plan, before, memories, returned)
+                read = self._compared(call, plan, before, memories, returned, sources)
                 if read is not None:
                     for site in sources:
                         self._reads.setdefault(site, []).append(read)
@@ -173,34 +180,52 @@ class UnwrittenMemory:
         before: Before,
         memories: dict[int, _Memory],
         returned: object,
+        sources: list[Site],
     ) -> _Read | None:
         """Execute an operation again on the pattern; how its results differ, or None.
 
-        Memories from which nothing was computed are followed on, with what was written into them.
+        Memories from which nothing was computed are followed on, with what was written into them,
+        and so is what they were copied into.
         """
         for number in memories:
             del self._memories[number]
         args, kwargs = before.again()
         replayed: object = without_warnings(lambda: call.func(*args, **kwargs))
         reads = []
+        followed = dict(memories)
         results = zip_longest(plan.new_values(returned), plan.new_values(replayed))
         for result, with_pattern in results:
             if not same_bits(result, with_pattern):
-                n_differing, distance = difference(result, with_pattern)
-                reads.append(_Read(call.site, n_differing, distance))
-        followed = dict(memories)
+                read = _Read(call.site, *difference(result, with_pattern))
+                if plan.carries and is_plain(result) and is_plain(with_pattern):
+                    storage = result.untyped_storage()
+                    followed[storage._cdata] = _Memory(
+                        site=sources[0],
+                        storage=StorageWeakRef(storage),
+                        real=bytes_of(storage).clone(),
+                        shadow=bytes_of(with_pattern.untyped_storage()),
+                        carried=read,
+                    )
+                else:
+                    reads.append(read)
         for view in filter(is_plain, plan.overwritten(call.args, call.kwargs)):
-            number = view.untyped_storage()._cdata
-            write = _write_into(view, before, memories.get(number))
+            storage = view.untyped_storage()
+            memory = memories.get(storage._cdata)
+            write = _write_into(view, before, memory)
             if write.is_resized:
-                followed.pop(number, None)
+                followed.pop(storage._cdata, None)
                 continue
             n_differing = write.n_differing()
-            if n_differing:
-                reads.append(_Read(call.site, n_differing, float("inf")))
-            if number in followed:
-                followed[number] = replace(
-                    followed[number], real=write.real.clone(), shadow=write.shadow.clone()
+            read = _Read(call.site, n_differing, float("inf"))
+            if n_differing and not plan.carries:
+                reads.append(read)
+            elif n_differing or memory is not None:
+                followed[storage._cdata] = _Memory(
+                    site=sources[0] if n_differing or memory is None else memory.site,
+                    storage=StorageWeakRef(storage) if memory is None else memory.storage,
+                    real=write.real.clone(),
+                    shadow=write.shadow.clone(),
+                    carried=read if memory is None else memory.carried,
                 )
         if reads:
             return _Read(

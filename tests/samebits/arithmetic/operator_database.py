@@ -286,6 +286,16 @@ def quiet() -> Iterator[None]:
             torch.use_deterministic_algorithms(is_on, warn_only=warns)
 
 
+@contextmanager
+def deterministically() -> Iterator[None]:
+    """As mode portable has it: PyTorch refuses operations of its own that race."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+
 REFUSED = object()
 
 
@@ -293,7 +303,7 @@ def portably(info: Any, sample: Sample, way: Way) -> Any:
     """What the mode gives, or REFUSED."""
     torch.default_generator.manual_seed(1)
     try:
-        with PortableArithmetic():
+        with deterministically(), PortableArithmetic():
             return way(info, sample.fresh())
     except NotPortable as refusal:
         if not (refusal.site.op and refusal.reason):
@@ -384,7 +394,7 @@ def fault_of_numbers(
     for index, (actual, expected) in enumerate(pairs):
         if expected.layout is not torch.strided or expected.is_quantized:
             continue
-        a, b = _real(actual), _real(expected)
+        a, b = real(actual), real(expected)
         if not b.is_floating_point():
             if not torch.equal(a, b) and info.name not in OF_EQUAL_NUMBERS:
                 return f"{a.flatten()[:4].tolist()}, not {b.flatten()[:4].tolist()}"
@@ -416,7 +426,7 @@ def fault_of_numbers(
     return ""
 
 
-def _real(tensor: torch.Tensor) -> torch.Tensor:
+def real(tensor: torch.Tensor) -> torch.Tensor:
     plain = tensor.detach().resolve_conj().resolve_neg()
     return torch.view_as_real(plain) if plain.is_complex() else plain
 
@@ -443,7 +453,7 @@ def _as_doubles(
         result = expected_of(info, Sample(changed.input, changed.args, kwargs), way)
     except Exception:
         return None
-    return [_real(tensor).double() for tensor in tensors_in(result)]
+    return [real(tensor).double() for tensor in tensors_in(result)]
 
 
 def _largest_copied(sample: Sample) -> float:
@@ -512,10 +522,10 @@ def _digest(value: Any) -> str:
     for tensor in tensors_in(value):
         if tensor.layout is not torch.strided:
             continue
-        real = _real(tensor)
-        if real.is_floating_point():
-            real = torch.where(real.isnan(), torch.nan, real)
-        digest.update(real.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        numbers = real(tensor)
+        if numbers.is_floating_point():
+            numbers = torch.where(numbers.isnan(), torch.nan, numbers)
+        digest.update(numbers.contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -18,6 +18,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_map
 
+import samebits
 from samebits.arithmetic import operation_forms
 from samebits.arithmetic.kernels.table import FORMS
 from samebits.arithmetic.portable_mode import NotPortable, PortableArithmetic
@@ -32,6 +33,13 @@ ROUNDED_BY_PYTORCH = ("nn.functional.hardsigmoid",)
 @pytest.fixture(scope="module")
 def operations() -> list[Any]:
     return db.database()
+
+
+@pytest.fixture(scope="module")
+def first_samples(operations: list[Any]) -> list[tuple[Any, db.Sample]]:
+    """Each operation with its first sample, if it has one."""
+    with db.quiet():
+        return [(info, s) for info in operations for s in db.samples_of(info, torch.float32, 1)]
 
 
 @pytest.fixture(autouse=True)
@@ -139,17 +147,64 @@ def _is_of_any_length(info: Any) -> bool:
     return by_place or bool(kinds & {"UnaryUfuncInfo", "BinaryUfuncInfo", "ReductionOpInfo"})
 
 
-def test_an_operation_gives_what_pytorch_gives_or_is_refused(operations):
+def test_an_operation_gives_what_pytorch_gives_or_is_refused(first_samples):
     """One sample each, as it is and in one more way, which is another from operation to operation;
     the tests marked slow take more samples, and each in every way."""
     found = []
-    for place, info in enumerate(operations):
-        for sample in db.samples_of(info, torch.float32, 1):
-            ways = tries(info, sample)
-            names = [*ways]
-            for name in {names[0], names[place % len(names)]}:
-                fault = ways[name]()
-                found += [f"{db.name_of(info)}, {name}: {fault}"] if fault else []
+    for place, (info, sample) in enumerate(first_samples):
+        ways = tries(info, sample)
+        names = [*ways]
+        for name in {names[0], names[place % len(names)]}:
+            fault = ways[name]()
+            found += [f"{db.name_of(info)}, {name}: {fault}"] if fault else []
+    assert found == []
+
+
+FLOATING = (torch.float32, torch.complex64)
+
+
+def n_chosen(info: Any, sample: db.Sample) -> int:
+    """How many numbers the results have if each is 0 or, but for its sign, one of the inputs."""
+    try:
+        results = db.tensors_in(db.expected_of(info, sample, db.plainly))
+    except Exception:  # of what this machine has not
+        return 0
+    given = sample.tensors()
+    if not all(tensor.layout is torch.strided for tensor in (*results, *given)):
+        return 0
+    known = torch.cat([torch.zeros(1), *(db.real(each).float().abs().flatten() for each in given)])
+    numbers = [db.real(each).abs().nan_to_num() for each in results if each.dtype in FLOATING]
+    is_known = all(torch.isin(each, known).all() for each in numbers)
+    return sum(each.numel() for each in numbers) if is_known else 0
+
+
+def is_moved(info: Any, sample: db.Sample) -> bool:
+    """Whether `samebits.perturbed` moves any result."""
+    plain = db.tensors_in(db.expected_of(info, sample, db.plainly))
+    with samebits.perturbed(0):
+        inside = db.tensors_in(db.expected_of(info, sample, db.plainly))
+    return not all(map(samebits.same_bits, map(db.real, plain), map(db.real, inside)))
+
+
+def mode_of(sample: db.Sample) -> tuple[str, ...]:
+    """The words among what an operation is called with, such as ``amax``."""
+    given = (*sample.args, *sample.kwargs.values())
+    return tuple(word for word in given if isinstance(word, str))
+
+
+def test_what_only_chooses_and_places_numbers_is_not_perturbed(first_samples):
+    """An operation that, in one of its modes (``reduce="amax"``), computes none in any sample."""
+    found = []
+    for info, first in first_samples:
+        if not mode_of(first) and not n_chosen(info, first):
+            continue
+        samples = db.samples_of(info, torch.float32, 8)
+        for mode in dict.fromkeys(map(mode_of, samples)):
+            of_mode = [sample for sample in samples if mode_of(sample) == mode]
+            n = list(itertools.takewhile(bool, (n_chosen(info, sample) for sample in of_mode)))
+            chooses = len(n) == len(of_mode) and max(n) > 1
+            if chooses and any(is_moved(info, sample) for sample in of_mode):
+                found.append((db.name_of(info), mode))
     assert found == []
 
 

@@ -35,6 +35,7 @@ ROWS = a_tensor(N_IMAGES, 4)
 OTHER = ROWS.flip(0) * 0.7
 FIRST = torch.tensor([0, 1, 0])
 PLACES = torch.tensor([[0, 1, 2, 0], [1, 1, 0, 2], [2, 0, 1, 1]])
+LABELS = torch.tensor([[0, 2, -1, 1], [3, -1, 0, 0], [1, 2, 3, 0]])
 TWO = a_tensor(2)
 KERNEL = a_tensor(4, 2, 3, 3)
 WINDOW = ([2, 2], [2, 2], [0, 0])
@@ -115,6 +116,8 @@ ARGUMENTS: dict[str, Sequence[tuple[Any, ...]]] = {
     "lerp": ((ROWS, OTHER, 0.25), (ROWS, OTHER, OTHER)),
     "leaky_relu": ((ROWS - 0.5,), (ROWS - 0.5, 0.2)),
     "leaky_relu_backward": ((OTHER, ROWS - 0.5, 0.2, False),),
+    "rrelu_with_noise": ((ROWS - 0.5, ROWS),),
+    "rrelu_with_noise_backward": ((OTHER, ROWS - 0.5, ROWS, 0.1, 0.4, False, False),),
     "gelu_backward": ((OTHER, ROWS - 0.5),),
     "_softmax_backward_data": ((OTHER, PROBABILITIES, 1, torch.float32),),
     "_log_softmax_backward_data": ((OTHER, PROBABILITIES.log(), 1, torch.float32),),
@@ -203,7 +206,7 @@ ARGUMENTS: dict[str, Sequence[tuple[Any, ...]]] = {
     ),
     "affine_grid_generator": ((a_tensor(N_IMAGES, 2, 3), [N_IMAGES, 2, 4, 6], False),),
     "grid_sampler_3d": ((IMAGES[:, None], a_tensor(N_IMAGES, 2, 3, 2, 3) - 0.3, 0, 0, False),),
-    **dict.fromkeys(("sin", "cos", "tan", "atan", "expm1", "exp2", "log1p"), _OF_ONE),
+    **dict.fromkeys(("sinc", "sin", "cos", "tan", "atan", "expm1", "exp2", "log1p"), _OF_ONE),
     **dict.fromkeys(("erfinv", "log2", "log10", "logit", "asin", "acos", "atanh"), ((ROWS,),)),
     **dict.fromkeys(("sinh", "cosh", "frac", "deg2rad", "rad2deg", "asinh", "erfc"), _OF_ONE),
     **dict.fromkeys(("fmod", "remainder", "floor_divide"), (*_OF_TWO, (-ROWS, OTHER), (ROWS, 0.3))),
@@ -274,7 +277,12 @@ ARGUMENTS: dict[str, Sequence[tuple[Any, ...]]] = {
     ),
     "softplus_backward": ((OTHER, ROWS - 0.5, 2.0, 0.5),),
     "log_sigmoid_backward": ((OTHER, ROWS - 0.5, (ROWS - 0.5).abs().neg().exp()),),
-    "xlogy": (*_OF_TWO, (ROWS, 2.0)),
+    **dict.fromkeys(("xlogy", "special_xlog1py"), (*_OF_TWO, (ROWS, 2.0))),
+    "special_entr": ((ROWS,),),
+    "multi_margin_loss": ((ROWS, FIRST), (ROWS, FIRST, 2, 0.5, ROWS[0], 0)),
+    "multi_margin_loss_backward": ((torch.tensor(0.5), ROWS, FIRST, 2, 0.5),),
+    "multilabel_margin_loss_forward": ((ROWS, LABELS, MEAN), (ROWS, LABELS, 0)),
+    "multilabel_margin_loss_backward": ((torch.tensor(0.5), ROWS, LABELS, MEAN, ROWS),),
     "binary_cross_entropy": ((ROWS, OTHER), (ROWS, OTHER, OTHER, 0)),
     "binary_cross_entropy_backward": (
         (torch.tensor(0.5), ROWS, OTHER),
@@ -326,6 +334,10 @@ ARGUMENTS: dict[str, Sequence[tuple[Any, ...]]] = {
     "_native_batch_norm_legit_no_training": ((*_NORMALISED[:5], 0.1, 1e-5),),
     "arange": ((5,), (1, 9, 3), (0.5, 3.0, 0.5)),
     "linspace": ((-1, 1, 1), (0, 1, 5), (0, 1, 0)),
+    "logspace": ((-1, 1, 1), (0, 2, 5), (0, 1, 0), (0, 1, 4, 2.0)),
+    "hann_window": ((8,), (1,), (0,)),
+    "hamming_window": ((8,), (8, False), (9, True, 0.5, 0.4)),
+    "blackman_window": ((8,), (9, False)),
 }
 """Of each form by name: what it is called with."""
 

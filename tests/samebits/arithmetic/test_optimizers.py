@@ -256,3 +256,21 @@ def test_an_optimizer_with_powers_of_its_own_is_refused_by_name_and_line(make):
         trained.steps(1)
     assert "test_optimizers.py" in refusal.value.site.source
     assert refusal.value.site.phase == "update"
+
+
+@pytest.mark.parametrize(
+    "kind", [each for each in vars(torch.optim).values() if isinstance(each, type)]
+)
+def test_an_optimizer_of_pytorch_runs_or_is_refused_by_its_own_name(kind):
+    """Not by that of an operation in it, which a user has not written."""
+    weight = torch.ones(3, 3, requires_grad=True)
+    weight.grad = torch.ones(3, 3)
+    name = ""
+    try:
+        with PortableArithmetic():
+            kind([weight]).step(weight.sum)
+    except NotPortable as refusal:
+        name = refusal.site.op
+    except (TypeError, NotImplementedError):  # of the class that all are made of
+        name = ""
+    assert name in ("", f"torch.optim.{kind.__name__}.step")

@@ -78,6 +78,19 @@ EXACT = {
     "indexed": indexed,
     "left as they are": lambda x: nn.functional.dropout(x, training=False),
     "complex": lambda x: torch.cat([torch.view_as_complex(x.view(-1, 2))] * 2).clone(),
+    "largest of bags": lambda x: nn.functional.embedding_bag(
+        torch.tensor([[0, 1], [1, 2]]), x, mode="max"
+    ),
+    "whole quotients": lambda x: torch.cat([x // 0.3, x.div(0.3, rounding_mode="trunc"), x % 0.3]),
+    "added once": lambda x: torch.cat(
+        [
+            x.index_add(0, torch.arange(20), x),
+            x.scatter_add(0, torch.arange(20)[None], x[:1]),
+            nn.functional.fold(x, (4, 25 * 4), (4, 5), stride=(1, 5)).view(20, 20),
+            torch.ops.aten.embedding_dense_backward(x, torch.arange(20).flip(0), 20, -1, False),
+        ]
+    ),
+    "of one each": lambda x: torch.stack([x[:, None].sum(1), x[None].mean(0), x[:, :1] @ x[:1]]),
     "on lists": lambda x: torch.stack(torch._foreach_mul([x, x], 3.0)),
 }
 

@@ -178,6 +178,36 @@ def test_a_portable_step_is_said_to_be_so():
     assert str(portable_operations(lambda: None)).startswith("vacuous")
 
 
+def test_all_that_is_not_portable_is_listed():
+    """Also an optimizer, whose operations go on; complex numbers are said to be the reason."""
+    weight = nn.Parameter(torch.ones(3, 3))
+    optimizer = torch.optim.LBFGS([weight], line_search_fn="strong_wolfe")
+
+    def step():
+        optimizer.step(lambda: torch.polar(weight[0], weight[0]).mul(2).real.sum() * weight.sum())
+        torch.linalg.svdvals(weight.detach())
+
+    found = portable_operations(step)
+    missing = {each.name: each.reason for each in found.operations if each.form == "missing"}
+    assert missing.keys() >= {"torch.optim.LBFGS.step", "polar", "mul", "_linalg_svd"}
+    assert "complex" in missing["mul"]
+    assert "complex" in found.sentence()
+
+
+def test_linearize_is_refused_by_its_name():
+    """It would record a graph without the numbers that portable forms compute."""
+    x = torch.ones(2)
+    with pytest.raises(NotPortable, match=r"torch\.func\.linearize"), PortableArithmetic():
+        torch.ops.aten._new_zeros_with_same_feature_meta(x, x)  # all that it can be refused by
+
+
+def test_a_tensor_without_numbers_is_said_to_be_one():
+    shape = torch.ones(2, 2, device="meta")
+    refused = pytest.raises(samebits.BadInput, match=r"device meta, .* expected tensors with numb")
+    with refused, PortableArithmetic():
+        shape @ shape
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.uint8], ids=str)
 def test_of_equal_numbers_the_first_comes_first(dtype):
     """Also of whole numbers: their order is part of what a sort gives."""

@@ -122,6 +122,10 @@ def test_a_clean_dataset_is_left_alone(name):
         (Images(Counting()), "12 items differed when read again"),
         (Images(lambda image, index: image + OWN.random()), "12 items differed when read again"),
         (
+            Images(lambda image, index: image + np.random.default_rng().random()),
+            "12 items differed when read again",
+        ),
+        (
             Images(lambda image, index: image + bool(get_worker_info())),
             "12 items differed with the number of workers",
         ),
@@ -130,7 +134,18 @@ def test_a_clean_dataset_is_left_alone(name):
             "3 items differed with the number of workers",
         ),
     ],
-    ids=["listing", "paths", "numpy", "several", "time", "counter", "own", "worker", "process"],
+    ids=[
+        "listing",
+        "paths",
+        "numpy",
+        "several",
+        "time",
+        "counter",
+        "own",
+        "unseeded",
+        "worker",
+        "process",
+    ],
 )
 def test_what_is_wrong_is_named_and_nothing_else(dataset, said):
     found = check_dataset(dataset)

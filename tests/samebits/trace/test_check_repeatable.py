@@ -154,6 +154,19 @@ def test_a_step_that_changes_nothing_is_vacuous():
     assert (found.vacuous, found.identical) == (True, False)
 
 
+def test_an_evaluation_that_differs_is_said_to_differ():
+    """Though it changes nothing. What is put back, such as Python's generator, is not blamed."""
+    net = nn.Linear(2, 1)
+
+    def evaluation():
+        noise = np.random.default_rng().random(2)
+        return net(torch.ones(3, 2)).sum().item() + noise + random.random()
+
+    found = check_repeatable(evaluation)
+    assert (found.vacuous, found.not_put_back) == (False, ())
+    assert found.sentence().startswith("different over 3 runs")
+
+
 def test_what_a_step_changes_is_found_in_it():
     """In the object of a method, and in what a function names; each is put back."""
     training = Training(n_before=1)

@@ -105,7 +105,10 @@ READ = {
     "abs": lambda: torch.empty(4, dtype=torch.complex64).abs(),
     "add_": lambda: torch.empty(4).add_(1),
     "mul": padded,
+    "sqrt": lambda: torch.cat([torch.empty(3).clone(), torch.ones(3)]).to(torch.float64).sqrt(),
+    "copy_": lambda: KEPT.copy_(torch.empty(3)),
 }
+KEPT = torch.ones(3)
 
 
 @pytest.mark.parametrize("reader", READ)
@@ -134,6 +137,7 @@ WRITTEN = {
     "out": lambda: torch.mul(torch.ones(3), 2, out=torch.empty(3)).sum(),
     "drawn": lambda: torch.empty(50).bernoulli_(0.5).sum(),
     "masked": lambda: torch.where(torch.ones(3) > 0, torch.ones(3), torch.empty(3)).sum(),
+    "copied": lambda: nn.functional.pad(torch.ones(1, 3, 4), (1, 1, 2, 1), mode="circular").sum(),
     "list": lambda: torch._foreach_add_([torch.empty(3).zero_(), torch.ones(2)], 1),
     "in parts": in_parts,
     "NumPy": by_numpy,

@@ -168,6 +168,40 @@ def _leaky_relu_backward(
     return where_positive(numbers, gradient, scaled)
 
 
+@FORMS.of("rrelu_with_noise")
+def _rrelu(
+    numbers: torch.Tensor,
+    noise: torch.Tensor,
+    lower: float = 0.125,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: torch.Generator | None = None,
+) -> torch.Tensor:
+    del noise, generator
+    _refuse_drawn_slopes(training)
+    return _leaky_relu(numbers, (lower + upper) / 2)
+
+
+@FORMS.of("rrelu_with_noise_backward")
+def _rrelu_backward(
+    gradient: torch.Tensor,
+    numbers: torch.Tensor,
+    noise: torch.Tensor,
+    lower: float,
+    upper: float,
+    training: bool,
+    self_is_result: bool,
+) -> torch.Tensor:
+    del noise
+    _refuse_drawn_slopes(training)
+    return _leaky_relu_backward(gradient, numbers, (lower + upper) / 2, self_is_result)
+
+
+def _refuse_drawn_slopes(training: bool) -> None:
+    if training:
+        raise NoPortableForm("has a portable form in evaluation only, where no slope is drawn")
+
+
 _SOFTPLUS_IS_X = 20
 """From here on log(1 + exp(x)) is x in float32, and its slope is 1; not so in float64."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from samebits.arithmetic.kernels.elementary import log, log1p, square_root
+from samebits.arithmetic.kernels.elementary import log, log1p, raised, square_root
 from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
 from samebits.arithmetic.kernels.sorting import FORMS as CHOOSING
 from samebits.arithmetic.kernels.sums import FORMS as ADDING
@@ -253,3 +253,48 @@ def _linspace(start: float, end: float, steps: int, **options: Any) -> torch.Ten
     downward = float(end) - (steps - 1 - index) * step
     values = torch.where(index < max(1, steps // 2), upward, downward)
     return values.to(dtype).to(options.get("device"))
+
+
+@FORMS.of("logspace")
+def _logspace(
+    start: float, end: float, steps: int, base: float = 10.0, **options: Any
+) -> torch.Tensor:
+    dtype = _checked(options.get("dtype"))
+    exponents = _linspace(start, end, steps, dtype=torch.float64)
+    powers = raised(torch.full_like(exponents, base), exponents)
+    return powers.to(dtype).to(options.get("device"))
+
+
+# -- windows of a spectrum ---------------------------------------------------------------------
+
+
+@FORMS.of("hann_window")
+def _hann_window(n: int, periodic: bool = True, **options: Any) -> torch.Tensor:
+    return _window(n, periodic, (0.5, -0.5), options)
+
+
+@FORMS.of("hamming_window")
+def _hamming_window(
+    n: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, **options: Any
+) -> torch.Tensor:
+    return _window(n, periodic, (alpha, -beta), options)
+
+
+@FORMS.of("blackman_window")
+def _blackman_window(n: int, periodic: bool = True, **options: Any) -> torch.Tensor:
+    return _window(n, periodic, (0.42, -0.5, 0.08), options)
+
+
+def _window(
+    n: int, periodic: bool, parts: Sequence[float], options: dict[str, Any]
+) -> torch.Tensor:
+    """Numbers that are a sum of cosines, each with its part, over one period."""
+    dtype = _checked(options.get("dtype"))
+    places = torch.arange(n, dtype=torch.float64)
+    angles = places * (2.0 * math.pi / max(1, n if periodic else n - 1))
+    window = torch.full_like(angles, parts[0])
+    for index, part in enumerate(parts[1:], 1):
+        window += part * cosine(angles * float(index))
+    if n == 1:
+        window = torch.ones_like(window)
+    return window.to(dtype).to(options.get("device"))

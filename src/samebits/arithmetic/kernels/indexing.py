@@ -122,10 +122,11 @@ def _put(
     a: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False
 ) -> torch.Tensor:
     if not accumulate or not a.dtype.is_floating_point:
-        result = torch.ops.aten.put.default(a, index, source, accumulate)
+        # PyTorch's own raises in the modes strict and portable, whether places repeat or not.
+        row = a.reshape(-1).index_put((index.reshape(-1),), source.reshape(-1), accumulate)
         if not accumulate:
-            _refuse_if_ambiguous(torch.take(result, index), source.reshape(index.shape))
-        return result
+            _refuse_if_ambiguous(row[index], source.reshape(index.shape))
+        return row.view(a.shape)
     wrapped = torch.where(index < 0, index + a.numel(), index)
     return summed_at(a, wrapped, source)
 

@@ -14,7 +14,12 @@ from samebits.arithmetic.kernels.elementary import (
     sigmoid,
 )
 from samebits.arithmetic.kernels.finite import all_finite
-from samebits.arithmetic.kernels.registry import NoPortableForm, PortableForms, check_type
+from samebits.arithmetic.kernels.registry import (
+    NoPortableForm,
+    PortableForm,
+    PortableForms,
+    check_type,
+)
 from samebits.arithmetic.kernels.sums import pairwise_mean, pairwise_sum
 from samebits.arithmetic.memory import mapped
 
@@ -139,10 +144,26 @@ def _soft_margin_loss_backward(
 
 @FORMS.of("xlogy")
 def _xlogy(a: Any, b: Any) -> torch.Tensor:
+    return _times_logarithm(a, b, log)
+
+
+@FORMS.of("special_xlog1py")
+def _xlog1py(a: Any, b: Any) -> torch.Tensor:
+    return _times_logarithm(a, b, log1p)
+
+
+@FORMS.of("special_entr")
+def _entropy(a: torch.Tensor) -> torch.Tensor:
+    """-x log(x), and minus infinity of what is below 0."""
+    check_type(a)
+    return (-_times_logarithm(a, a, log)).masked_fill(a < 0, float("-inf"))
+
+
+def _times_logarithm(a: Any, b: Any, logarithm: PortableForm) -> torch.Tensor:
     """x log(y), and 0 where x is 0, unless y is NaN."""
     dtype = torch.result_type(a, b)
     numbers = b.to(dtype) if isinstance(b, torch.Tensor) else torch.full_like(a, b, dtype=dtype)
-    product = a * log(numbers)
+    product = a * logarithm(numbers)
     is_zero = (a == 0) & ~numbers.isnan()
     return torch.where(is_zero, torch.zeros_like(product), product)
 
@@ -244,6 +265,123 @@ def _huber_loss_backward(
     difference = a - target
     slope = difference.clamp(-delta, delta)
     return _shared(slope, reduction) * gradient
+
+
+# -- margins between classes -----------------------------------------------------------------
+
+
+@FORMS.of("multi_margin_loss")
+def _multi_margin_loss(
+    a: torch.Tensor,
+    target: torch.Tensor,
+    p: float = 1,
+    margin: float = 1,
+    weight: torch.Tensor | None = None,
+    reduction: int = _MEAN,
+) -> torch.Tensor:
+    """By how much other classes reach into the margin below the right one, as p-th powers."""
+    check_type(a, weight)
+    if p not in (1, 2):
+        raise ValueError(f"p is {p}; expected 1 or 2")
+    within, weights, _ = _within_margin(a, target, margin, weight)
+    each = (within if p == 1 else within * within) * weights
+    loss = pairwise_sum(each, [1]) / torch.full_like(each[:, 0], each.shape[1])
+    return _reduced(loss.reshape(target.shape), reduction)
+
+
+@FORMS.of("multi_margin_loss_backward")
+def _multi_margin_loss_backward(
+    gradient: torch.Tensor,
+    a: torch.Tensor,
+    target: torch.Tensor,
+    p: float,
+    margin: float,
+    weight: torch.Tensor | None = None,
+    reduction: int = _MEAN,
+) -> torch.Tensor:
+    check_type(gradient, a, weight)
+    within, weights, classes = _within_margin(a, target, margin, weight)
+    slopes = ((within > 0).to(a.dtype) if p == 1 else within * 2.0) * weights
+    slopes = slopes / torch.full_like(slopes, slopes.shape[1])
+    slopes = slopes.scatter(1, classes, -pairwise_sum(slopes, [1], keepdim=True))
+    n_samples = slopes.shape[0] if reduction == _MEAN else 1
+    of_samples = gradient.reshape(-1, 1) / torch.full_like(gradient.reshape(-1, 1), n_samples)
+    return (slopes * of_samples).reshape(a.shape)
+
+
+def _within_margin(
+    a: torch.Tensor, target: torch.Tensor, margin: float, weight: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """How far each class reaches into the margin of its sample, the weights, the right classes."""
+    rows = _rows_of(a)
+    classes = target.reshape(-1, 1)
+    within = margin - rows.gather(1, classes) + rows
+    within = torch.where(within > 0, within, 0.0).scatter(1, classes, 0.0)
+    weights = torch.ones_like(within[:, :1]) if weight is None else weight[classes]
+    return within, weights, classes
+
+
+@FORMS.of("multilabel_margin_loss_forward")
+def _multilabel_margin_loss(
+    a: torch.Tensor, target: torch.Tensor, reduction: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """By how much other classes reach into the margin of 1 below each of the right ones."""
+    check_type(a)
+    is_right = _right_classes(a, target)
+    within, _ = _within_margins(a, target, is_right)
+    loss = pairwise_sum(within, [1, 2]) / torch.full_like(within[:, 0, 0], within.shape[2])
+    loss = loss.reshape(a.shape[:1] if a.dim() > 1 else ())
+    return _reduced(loss, reduction), is_right.to(a.dtype).reshape(target.shape)
+
+
+@FORMS.of("multilabel_margin_loss_backward")
+def _multilabel_margin_loss_backward(
+    gradient: torch.Tensor,
+    a: torch.Tensor,
+    target: torch.Tensor,
+    reduction: int,
+    is_target: torch.Tensor,
+) -> torch.Tensor:
+    check_type(gradient, a)
+    within, classes = _within_margins(a, target, is_target.reshape(target.shape) != 0)
+    reaches = (within > 0).long()
+    counts = reaches.sum(1).scatter_add(1, classes, -reaches.sum(2))
+    n_samples = counts.shape[0] if reduction == _MEAN else 1
+    of_samples = gradient.reshape(-1, 1)
+    of_samples = of_samples / torch.full_like(of_samples, counts.shape[1] * n_samples)
+    return (counts.to(a.dtype) * of_samples).reshape(a.shape)
+
+
+def _right_classes(a: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Which classes are right: those that are named before the first -1."""
+    classes, is_given = _given_classes(_rows_of(a), target)
+    return torch.zeros_like(classes).scatter_add(1, classes, is_given.long()) > 0
+
+
+def _given_classes(rows: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    given = target.reshape(rows.shape)
+    is_given = (given < 0).cumsum(1) == 0
+    return torch.where(is_given, given, 0), is_given
+
+
+def _rows_of(a: torch.Tensor) -> torch.Tensor:
+    """Samples by classes."""
+    if a.numel() == 0:
+        raise NoPortableForm("has a portable form of at least one number; PyTorch writes none then")
+    return a if a.dim() > 1 else a.reshape(1, -1)
+
+
+def _within_margins(
+    a: torch.Tensor, target: torch.Tensor, is_right: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """How far each class (third axis) reaches into the margin of each right one (second); and the
+    right ones, up to the first -1."""
+    rows = _rows_of(a)
+    classes, is_given = _given_classes(rows, target)
+    is_right = is_right.reshape(rows.shape)
+    within = 1.0 - rows.gather(1, classes)[:, :, None] + rows[:, None, :]
+    counts = (within > 0) & is_given[:, :, None] & ~is_right[:, None, :]
+    return torch.where(counts, within, 0.0), classes
 
 
 def _shared(slopes: torch.Tensor, reduction: int) -> torch.Tensor:

@@ -54,6 +54,15 @@ def cosine(numbers: torch.Tensor) -> torch.Tensor:
     return mapped(_cosine_of_block, numbers, item_size=IN_DOUBLE)
 
 
+@FORMS.of("sinc")
+def _sinc(numbers: torch.Tensor) -> torch.Tensor:
+    """sin(pi x) / (pi x), and 1 at 0."""
+    check_type(numbers)
+    angles = numbers.double() * math.pi
+    ratio = sine(angles) / angles
+    return ratio.masked_fill(angles == 0, 1.0).to(numbers.dtype)
+
+
 @FORMS.of("tan")
 def _tan(numbers: torch.Tensor) -> torch.Tensor:
     """Within 0.51 units in the last place, of every number, and 3 in float64."""
