@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _disable_current_modes,
@@ -22,7 +23,7 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
-from samebits.replaced_functions import SharedByBlocks
+from samebits.replaced_functions import Replacement, SharedByBlocks, SharedInThread, replaced
 
 
 def hidden_from_modes() -> AbstractContextManager[None]:
@@ -59,16 +60,60 @@ def modes_suspended_if_any() -> AbstractContextManager[Any]:
 
 @contextmanager
 def dispatch_mode_pushed(mode: TorchDispatchMode) -> Iterator[None]:
-    """Put a mode on the stack of this thread alone.
+    """Put a mode on the stack of this thread alone, and take it off from wherever it is.
 
     Entering it would also note in the module that some thread has a mode, for `torch.compile`, and
-    threads do not leave in the order in which they entered (torch 2.6 to 2.15).
+    neither threads nor tasks of one leave in the order in which they entered (torch 2.6 to 2.15).
     """
     _push_mode(mode)
     try:
         yield
     finally:
-        _pop_mode()
+        above = []
+        while (last := _pop_mode()) is not mode:
+            above.append(last)
+        for other in reversed(above):
+            _push_mode(other)
+
+
+def _noted_modes() -> Iterator[Replacement]:
+    """PyTorch's notes that some thread has a mode; it knows one to three of them."""
+    for name in (
+        "_is_in_torch_dispatch_mode",
+        "_is_in_non_infra_torch_dispatch_mode",
+        "_is_in_any_mode_without_ignore_compile_internals",
+    ):
+        if hasattr(_python_dispatch, name):
+            yield Replacement(_python_dispatch, name, lambda was: True)
+
+
+@contextmanager
+def _noted_in_thread() -> Iterator[None]:
+    """The note of it that the compiler's guards read (torch 2.12 to 2.15)."""
+    note = getattr(_python_dispatch, "set_is_in_mode_without_ignore_compile_internals", bool)
+    note(True)
+    try:
+        yield
+    finally:
+        note(torch._C._len_torch_dispatch_stack() > 0)
+
+
+_NOTED = SharedByBlocks(lambda: replaced(_noted_modes()))
+_NOTED_IN_THREAD = SharedInThread(_noted_in_thread)
+_UNFUSED = SharedInThread(lambda: torch.jit.optimized_execution(False))
+
+
+@contextmanager
+def mode_of_block(mode: TorchDispatchMode) -> Iterator[None]:
+    """Enter a mode so that it may be left in any order with those of other threads and tasks."""
+    with _NOTED.in_force(), _NOTED_IN_THREAD.in_force(), dispatch_mode_pushed(mode):
+        yield
+
+
+def unfused() -> AbstractContextManager[None]:
+    """Scripted functions of this thread run operation by operation; the switch is a thread's (torch
+    2.6 to 2.15)."""
+    return _UNFUSED.in_force()
 
 
 def backward_node() -> Any:

@@ -33,7 +33,7 @@ from samebits.arithmetic.updates_in_a_row import UPDATES_IN_A_ROW
 from samebits.call_site import Site
 from samebits.errors import NotPossibleHere
 from samebits.modes import mode_in_force
-from samebits.torch_internals import dispatch_mode_pushed
+from samebits.torch_internals import dispatch_mode_pushed, unfused
 from samebits.trace.observer import Call, Observer
 from samebits.trace.source_lines import source_line
 
@@ -158,7 +158,7 @@ class PortableArithmetic(Observer):
     def _begin(self, way_back: ExitStack) -> None:
         """Make PyTorch compute attention and recurrent layers by single operations, products of
         several matrices in the order in which they are written, and Adam's update by one."""
-        way_back.enter_context(torch.jit.optimized_execution(False))  # which fuses operations
+        way_back.enter_context(unfused())
         way_back.enter_context(CHOICES_OF_LIBRARIES.in_force())
         way_back.enter_context(PORTABLE_NUMBERS.in_force())
         way_back.enter_context(UPDATES_IN_A_ROW.in_force())
@@ -168,7 +168,7 @@ class PortableArithmetic(Observer):
     @contextmanager
     def in_this_thread(self) -> Iterator[None]:
         """Compute in the block in a thread that did not enter it; plainly, once it is over."""
-        with dispatch_mode_pushed(self):
+        with unfused(), dispatch_mode_pushed(self):
             yield
 
     def refuse_workers(self, name: str) -> None:

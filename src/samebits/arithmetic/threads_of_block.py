@@ -39,8 +39,25 @@ Entered = Callable[[], AbstractContextManager[object]]
 
 
 class _OfThread(threading.local):
+    """Of the block that this thread entered last; tasks of one thread leave in any order."""
+
     block: Block | None = None
     entered: Entered | None = None
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[Block, Entered | None]] = []
+
+    @contextmanager
+    def within(self, block: Block, entered: Entered | None) -> Iterator[None]:
+        own = (block, entered)
+        self._blocks.append(own)
+        self.block, self.entered = own
+        try:
+            yield
+        finally:
+            place = max(i for i, each in enumerate(self._blocks) if each is own)
+            del self._blocks[place]
+            self.block, self.entered = self._blocks[-1] if self._blocks else (None, None)
 
 
 _here = _OfThread()
@@ -57,13 +74,8 @@ def computing_in(block: Block, entered: Entered | None = None) -> Iterator[None]
 
     ``entered`` makes one like it in another process; without it processes are not looked at.
     """
-    before = (_here.block, _here.entered)
-    _here.block = block
-    _here.entered = entered or _here.entered
-    try:
+    with _here.within(block, entered or _here.entered):
         yield
-    finally:
-        _here.block, _here.entered = before
 
 
 def _ways_to_other_threads() -> Iterator[Replacement]:
