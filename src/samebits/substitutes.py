@@ -178,6 +178,7 @@ SUBSTITUTES: tuple[Substitute, ...] = (
 
 # -- applying them -------------------------------------------------------------------------
 
+
 class _Placed(NamedTuple):
     """What stands in the place of installed functions."""
 
