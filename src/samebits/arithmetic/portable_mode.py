@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from samebits.arithmetic.functions_of_block import FUNCTIONS_OF_BLOCK
 from samebits.arithmetic.kernels.registry import NoPortableForm
+from samebits.arithmetic.layouts import laid_out
 from samebits.arithmetic.library_choices import CHOICES_OF_LIBRARIES
 from samebits.arithmetic.operation_forms import (
     FOREACH,
@@ -40,11 +42,6 @@ from samebits.trace.source_lines import source_line
 _USUAL_CHANCE = 0.5
 """The default of ``bernoulli_``: PyTorch's dispatcher leaves out an argument that equals it."""
 _ELSEWHERE = "is called in a thread that was started before the block and computes outside of it"
-
-_OLDER_WORKERS = (
-    "has workers that were started before the block and compute outside of it (begin to iterate "
-    "over the DataLoader in the block)"
-)
 
 
 @contextmanager
@@ -160,6 +157,7 @@ class PortableArithmetic(Observer):
         several matrices in the order in which they are written, and Adam's update by one."""
         way_back.enter_context(unfused())
         way_back.enter_context(CHOICES_OF_LIBRARIES.in_force())
+        way_back.enter_context(FUNCTIONS_OF_BLOCK.in_force())
         way_back.enter_context(PORTABLE_NUMBERS.in_force())
         way_back.enter_context(UPDATES_IN_A_ROW.in_force())
         way_back.enter_context(WAYS_TO_OTHER_THREADS.in_force())
@@ -171,9 +169,9 @@ class PortableArithmetic(Observer):
         with unfused(), dispatch_mode_pushed(self):
             yield
 
-    def refuse_workers(self, name: str) -> None:
-        """Refuse what workers of a DataLoader give that were started before the block."""
-        raise NotPortable(Site(name, None, source_line(), "forward"), _OLDER_WORKERS)
+    def refuse(self, name: str, reason: str, phase: str = "forward") -> None:
+        """Refuse a network, an optimizer or a function that no operation shows."""
+        raise NotPortable(Site(name, None, source_line(), phase), reason)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
@@ -229,8 +227,7 @@ class PortableArithmetic(Observer):
     def _refuse_elsewhere(self, name: str) -> None:
         """Refuse what a thread does that was started before the block."""
         if block_of_this_thread() is None:
-            site = Site(name, None, source_line(), "forward")
-            raise NotPortable(site, _ELSEWHERE)
+            self.refuse(name, _ELSEWHERE)
 
     # -- optimizers ------------------------------------------------------------------------
 
@@ -240,8 +237,7 @@ class PortableArithmetic(Observer):
         self._refuse_elsewhere(name)
         reason = why_not_portable(optimizer)
         if reason:
-            site = Site(f"torch.optim.{name}.step", None, source_line(), "update")
-            raise NotPortable(site, reason)
+            self.refuse(f"torch.optim.{name}.step", reason, "update")
         return super()._enter_update(optimizer, args, kwargs)
 
 
@@ -266,8 +262,10 @@ def _replaced(operation: Operation, call: Call) -> Any:
         if operation.is_typed_by_target:
             arguments["dtype"] = target.dtype
     result = operation.kernel(*call.args, **arguments)
-    if target is None or result is None:  # an update returns nothing: it has written already
+    if result is None:  # an update returns nothing: it has written already
         return result
+    if target is None:
+        return laid_out(operation, call, result)
     if not torch.can_cast(result.dtype, target.dtype):
         raise RuntimeError(
             f"result type {result.dtype} can't be cast to the desired output type {target.dtype}"

@@ -30,9 +30,14 @@ class Block(Protocol):
     def in_this_thread(self) -> AbstractContextManager[None]:
         """Compute in it, in a thread that did not enter it."""
 
-    def refuse_workers(self, name: str) -> None:
-        """Refuse what processes give that were started before it, and compute outside of it."""
+    def refuse(self, name: str, reason: str) -> None:
+        """Refuse a function that no operation shows."""
 
+
+_OLDER_WORKERS = (
+    "has workers that were started before the block and compute outside of it (begin to iterate "
+    "over the DataLoader in the block)"
+)
 
 Entered = Callable[[], AbstractContextManager[object]]
 """Makes such a block in another process; a class or a function that can be pickled."""
@@ -221,7 +226,7 @@ def _taking_from_workers(original: Callable[..., object]) -> Callable[..., objec
         if _here.block is not None:
             workers = getattr(loading, "_workers", ())
             if any(worker not in _started_in_a_block for worker in workers):
-                _here.block.refuse_workers(type(loading).__name__)
+                _here.block.refuse(type(loading).__name__, _OLDER_WORKERS)
         return original(loading)
 
     return taken
