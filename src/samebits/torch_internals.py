@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -150,6 +150,19 @@ def numpy_global_state() -> dict[str, Any]:
     return np.random.mtrand._rand.get_state(legacy=False)
 
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def uncompiled(function: Function) -> Function:
+    """Let ``torch.compile`` call a function as it is, and compile what is around it.
+
+    What ``torch.compiler.disable`` notes, which would import the compiler (torch 2.6 to 2.15).
+    """
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    function._torchdynamo_disable_msg = "a block of samebits"  # type: ignore[attr-defined]
+    return function
+
+
 # The module of torch.compile's wrappers; imported with the first of them, or with an optimizer.
 _COMPILER = "torch._dynamo.eval_frame"
 _FOLDER = str(Path(torch.__file__).parent)
@@ -166,10 +179,32 @@ def is_compiled(module: torch.nn.Module) -> bool:
 _AS_WRITTEN = SharedByBlocks(lambda: torch.compiler.set_stance("force_eager"))
 
 
-def without_compiling() -> AbstractContextManager[object]:
+@uncompiled
+@contextmanager
+def compiler_paused() -> Iterator[None]:
+    """Keep ``torch.compile`` from compiling what the block calls, where it began in a compiled
+    function; what it calls uncompiled it would compile by itself (torch 2.6 to 2.15)."""
+    compiler = sys.modules.get(_COMPILER)
+    if compiler is None:
+        yield
+        return
+    before = compiler.set_eval_frame(None)
+    try:
+        yield
+    finally:
+        compiler.set_eval_frame(before)
+
+
+@uncompiled
+@contextmanager
+def without_compiling() -> Iterator[None]:
     """Let what ``torch.compile`` made run as it was written, also with ``fullgraph=True``, which
     is an error where a dispatch mode keeps PyTorch from compiling (torch 2.15)."""
-    return _AS_WRITTEN.in_force() if _COMPILER in sys.modules else nullcontext()
+    if _COMPILER not in sys.modules:
+        yield
+        return
+    with compiler_paused(), _AS_WRITTEN.in_force():
+        yield
 
 
 def compiled_callers() -> Iterator[str]:

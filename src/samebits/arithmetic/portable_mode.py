@@ -35,7 +35,12 @@ from samebits.arithmetic.updates_in_a_row import UPDATES_IN_A_ROW
 from samebits.call_site import Site
 from samebits.errors import NotPossibleHere
 from samebits.modes import mode_in_force
-from samebits.torch_internals import dispatch_mode_pushed, unfused
+from samebits.torch_internals import (
+    compiler_paused,
+    dispatch_mode_pushed,
+    uncompiled,
+    unfused,
+)
 from samebits.trace.observer import Call, Observer
 from samebits.trace.source_lines import source_line
 
@@ -44,6 +49,7 @@ _USUAL_CHANCE = 0.5
 _ELSEWHERE = "is called in a thread that was started before the block and computes outside of it"
 
 
+@uncompiled
 @contextmanager
 def portable(device: torch.device | str = "cpu") -> Iterator[None]:
     """Compute with PyTorch in one block so that every machine gets the same bits.
@@ -80,7 +86,7 @@ def portable(device: torch.device | str = "cpu") -> Iterator[None]:
             [1.5000]])
     """
     kind = torch.device(device).type
-    with mode_in_force("portable", device=kind), proved_arithmetic(device):
+    with compiler_paused(), mode_in_force("portable", device=kind), proved_arithmetic(device):
         yield
 
 

@@ -354,11 +354,14 @@ def fault_of(info: Any, sample: Sample, way: Way = plainly) -> str:
 def _lies_as_usual(info: Any, sample: Sample) -> bool:
     """Whether all tensors are contiguous, or all images have their channels last, so that the
     strides of PyTorch's result do not follow from the machine."""
-    tensors = sample.tensors()
     by_library = info.name.startswith("nn.functional.conv_transpose")
-    return all(each.is_contiguous() for each in tensors) or (
-        not by_library and all(each.stride() == channels_last(each).stride() for each in tensors)
-    )
+
+    def is_usual(tensor: torch.Tensor) -> bool:
+        is_last = tensor.stride() == channels_last(tensor.contiguous()).stride()
+        return tensor.is_contiguous() or (is_last and not by_library)
+
+    tensors = [each for each in sample.tensors() if each.layout is torch.strided]
+    return all(map(is_usual, tensors))
 
 
 def _strides(tensor: torch.Tensor) -> list[int]:

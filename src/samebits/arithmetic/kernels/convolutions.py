@@ -86,7 +86,9 @@ class Convolution:
         """Add patches, one for each of the windows, up where they overlap, in the order of the
         numbers of the kernel."""
         n_numbers = math.prod(self.kernel)
-        by_number: Any = patches.reshape(len(patches), -1, n_numbers, *windows)
+        by_number: Any = patches.reshape(
+            len(patches), patches.shape[1] // n_numbers, n_numbers, *windows
+        )
         padded = patches.new_zeros(
             *by_number.shape[:2],
             *(length + 2 * margin for length, margin in zip(size, self.padding, strict=True)),
