@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import torch
 from torch.nn import init
@@ -21,7 +22,17 @@ def _functions() -> Iterator[Replacement]:
 FUNCTIONS_OF_BLOCK = SharedByBlocks(lambda: replaced(_functions()))
 """Truncated normal numbers, drawn alike by every PyTorch; the switch that flushes small numbers."""
 
-_Drawing = Callable[..., torch.Tensor]
+
+class _Drawing(Protocol):
+    def __call__(
+        self,
+        tensor: torch.Tensor,
+        mean: float,
+        std: float,
+        a: float,
+        b: float,
+        generator: torch.Generator | None = None,
+    ) -> torch.Tensor: ...
 
 
 def _truncated_alike(original: _Drawing) -> _Drawing:

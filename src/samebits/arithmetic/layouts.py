@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch._prims_common import suggest_memory_format
@@ -17,7 +16,7 @@ from samebits.trace.observer import Invocation
 _Strides = tuple[int, ...]
 _Layouts = tuple[tuple[torch.Size, _Strides], ...]
 _MOST_KEPT = 4096
-_LAYOUTS: dict[tuple[Any, ...], _Layouts] = {}
+_LAYOUTS: dict[tuple[object, ...], _Layouts] = {}
 """Shapes and strides of results, by operation and by the layout of what it was given."""
 
 
@@ -28,7 +27,7 @@ _BY_FORMAT = frozenset(("convolution", "_convolution", "max_unpool2d"))
 which PyTorch says otherwise where it has no numbers (torch 2.6 to 2.15)."""
 
 
-def laid_out(operation: Operation, call: Invocation, result: Any) -> Any:
+def laid_out(operation: Operation, call: Invocation, result: object) -> object:
     """A result of an operation, with its numbers where those of PyTorch's own would be.
 
     Of contiguous tensors PyTorch's results are contiguous, as those of portable forms are.
@@ -38,7 +37,7 @@ def laid_out(operation: Operation, call: Invocation, result: Any) -> Any:
     tensors = result if isinstance(result, tuple | list) else (result,)
     if not any(map(_is_laid_out_otherwise, (*call.args, *tensors))):
         return result
-    if operation.name in _BY_FORMAT:
+    if operation.name in _BY_FORMAT and isinstance(result, torch.Tensor):
         formats = map(suggest_memory_format, call.args[:2])
         last = [each for each in formats if each is not torch.contiguous_format]
         return result.contiguous(memory_format=last[0]) if last else result
@@ -52,7 +51,7 @@ def laid_out(operation: Operation, call: Invocation, result: Any) -> Any:
     return type(result)(moved) if isinstance(result, tuple | list) else moved[0]
 
 
-def _is_laid_out_otherwise(argument: Any) -> bool:
+def _is_laid_out_otherwise(argument: object) -> bool:
     return isinstance(argument, torch.Tensor) and not argument.is_contiguous()
 
 
@@ -75,12 +74,12 @@ def _layouts_of(call: Invocation) -> _Layouts:
     return known
 
 
-def _key_of(argument: Any) -> Any:
+def _key_of(argument: object) -> object:
     if isinstance(argument, torch.Tensor):
         return argument.shape, argument.stride(), argument.dtype
     if isinstance(argument, list | tuple):
         return tuple(map(_key_of, argument))
-    return type(argument), argument if argument.__hash__ else repr(argument)
+    return type(argument), argument
 
 
 def _found_layouts(call: Invocation) -> _Layouts:
@@ -98,7 +97,7 @@ def _found_layouts(call: Invocation) -> _Layouts:
     )
 
 
-def _without_numbers(leaf: Any) -> Any:
+def _without_numbers(leaf: object) -> object:
     if isinstance(leaf, torch.device):
         return torch.device("meta")
     if not isinstance(leaf, torch.Tensor):
@@ -106,7 +105,13 @@ def _without_numbers(leaf: Any) -> Any:
     return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
 
 
-def attention_laid_out(attention: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+class _Attention(Protocol):
+    def __call__(
+        self, query: torch.Tensor, *arguments: object, **settings: object
+    ) -> torch.Tensor: ...
+
+
+def attention_laid_out(attention: _Attention) -> _Attention:
     """``scaled_dot_product_attention`` whose result lies in memory as the query does.
 
     So do the results of PyTorch's attention in one operation, which takes no dropout on processors
@@ -114,7 +119,7 @@ def attention_laid_out(attention: Callable[..., torch.Tensor]) -> Callable[..., 
     """
 
     @functools.wraps(attention)
-    def attended(query: Any, *arguments: Any, **settings: Any) -> torch.Tensor:
+    def attended(query: torch.Tensor, *arguments: object, **settings: object) -> torch.Tensor:
         result = attention(query, *arguments, **settings)
         mask, dropout = (*arguments[2:4], None, None)[:2]
         mask = settings.get("attn_mask", mask)
