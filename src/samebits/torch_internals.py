@@ -184,10 +184,10 @@ _AS_WRITTEN = SharedByBlocks(lambda: torch.compiler.set_stance("force_eager"))
 def compiler_paused() -> Iterator[None]:
     """Keep ``torch.compile`` from compiling what the block calls, where it began in a compiled
     function; what it calls uncompiled it would compile by itself (torch 2.6 to 2.15)."""
-    compiler = sys.modules.get(_COMPILER)
-    if compiler is None:
+    if _COMPILER not in sys.modules:
         yield
         return
+    compiler = torch._C._dynamo.eval_frame
     before = compiler.set_eval_frame(None)
     try:
         yield
