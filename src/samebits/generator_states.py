@@ -13,6 +13,7 @@ import numpy as np
 
 from samebits.errors import BadInput, NotPossibleHere
 from samebits.libraries import has_library
+from samebits.replaced_functions import GivenBack
 from samebits.words import joined
 
 if TYPE_CHECKING:
@@ -92,11 +93,11 @@ def _bytes_on_the_processor(state: Any) -> torch.Tensor:
 @contextmanager
 def generators_kept() -> Iterator[None]:
     """Put every generator back after the block; TensorFlow's and CuPy's cannot be read."""
-    states = GeneratorStates.read()
-    try:
+    with _KEPT.after_block():
         yield
-    finally:
-        states.write()
+
+
+_KEPT = GivenBack(GeneratorStates.read, GeneratorStates.write)
 
 
 # -- as plain numbers, to store ------------------------------------------------------------

@@ -15,6 +15,7 @@ from samebits import substitutes
 from samebits.errors import BadInput, NotPossibleHere
 from samebits.libraries import has_library
 from samebits.mode_names import MODES, Mode
+from samebits.replaced_functions import GivenBack
 from samebits.torch_switches import (
     INHERITED,
     PRECISIONS,
@@ -96,6 +97,9 @@ def switches() -> dict[str, object]:
     }
 
 
+_SWITCHES = GivenBack(read_switches, write_switches)
+
+
 @contextmanager
 def mode_in_force(
     mode: Mode,
@@ -109,8 +113,9 @@ def mode_in_force(
 
     ``fast`` sets what ``warn`` and ``strict`` set to PyTorch's defaults, whatever was before.
     Blocks nest: the innermost one's switches hold, but substitutes stay in place in blocks of other
-    modes inside ``strict`` and ``portable``. Enter and leave from one thread while no other
-    computes: the switches are the process's.
+    modes inside ``strict`` and ``portable``. The switches are the process's: while a block of
+    another thread or task lasts, one that would set them otherwise is refused, and the last one to
+    end gives them back.
     """
     check_switches(mode, chosen)
     if not has_library("torch"):
@@ -122,30 +127,48 @@ def mode_in_force(
         yield switches()
         return
     _check_workspace(mode, device)
-    before = read_switches()
+    with ExitStack() as stack:
+        with _SWITCHES.lock:
+            before = stack.enter_context(_SWITCHES.after_block())
+            of_others = switches() if _SWITCHES.has_others() else {}
+            settings = _settings_of(mode, tf32, chosen, before)
+            expected: dict[str, object] = dict(settings)
+            if mode in SUBSTITUTING:
+                placed = stack.enter_context(substitutes.applied(without=loose))
+                expected["substitutes"] = [substitute.name for substitute in placed]
+            otherwise = _unlike(of_others, expected)
+            if otherwise:
+                raise NotPossibleHere(
+                    f"mode {mode!r} begins while a block of another thread or task lasts, in which "
+                    f"PyTorch has {otherwise}; switches belong to the whole process, so let that "
+                    "block end before, or use the same mode in both"
+                )
+            write_switches(before | settings)
+            in_force = switches()
+            wrong = _unlike(in_force, expected)
+            if wrong:
+                raise RuntimeError(f"mode {mode!r} did not take hold: PyTorch reads back {wrong}")
+        yield in_force
+
+
+def _unlike(found: Mapping[str, object], expected: Mapping[str, object]) -> dict[str, object]:
+    """What is found otherwise than expected; None stands for what this PyTorch does not have."""
+    return {
+        name: found[name]
+        for name, value in expected.items()
+        if found.get(name) not in (value, None)
+    }
+
+
+def _settings_of(
+    mode: Mode, tf32: bool, chosen: Mapping[str, bool], before: Mapping[str, SwitchValue]
+) -> dict[str, SwitchValue]:
+    """All that a mode sets."""
     settings: dict[str, SwitchValue] = {}
     if mode not in FREE:
         # Most of the price of determinism, and only reads of memory that nobody wrote need it.
         settings["fill_uninitialized_memory"] = False
-    settings |= _of_mode(mode)
-    settings |= _precision_of(mode, tf32, chosen, before)
-    settings |= chosen
-    expected: dict[str, object] = dict(settings)
-    with ExitStack() as stack:
-        if mode in SUBSTITUTING:
-            placed = stack.enter_context(substitutes.applied(without=loose))
-            expected["substitutes"] = [substitute.name for substitute in placed]
-        stack.callback(write_switches, before)
-        write_switches(before | settings)
-        in_force = switches()
-        wrong = {
-            name: in_force[name]
-            for name, value in expected.items()
-            if in_force.get(name) not in (value, None)
-        }
-        if wrong:
-            raise RuntimeError(f"mode {mode!r} did not take hold: PyTorch reads back {wrong}")
-        yield in_force
+    return {**settings, **_of_mode(mode), **_precision_of(mode, tf32, chosen, before), **chosen}
 
 
 def _precision_of(

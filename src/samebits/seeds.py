@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from samebits.errors import BadInput, whole, whole_number
+from samebits.errors import BadInput, NotPossibleHere, whole, whole_number
 from samebits.generator_states import generators_kept
 from samebits.libraries import has_library
+from samebits.replaced_functions import GivenBack
 from samebits.words import joined
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ def seeded(seed: int) -> Iterator[np.random.Generator]:
     ------
     BadInput
         If it is no seed.
+    NotPossibleHere
+        If a seeded block of another thread or task lasts: both would draw from one generator.
 
     Examples
     --------
@@ -163,16 +166,24 @@ def seeded(seed: int) -> Iterator[np.random.Generator]:
     True
     """
     seed = check_seed(seed)
-    before = np.random.default_rng
-    with generators_kept():
+    with _SEEDED.after_block(), generators_kept():
+        if _SEEDED.has_others():
+            raise NotPossibleHere(
+                f"seeded({seed}) begins while a seeded block of another thread or task lasts; "
+                "generators belong to the whole process, so the numbers of both would depend on "
+                "which draws first: let that block end before, or draw from a generator of each "
+                "one's own (samebits.generator)"
+            )
         np.random.default_rng = default_rng_from_global
-        try:
-            yield seed_everything(seed, quiet=True)
-        finally:
-            np.random.default_rng = before
+        yield seed_everything(seed, quiet=True)
+
+
+def _set_default_rng(function: Callable[..., np.random.Generator]) -> None:
+    np.random.default_rng = function
 
 
 _DEFAULT_RNG = np.random.default_rng
+_SEEDED = GivenBack(lambda: np.random.default_rng, _set_default_rng)
 
 
 def default_rng_from_global(seed: Any = None) -> np.random.Generator:

@@ -14,16 +14,18 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from samebits.errors import BadInput, NotPossibleHere
 from samebits.known_operations import base_name
+from samebits.replaced_functions import GivenBack
 
 if TYPE_CHECKING:
     import torch
@@ -176,17 +178,43 @@ SUBSTITUTES: tuple[Substitute, ...] = (
 
 # -- applying them -------------------------------------------------------------------------
 
-_in_force: list[tuple[Substitute, ...]] = []
+
+class _Placed(NamedTuple):
+    """What stands in the place of installed functions."""
+
+    substitutes: tuple[Substitute, ...] = ()
+    functions: Mapping[tuple[str, str], Callable[..., Any]] = MappingProxyType({})
+    """By module and attribute."""
+
+
+_placed = _Placed()
 _originals: dict[Any, Callable[..., Any]] = {}
 """What was put in place, and the function it stands for."""
+
+
+def _place(placed: _Placed) -> None:
+    global _placed
+    _placed = placed
+    for (module, attribute), function in placed.functions.items():
+        setattr(sys.modules[module], attribute, function)
+
+
+def _in_place() -> _Placed:
+    """What is there now, whoever has put it there."""
+    modules = {(each.module, each.attribute): sys.modules.get(each.module) for each in SUBSTITUTES}
+    functions = {place: getattr(home, place[1]) for place, home in modules.items() if home}
+    return _placed._replace(functions=functions)
+
+
+_PLACES = GivenBack(_in_place, _place)
 
 
 @contextmanager
 def applied(*, without: Collection[str] = ()) -> Iterator[tuple[Substitute, ...]]:
     """Monkeypatch the substitutes in for one block, but for those of some operations.
 
-    Of nested blocks the innermost holds. A module's function belongs to the whole process: enter
-    and leave blocks from one thread.
+    Of nested blocks the innermost holds. A module's function belongs to the whole process, so of
+    blocks of several threads the one that began last does.
     """
     known = sorted({op for item in SUBSTITUTES for op in item.replaces})
     loose = {base_name(op) for op in without}
@@ -201,25 +229,23 @@ def applied(*, without: Collection[str] = ()) -> Iterator[tuple[Substitute, ...]
     # All functions are checked before the first is touched, those left loose too: an inner block
     # takes the outer one's substitutes back.
     originals = {(item.module, item.attribute): _original(item) for item in needed}
-    with ExitStack() as stack:
-        for (module, attribute), original in originals.items():
-            wrapped = original
-            for item in chosen:
-                if (item.module, item.attribute) == (module, attribute):
-                    wrapped = item.wrap(wrapped)
-            home = sys.modules[module]
-            stack.callback(setattr, home, attribute, getattr(home, attribute))
-            _originals[wrapped] = original
-            stack.callback(_originals.pop, wrapped, None)
-            setattr(home, attribute, wrapped)
-        _in_force.append(chosen)
-        stack.callback(_in_force.pop)
+    functions = {}
+    for place, original in originals.items():
+        functions[place] = original
+        for item in chosen:
+            if (item.module, item.attribute) == place:
+                functions[place] = item.wrap(functions[place])
+    with _PLACES.after_block(), ExitStack() as stack:
+        for place, original in originals.items():
+            _originals[functions[place]] = original
+            stack.callback(_originals.pop, functions[place], None)
+        _place(_Placed(chosen, functions))
         yield chosen
 
 
 def in_force() -> tuple[str, ...]:
     """The names of the substitutes now in place, for the record."""
-    return tuple(item.name for item in _in_force[-1]) if _in_force else ()
+    return tuple(item.name for item in _placed.substitutes)
 
 
 def _original(item: Substitute) -> Callable[..., Any]:

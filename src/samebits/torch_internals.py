@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
+from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _disable_current_modes,
@@ -22,7 +23,7 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
-from samebits.replaced_functions import SharedByBlocks
+from samebits.replaced_functions import Replacement, SharedByBlocks, SharedInThread, replaced
 
 
 def hidden_from_modes() -> AbstractContextManager[None]:
@@ -59,16 +60,60 @@ def modes_suspended_if_any() -> AbstractContextManager[Any]:
 
 @contextmanager
 def dispatch_mode_pushed(mode: TorchDispatchMode) -> Iterator[None]:
-    """Put a mode on the stack of this thread alone.
+    """Put a mode on the stack of this thread alone, and take it off from wherever it is.
 
     Entering it would also note in the module that some thread has a mode, for `torch.compile`, and
-    threads do not leave in the order in which they entered (torch 2.6 to 2.15).
+    neither threads nor tasks of one leave in the order in which they entered (torch 2.6 to 2.15).
     """
     _push_mode(mode)
     try:
         yield
     finally:
-        _pop_mode()
+        above = []
+        while (last := _pop_mode()) is not mode:
+            above.append(last)
+        for other in reversed(above):
+            _push_mode(other)
+
+
+def _noted_modes() -> Iterator[Replacement]:
+    """PyTorch's notes that some thread has a mode; it knows one to three of them."""
+    for name in (
+        "_is_in_torch_dispatch_mode",
+        "_is_in_non_infra_torch_dispatch_mode",
+        "_is_in_any_mode_without_ignore_compile_internals",
+    ):
+        if hasattr(_python_dispatch, name):
+            yield Replacement(_python_dispatch, name, lambda was: True)
+
+
+@contextmanager
+def _noted_in_thread() -> Iterator[None]:
+    """The note of it that the compiler's guards read (torch 2.12 to 2.15)."""
+    note = getattr(_python_dispatch, "set_is_in_mode_without_ignore_compile_internals", bool)
+    note(True)
+    try:
+        yield
+    finally:
+        note(torch._C._len_torch_dispatch_stack() > 0)
+
+
+_NOTED = SharedByBlocks(lambda: replaced(_noted_modes()))
+_NOTED_IN_THREAD = SharedInThread(_noted_in_thread)
+_UNFUSED = SharedInThread(lambda: torch.jit.optimized_execution(False))
+
+
+@contextmanager
+def mode_of_block(mode: TorchDispatchMode) -> Iterator[None]:
+    """Enter a mode so that it may be left in any order with those of other threads and tasks."""
+    with _NOTED.in_force(), _NOTED_IN_THREAD.in_force(), dispatch_mode_pushed(mode):
+        yield
+
+
+def unfused() -> AbstractContextManager[None]:
+    """Scripted functions of this thread run operation by operation; the switch is a thread's (torch
+    2.6 to 2.15)."""
+    return _UNFUSED.in_force()
 
 
 def backward_node() -> Any:
@@ -105,6 +150,19 @@ def numpy_global_state() -> dict[str, Any]:
     return np.random.mtrand._rand.get_state(legacy=False)
 
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def uncompiled(function: Function) -> Function:
+    """Let ``torch.compile`` call a function as it is, and compile what is around it.
+
+    What ``torch.compiler.disable`` notes, which would import the compiler (torch 2.6 to 2.15).
+    """
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    function._torchdynamo_disable_msg = "a block of samebits"  # type: ignore[attr-defined]
+    return function
+
+
 # The module of torch.compile's wrappers; imported with the first of them, or with an optimizer.
 _COMPILER = "torch._dynamo.eval_frame"
 _FOLDER = str(Path(torch.__file__).parent)
@@ -121,10 +179,32 @@ def is_compiled(module: torch.nn.Module) -> bool:
 _AS_WRITTEN = SharedByBlocks(lambda: torch.compiler.set_stance("force_eager"))
 
 
-def without_compiling() -> AbstractContextManager[object]:
+@uncompiled
+@contextmanager
+def compiler_paused() -> Iterator[None]:
+    """Keep ``torch.compile`` from compiling what the block calls, where it began in a compiled
+    function; what it calls uncompiled it would compile by itself (torch 2.6 to 2.15)."""
+    if _COMPILER not in sys.modules:
+        yield
+        return
+    compiler = torch._C._dynamo.eval_frame
+    before = compiler.set_eval_frame(None)
+    try:
+        yield
+    finally:
+        compiler.set_eval_frame(before)
+
+
+@uncompiled
+@contextmanager
+def without_compiling() -> Iterator[None]:
     """Let what ``torch.compile`` made run as it was written, also with ``fullgraph=True``, which
     is an error where a dispatch mode keeps PyTorch from compiling (torch 2.15)."""
-    return _AS_WRITTEN.in_force() if _COMPILER in sys.modules else nullcontext()
+    if _COMPILER not in sys.modules:
+        yield
+        return
+    with compiler_paused(), _AS_WRITTEN.in_force():
+        yield
 
 
 def compiled_callers() -> Iterator[str]:

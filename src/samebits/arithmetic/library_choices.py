@@ -11,9 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+import torch.backends.mha
+import torch.backends.opt_einsum  # PyTorch 2.6 imports it with the first product of einsum
+from torch.nn import functional
 
 from samebits.arithmetic.kernels.recurrent import layers_as_one_operation
-from samebits.replaced_functions import SharedByBlocks, replaced
+from samebits.arithmetic.layouts import attention_laid_out
+from samebits.replaced_functions import Replacement, SharedByBlocks, replaced
 
 _BY_OPERATIONS = "math_sdp"
 _KINDS_OF_ATTENTION = (_BY_OPERATIONS, "flash_sdp", "mem_efficient_sdp", "cudnn_sdp")
@@ -26,7 +30,7 @@ def _choices_made() -> Iterator[None]:
     with_onednn = torch._C._get_mkldnn_enabled()
     with_cudnn = torch._C._get_cudnn_enabled()
     with_opt_einsum = torch.backends.opt_einsum.enabled
-    attention = {
+    kinds_of_attention = {
         name: getattr(torch.backends.cuda, f"{name}_enabled")() for name in _KINDS_OF_ATTENTION
     }
     with_fastpath = torch.backends.mha.get_fastpath_enabled()
@@ -36,16 +40,17 @@ def _choices_made() -> Iterator[None]:
         torch._C._set_cudnn_enabled(False)
         torch.backends.opt_einsum.enabled = False
         torch.backends.mha.set_fastpath_enabled(False)
-        for name in attention:
+        for name in kinds_of_attention:
             getattr(torch.backends.cuda, f"enable_{name}")(name == _BY_OPERATIONS)
-        with replaced(layers_as_one_operation()):
+        attention = Replacement(functional, "scaled_dot_product_attention", attention_laid_out)
+        with replaced([*layers_as_one_operation(), attention]):
             yield
     finally:
         torch._C._set_mkldnn_enabled(with_onednn)
         torch._C._set_cudnn_enabled(with_cudnn)
         torch.backends.opt_einsum.enabled = with_opt_einsum
         torch.backends.mha.set_fastpath_enabled(with_fastpath)
-        for name, is_enabled in attention.items():
+        for name, is_enabled in kinds_of_attention.items():
             getattr(torch.backends.cuda, f"enable_{name}")(is_enabled)
 
 

@@ -11,7 +11,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from samebits.arithmetic.functions_of_block import FUNCTIONS_OF_BLOCK
 from samebits.arithmetic.kernels.registry import NoPortableForm
+from samebits.arithmetic.layouts import laid_out
 from samebits.arithmetic.library_choices import CHOICES_OF_LIBRARIES
 from samebits.arithmetic.operation_forms import (
     FOREACH,
@@ -34,7 +36,12 @@ from samebits.arithmetic.updates_in_a_row import UPDATES_IN_A_ROW
 from samebits.call_site import Site
 from samebits.errors import BadInput, NotPossibleHere
 from samebits.modes import mode_in_force
-from samebits.torch_internals import dispatch_mode_pushed
+from samebits.torch_internals import (
+    compiler_paused,
+    dispatch_mode_pushed,
+    uncompiled,
+    unfused,
+)
 from samebits.trace.observer import Call, Observer
 from samebits.trace.source_lines import source_line
 
@@ -42,12 +49,8 @@ _USUAL_CHANCE = 0.5
 """The default of ``bernoulli_``: PyTorch's dispatcher leaves out an argument that equals it."""
 _ELSEWHERE = "is called in a thread that was started before the block and computes outside of it"
 
-_OLDER_WORKERS = (
-    "has workers that were started before the block and compute outside of it (begin to iterate "
-    "over the DataLoader in the block)"
-)
 
-
+@uncompiled
 @contextmanager
 def portable(device: torch.device | str = "cpu") -> Iterator[None]:
     """Compute with PyTorch in one block so that every machine gets the same bits.
@@ -84,7 +87,7 @@ def portable(device: torch.device | str = "cpu") -> Iterator[None]:
             [1.5000]])
     """
     kind = torch.device(device).type
-    with mode_in_force("portable", device=kind), proved_arithmetic(device):
+    with compiler_paused(), mode_in_force("portable", device=kind), proved_arithmetic(device):
         yield
 
 
@@ -159,8 +162,9 @@ class PortableArithmetic(Observer):
     def _begin(self, way_back: ExitStack) -> None:
         """Make PyTorch compute attention and recurrent layers by single operations, products of
         several matrices in the order in which they are written, and Adam's update by one."""
-        way_back.enter_context(torch.jit.optimized_execution(False))  # which fuses operations
+        way_back.enter_context(unfused())
         way_back.enter_context(CHOICES_OF_LIBRARIES.in_force())
+        way_back.enter_context(FUNCTIONS_OF_BLOCK.in_force())
         way_back.enter_context(PORTABLE_NUMBERS.in_force())
         way_back.enter_context(UPDATES_IN_A_ROW.in_force())
         way_back.enter_context(WAYS_TO_OTHER_THREADS.in_force())
@@ -169,12 +173,12 @@ class PortableArithmetic(Observer):
     @contextmanager
     def in_this_thread(self) -> Iterator[None]:
         """Compute in the block in a thread that did not enter it; plainly, once it is over."""
-        with dispatch_mode_pushed(self):
+        with unfused(), dispatch_mode_pushed(self):
             yield
 
-    def refuse_workers(self, name: str) -> None:
-        """Refuse what workers of a DataLoader give that were started before the block."""
-        self.refuse(Site(name, None, source_line(), "forward"), _OLDER_WORKERS)
+    def refuse(self, name: str, reason: str, phase: str = "forward") -> None:
+        """Refuse a network, an optimizer or a function that no operation shows."""
+        self.refuse_at(Site(name, None, source_line(), phase), reason)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
@@ -212,9 +216,9 @@ class PortableArithmetic(Observer):
 
     def without_form(self, call: Call, reason: str, cause: Exception | None = None) -> Any:
         """Refuse an operation; a subclass that only takes note of it overrides this."""
-        return self.refuse(call.site, reason, cause)
+        return self.refuse_at(call.site, reason, cause)
 
-    def refuse(self, site: Site, reason: str, cause: Exception | None = None) -> None:
+    def refuse_at(self, site: Site, reason: str, cause: Exception | None = None) -> None:
         """Refuse what is done at a site; a subclass that only takes note of it overrides this."""
         self._refusals.last = NotPortable(site, reason)
         raise self._refusals.last from cause
@@ -235,7 +239,7 @@ class PortableArithmetic(Observer):
     def _refuse_elsewhere(self, name: str) -> None:
         """Refuse what a thread does that was started before the block."""
         if block_of_this_thread() is None:
-            self.refuse(Site(name, None, source_line(), "forward"), _ELSEWHERE)
+            self.refuse(name, _ELSEWHERE)
 
     # -- optimizers ------------------------------------------------------------------------
 
@@ -245,7 +249,7 @@ class PortableArithmetic(Observer):
         self._refuse_elsewhere(name)
         reason = why_not_portable(optimizer)
         if reason:
-            self.refuse(Site(f"torch.optim.{name}.step", None, source_line(), "update"), reason)
+            self.refuse(f"torch.optim.{name}.step", reason, "update")
         return super()._enter_update(optimizer, args, kwargs)
 
 
@@ -270,8 +274,10 @@ def _replaced(operation: Operation, call: Call) -> Any:
         if operation.is_typed_by_target:
             arguments["dtype"] = target.dtype
     result = operation.kernel(*call.args, **arguments)
-    if target is None or result is None:  # an update returns nothing: it has written already
+    if result is None:  # an update returns nothing: it has written already
         return result
+    if target is None:
+        return laid_out(operation, call, result)
     if not torch.can_cast(result.dtype, target.dtype):
         raise RuntimeError(
             f"result type {result.dtype} can't be cast to the desired output type {target.dtype}"

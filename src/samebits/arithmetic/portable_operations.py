@@ -108,7 +108,7 @@ class _Collector(PortableArithmetic):
         self._refusal = reason
         return call.run()
 
-    def refuse(self, site: Site, reason: str, cause: Exception | None = None) -> None:
+    def refuse_at(self, site: Site, reason: str, cause: Exception | None = None) -> None:
         self._count(_Kind(site.op, "missing", reason), site)
 
 

@@ -186,12 +186,16 @@ def _smallest_numbers_are_kept(device: torch.device) -> bool:
     )
 
 
+_FLUSHED = (
+    "numbers below 2**-126 are flushed to zero (torch.set_flush_denormal(False) keeps them, before "
+    "PyTorch starts its threads)"
+)
 CLAIMS = (
     Claim("products of large whole numbers in float64 are not exact", _products_are_exact),
     Claim("single operations in float32 are not rounded to the nearest", _operations_are_rounded),
     Claim("a product and a sum are fused into one operation", _products_and_sums_are_apart),
     Claim("casts to float32 are not rounded to the nearest", _casts_are_rounded),
     Claim("square roots are not rounded to the nearest", _roots_are_rounded),
-    Claim("numbers below 2**-126 are flushed to zero", _smallest_numbers_are_kept),
+    Claim(_FLUSHED, _smallest_numbers_are_kept),
 )
 """All that is assumed of a device."""

@@ -30,17 +30,39 @@ class Block(Protocol):
     def in_this_thread(self) -> AbstractContextManager[None]:
         """Compute in it, in a thread that did not enter it."""
 
-    def refuse_workers(self, name: str) -> None:
-        """Refuse what processes give that were started before it, and compute outside of it."""
+    def refuse(self, name: str, reason: str) -> None:
+        """Refuse a function that no operation shows."""
 
+
+_OLDER_WORKERS = (
+    "has workers that were started before the block and compute outside of it (begin to iterate "
+    "over the DataLoader in the block)"
+)
 
 Entered = Callable[[], AbstractContextManager[object]]
 """Makes such a block in another process; a class or a function that can be pickled."""
 
 
 class _OfThread(threading.local):
+    """Of the block that this thread entered last; tasks of one thread leave in any order."""
+
     block: Block | None = None
     entered: Entered | None = None
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[Block, Entered | None]] = []
+
+    @contextmanager
+    def within(self, block: Block, entered: Entered | None) -> Iterator[None]:
+        own = (block, entered)
+        self._blocks.append(own)
+        self.block, self.entered = own
+        try:
+            yield
+        finally:
+            place = max(i for i, each in enumerate(self._blocks) if each is own)
+            del self._blocks[place]
+            self.block, self.entered = self._blocks[-1] if self._blocks else (None, None)
 
 
 _here = _OfThread()
@@ -57,13 +79,8 @@ def computing_in(block: Block, entered: Entered | None = None) -> Iterator[None]
 
     ``entered`` makes one like it in another process; without it processes are not looked at.
     """
-    before = (_here.block, _here.entered)
-    _here.block = block
-    _here.entered = entered or _here.entered
-    try:
+    with _here.within(block, entered or _here.entered):
         yield
-    finally:
-        _here.block, _here.entered = before
 
 
 def _ways_to_other_threads() -> Iterator[Replacement]:
@@ -209,7 +226,7 @@ def _taking_from_workers(original: Callable[..., object]) -> Callable[..., objec
         if _here.block is not None:
             workers = getattr(loading, "_workers", ())
             if any(worker not in _started_in_a_block for worker in workers):
-                _here.block.refuse_workers(type(loading).__name__)
+                _here.block.refuse(type(loading).__name__, _OLDER_WORKERS)
         return original(loading)
 
     return taken

@@ -90,6 +90,17 @@ class DispatchMode(TorchDispatchMode):
     # Operations that take functions, such as flex attention, come here too (torch 2.7).
     supports_higher_order_operators = True
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._way_out = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        self._way_out.enter_context(torch_internals.mode_of_block(self))
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._way_out.close()
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Say that the handler needs no guard against the compiler, which `without_compiling`

@@ -95,6 +95,14 @@ def reversed_strides(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.permute(reverse).contiguous().permute(reverse)
 
 
+def channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers in PyTorch's other order, of images and of stacks."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if tensor.layout is not torch.strided or tensor.dim() not in formats:
+        return tensor
+    return tensor.contiguous(memory_format=formats[tensor.dim()])
+
+
 def with_gaps(tensor: torch.Tensor) -> torch.Tensor:
     """The same numbers with others between them."""
     if tensor.layout is not torch.strided or tensor.dim() == 0:
@@ -144,6 +152,7 @@ VALUES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "reversed axes": reversed_strides,
+    "channels last": channels_last,
     "gaps": with_gaps,
     "copies of one number": of_one_number,
 }
@@ -344,10 +353,33 @@ def fault_of(info: Any, sample: Sample, way: Way = plainly) -> str:
             return f"{one.dtype} {[*one.shape]}, not {other.dtype} {[*other.shape]}"
         if one.requires_grad != other.requires_grad:
             return f"requires_grad is {one.requires_grad}, not {other.requires_grad}"
+        if way is plainly and _strides(one) != _strides(other) and _lies_as_usual(info, sample):
+            return f"strides {one.stride()}, not {other.stride()}, of {[*one.shape]}"
     if not pairs:
         return "" if repr(actual) == repr(expected) else f"{actual!r}, not {expected!r}"
     fault = fault_of_numbers(info, sample, way, pairs)
     return "" if fault and _draws(info, sample, way) else fault
+
+
+def _lies_as_usual(info: Any, sample: Sample) -> bool:
+    """Whether all tensors are contiguous, or all images have their channels last, so that the
+    strides of PyTorch's result do not follow from the machine."""
+    by_library = info.name.startswith("nn.functional.conv_transpose")
+
+    def is_usual(tensor: torch.Tensor) -> bool:
+        is_last = tensor.stride() == channels_last(tensor.contiguous()).stride()
+        return tensor.is_contiguous() or (is_last and not by_library)
+
+    tensors = [each for each in sample.tensors() if each.layout is torch.strided]
+    return all(map(is_usual, tensors))
+
+
+def _strides(tensor: torch.Tensor) -> list[int]:
+    """The steps between numbers, along axes that have more than one."""
+    if tensor.layout is not torch.strided or tensor.numel() < 2:
+        return []
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return [stride for size, stride in pairs if size > 1]
 
 
 def fault_in_doubles(info: Any, sample: Sample) -> str:

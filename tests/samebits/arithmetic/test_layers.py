@@ -210,3 +210,23 @@ def test_products_and_convolutions_in_other_types_are_rounded_once(dtype, error)
         exact = getattr(torch.ops.aten, name)(*wide)
         assert actual.dtype == dtype
         assert (actual.double() - exact).abs().max() <= error * exact.abs().max()
+
+
+@pytest.mark.parametrize(
+    "viewed",
+    [
+        lambda q, image: functional.scaled_dot_product_attention(q, q, q).transpose(1, 2),
+        lambda q, image: functional.conv2d(image, torch.ones(2, 3, 3, 3)).permute(0, 2, 3, 1),
+        lambda q, image: functional.avg_pool2d(image, 2).permute(0, 2, 3, 1),
+    ],
+    ids=["attention", "convolution", "pooling"],
+)
+def test_a_result_can_be_viewed_as_pytorchs(viewed):
+    """Of what networks make: heads beside tokens, and images with their channels last."""
+    q = torch.rand(2, 5, 3, 4).transpose(1, 2)
+    image = torch.rand(2, 3, 6, 6).contiguous(memory_format=torch.channels_last)
+    expected = viewed(q, image).stride()
+    with PortableArithmetic():
+        result = viewed(q, image)
+        assert result.view(2, -1).shape[0] == 2
+    assert result.stride() == expected

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import samebits
-from samebits.arithmetic import proof
+from samebits.arithmetic import portable_mode, proof
 from samebits.arithmetic.portable_mode import NotPortable, PortableArithmetic
 from samebits.arithmetic.portable_operations import portable_operations
 from samebits.errors import NotPossibleHere
@@ -233,6 +233,47 @@ def test_every_block_is_proved_anew():
             pass
     finally:
         torch.set_flush_denormal(False)
+
+
+def test_flushing_small_numbers_in_a_block_is_refused():
+    refused = pytest.raises(NotPortable, match=r"set_flush_denormal .*test_portable_mode")
+    with refused, PortableArithmetic():
+        torch.set_flush_denormal(False)
+        torch.set_flush_denormal(True)
+
+
+def test_a_block_in_a_compiled_function_runs_as_written(monkeypatch):
+    monkeypatch.setattr(portable_mode, "prove", lambda device: None)
+    compiled = []
+
+    def step(x):
+        doubled = x * 2
+        with samebits.portable():
+            root = doubled.exp()
+        return root + 1
+
+    def counting(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    x = torch.linspace(-1, 1, 9)
+    assert torch.equal(torch.compile(step, backend=counting)(x), step(x))
+    assert compiled
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [
+        ({"std": 0.02}, "98df12e14057"),
+        ({"mean": 0.3, "std": 2.0, "a": 0.0, "b": 1.0}, "54d9ffff5053"),
+    ],
+    ids=["normal numbers drawn again", "uniform numbers accepted"],
+)
+def test_truncated_normal_numbers_are_alike_in_every_version(bounds, expected):
+    """PyTorch 2.6 and 2.15 draw them in two ways, to which the mode gives one."""
+    with PortableArithmetic(), samebits.seeded(0):
+        numbers = nn.init.trunc_normal_(torch.empty(30, 20), **bounds)
+    assert samebits.tensor_digest(numbers)[:12] == expected
 
 
 @torch.library.custom_op("mine::relu", mutates_args=())

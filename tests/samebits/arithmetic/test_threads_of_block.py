@@ -1,7 +1,6 @@
 """What is started in a block of portable arithmetic, or given to a pool there, is part of it."""
 
 import asyncio
-import importlib
 import multiprocessing
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -165,29 +164,3 @@ def test_after_the_block_all_is_as_before():
     assert vars(pool.ThreadPool) == before[2]
     with lasting:
         assert lasting.submit(transformed).result().tolist() == [3.0, 0.0, 0.0]
-
-
-def test_of_blocks_that_overlap_the_last_gives_functions_back():
-    """The one that began first ends first."""
-
-    def replaced():
-        adam = importlib.import_module("torch.optim.adam").adam
-        stance = importlib.import_module("torch._dynamo.eval_frame")._stance.stance
-        return adam, torch._VF.lstm, threading.Thread.start, stance
-
-    before = replaced()
-    entered, end = threading.Event(), threading.Event()
-
-    def other():
-        with PortableArithmetic():
-            entered.set()
-            end.wait()
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    entered.wait()
-    with PortableArithmetic():
-        end.set()
-        thread.join()
-        assert not set(replaced()) & set(before)
-    assert replaced() == before

@@ -35,6 +35,7 @@ from samebits.arithmetic.kernels.small_products import SmallColumns, small_produ
 from samebits.arithmetic.kernels.sums import pairwise_sum
 from samebits.arithmetic.memory import workspace
 from samebits.errors import BadInput
+from samebits.replaced_functions import SharedByBlocks
 
 FORMS = PortableForms()
 
@@ -77,13 +78,21 @@ def one_slice() -> Iterator[None]:
     So were all bits of Cellpose that are published (version 1 of its reference). Its products take
     gradients of pixels through unit matrices, where small ones become 0 beside large ones.
     """
+    with _ONE_SLICE.in_force():
+        yield
+
+
+@contextmanager
+def _in_one_slice() -> Iterator[None]:
     global _one_slice
-    before = _one_slice
     _one_slice = True
     try:
         yield
     finally:
-        _one_slice = before
+        _one_slice = False
+
+
+_ONE_SLICE = SharedByBlocks(_in_one_slice)
 
 
 def product(
