@@ -407,6 +407,9 @@ def test_of_repeats_of_one_run_nothing_recorded_tells(tmp_path, invoke):
     assert "  why: not known, as both were asked for the same, in the same" in answer.out
     (command,) = re.findall("to find out: cellrepro (diverge .*)", answer.out)
     assert invoke(*shlex.split(command)).code == 1  # in its store, which is not the default one
+    explained = invoke("explain", key, key, "--store", tmp_path).out  # a key twice: repeats 0 and 1
+    assert re.findall(r"^([AB]): \S+/(\d) \(", explained, re.MULTILINE) == [("A", "0"), ("B", "1")]
+    assert explained.startswith("why: not known, as both were asked for the same")
 
 
 # -- with a network --------------------------------------------------------------------------

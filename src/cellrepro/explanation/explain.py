@@ -141,6 +141,8 @@ def explain(
     file_or_run(a, name="a")
     file_or_run(b, name="b")
     opened_store = Store(store)
+    if not (Path(a).exists() or Path(b).exists()):
+        a, b = (repeat.name for repeat in opened_store.find_two(a, b))
     if image is None:
         refuse_to_segment(None, {"model": model, "crop": crop})
         return _from_files(a, b, opened_store, log_a=log_a, log_b=log_b)

@@ -124,8 +124,9 @@ class Explanation(Result):
             doubt = f": {joined(another or doubted)} {verb} probably made with a different network"
         elif unmade := [letter for letter, fit in replayed.fits if fit.makes_no_cell]:
             doubt = (
-                f": no setting of this network that was tried makes one cell of {joined(unmade)} "
-                "pixel for pixel; probably a different network made it, or somebody drew by hand"
+                f": no setting of this network that was tried makes a single cell of "
+                f"{' or '.join(unmade)} pixel for pixel; probably a different network was used, or "
+                "cells were drawn by hand"
             )
         if self.from_record is not None and self.from_record.cause is not None:
             remains = f"segmenting again did not confirm it{doubt}{self._cut_short}"

@@ -188,7 +188,10 @@ def not_made_lines(explanation: Explanation) -> Iterator[str]:
     others = {
         setting.name
         for setting in explanation.settings
-        if setting.a != setting.b and setting.may_change_cells and setting.name in recorded
+        if setting.is_recorded_by_both
+        and setting.differs
+        and setting.may_change_cells
+        and setting.name in recorded
     }
     if others and explanation.unexplained:
         yield f"what differs and cannot be varied here: {', '.join(sorted(others))}"
@@ -204,11 +207,12 @@ def _other_network_line(letter: str, fit: Fit, explanation: Explanation) -> str:
     side = explanation.a if letter == "A" else explanation.b
     recorded = side.record.values.get("model")
     named = f" (its file names {recorded.value})" if recorded is not None else ""
+    made = f"at most {fit.exact}" if fit.exact else "none"
     return (
         f"{letter} was probably made with a different network{named}: the settings that decide are "
-        f"recorded, and with them, or with {amount(fit.tried, 'setting')} tried, at most "
-        f"{fit.exact} of its {amount(fit.n_target, 'cell')} {verb_of(fit.exact, 'is', 'are')} made "
-        "again pixel for pixel. Give its network with --model"
+        f"recorded, and with them, or with {amount(fit.tried, 'setting')} tried, {made} of its "
+        f"{amount(fit.n_target, 'cell')} {verb_of(fit.exact, 'is', 'are')} made again pixel for "
+        "pixel. Give its network with --model"
     )
 
 
@@ -216,7 +220,7 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
     """Say how near a search came that did not make a side again."""
     tried = f"{amount(fit.tried, 'setting')} tried"
     if fit.stopped and fit.tried < fit.n_first:
-        tried = f"{fit.tried} of {amount(fit.n_first, 'setting')} tried"
+        tried = f"the {fit.tried} (of {amount(fit.n_first, 'setting')}) tried"
     if fit.stopped and cut_short:
         tried += " until you ended the search"
     elif fit.stopped:
@@ -235,7 +239,7 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
     if not fit.exact:
         return (
             f"how {letter} was made was not found: none of {tried} makes one of its "
-            f"{amount(fit.n_target, 'cell')} pixel for pixel; the nearest is {nearest}"
+            f"{amount(fit.n_target, 'cell')} pixel for pixel"
         )
     if fit.found == Reproduced.IN_PART:
         result = f"{letter} was found in part"

@@ -189,12 +189,13 @@ class SidePair:
     def _why_not_of_one_image(self) -> str:
         shape_a = self.a.masks.shape
         shape_b = self.b.masks.shape
-        if size_factor(shape_a, shape_b) is not None:
+        is_resized_one = is_resized(self.a.masks, self.b.masks)
+        if is_resized_one and size_factor(shape_a, shape_b) is not None:
             factor = factor_text("A", shape_a, "B", shape_b)
             return f"A has masks of shape {shape_a}, and B of {shape_b}{factor}"
         return (
-            f"{self.a.name} has masks of shape {shape_a}, and {self.b.name} of {shape_b}: neither "
-            "shows a part of the other, so no cell is compared"
+            f"{self.a.name} has masks of shape {shape_a}, and {self.b.name} of {shape_b}: no cell "
+            "is compared"
         )
 
 

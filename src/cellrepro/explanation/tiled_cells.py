@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import ndimage
 
 from cellrepro.comparison.object_matching import labels_in, unmatched_cells
 from cellrepro.comparison.straight_borders import Seam, StraightBorder, seam, straight_borders
 from cellrepro.explanation.tile_lines import tile_lines
 from cellrepro.model.tile_layout import TileLayout
 from cellrepro.spec.segmentation_settings import Settings
+from cellrepro.words import place_text
 from samebits.results import derived
 from samebits.words import amount, grouped, some, verb_of
 
@@ -64,22 +66,27 @@ class Tiled:
 
     def lines(self) -> list[str]:
         """Say which of its cells depend on tiles, and where they end straight."""
-        numbers = some(list(map(str, self.dependent)), _MOST_NUMBERS)
-        which = f" ({verb_of(len(self.dependent), 'number', 'numbers')} {numbers})"
+        which = f" ({some(self._places(), _MOST_NUMBERS)})" if self.dependent else ""
         n_scaled = self.n_by_normalisation
         gained = scaled = ""
         if self.n_gained:
-            gained = f", and {grouped(self.n_gained)} {verb_of(self.n_gained, 'is', 'are')} gained"
+            appear = verb_of(self.n_gained, "appears", "appear")
+            gained = f", and {grouped(self.n_gained)} more {appear} where they lie elsewhere"
         if n_scaled:
             changes = verb_of(n_scaled, "changes", "change")
             scaled = f"; {n_scaled} {changes} where intensities of a crop are scaled by themselves"
         return [
             f"{self.name}: {grouped(self.n_dependent)} of {amount(self.n_cells, 'cell')} "
-            f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie"
-            f"{which if self.dependent else ''}"
+            f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie{which}"
             f"{gained}{scaled}",
             f"  {self.seam}",
         ]
+
+    def _places(self) -> list[str]:
+        """Say of each cell that depends on tiles its number, and where it lies."""
+        centres = ndimage.center_of_mass(self.masks > 0, self.masks, self.dependent)
+        shown = zip(self.dependent, centres, strict=True)
+        return [f"cell {label} at {place_text(centre)}" for label, centre in shown]
 
 
 def follow(
