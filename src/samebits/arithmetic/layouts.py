@@ -83,7 +83,7 @@ def _key_of(argument: object) -> object:
 
 
 def _found_layouts(call: Invocation) -> _Layouts:
-    """None where PyTorch cannot tell without numbers."""
+    """Nothing where PyTorch cannot tell without numbers."""
     try:
         with modes_suspended(), torch.no_grad():
             args, kwargs = tree_map(_without_numbers, (tuple(call.args), dict(call.kwargs)))
