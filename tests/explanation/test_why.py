@@ -9,8 +9,10 @@ import pytest
 import tifffile
 
 from cellrepro.comparison.verdicts import Verdict
+from cellrepro.explanation.fit import Fit
 from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
 from cellrepro.explanation.settings_of_both import SettingOfBoth
+from cellrepro.explanation.trials import Gap
 from cellrepro.store.store import Store
 from stores import TRUTH, add_run, squares, three
 
@@ -410,6 +412,14 @@ def test_of_repeats_of_one_run_nothing_recorded_tells(tmp_path, invoke):
     explained = invoke("explain", key, key, "--store", tmp_path).out  # a key twice: repeats 0 and 1
     assert re.findall(r"^([AB]): \S+/(\d) \(", explained, re.MULTILINE) == [("A", "0"), ("B", "1")]
     assert explained.startswith("why: not known, as both were asked for the same")
+
+
+@pytest.mark.parametrize(
+    ("exact", "tried", "is_doubted"), [(0, 12, True), (1, 12, False), (0, 3, False)]
+)
+def test_a_network_is_doubted_where_most_was_tried_and_no_cell_made(exact, tried, is_doubted):
+    fit = Fit({}, {}, Gap(9, 99), 20, 10, exact, 100, tried, n_first=12)
+    assert fit.makes_no_cell == is_doubted
 
 
 # -- with a network --------------------------------------------------------------------------
