@@ -1,6 +1,7 @@
 """Cells that depend on where tiles lie, and straight cuts: planted ones are found, others not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy import ndimage
 
 from cellrepro.comparison.straight_borders import StraightBorder, seam, straight_borders
 from cellrepro.explanation.straight_cuts import CutImage, Cuts
-from cellrepro.explanation.tile_lines import tile_lines
+from cellrepro.explanation.tile_lines import TileLine, tile_lines
 from cellrepro.explanation.tiled_cells import follow
 from cellrepro.explanation.tiles import TileDependence
 from cellrepro.images.image_file import read_masks
@@ -75,12 +76,33 @@ def test_a_stack_that_was_cut_between_planes():
     assert "straight cut between planes z 6 and z 7" in line
 
 
+def touching_pair(masks, y, x):
+    """Two half discs that share one straight border, where there was background or other cells."""
+    rows, columns = np.indices(masks.shape)
+    distance = np.hypot(rows - y, columns - x + 0.5)
+    masks[distance < 20] = 0
+    left, right = masks.max() + 1, masks.max() + 2
+    masks[distance < 14] = np.where(columns < x, left, right)[distance < 14]
+
+
+def test_two_cells_that_touch_along_a_line_are_one_observation(pictured):
+    masks = pictured[1].astype(np.int64)
+    touching_pair(masks, 100, 229)
+    assert straight_borders(masks) == ()
+    assert seam(masks, [("x", 229)]).n_at == 1
+    touching_pair(masks, 200, 229)
+    touching_pair(masks, 300, 229)
+    (found,) = straight_borders(masks)
+    assert (found.axis, found.at, found.n_objects, found.n_borders) == ("x", 229, 6, 3)
+    assert seam(masks, [("x", 229)]).n_at == 3
+
+
 def test_cuts_name_the_line_at_which_cells_end():
-    cut = StraightBorder(axis="y", at=7, length=30, n_objects=3, chance=0.001)
+    cut = StraightBorder(axis="y", at=7, length=30, n_objects=3, n_borders=2, chance=0.001)
     cuts = Cuts((CutImage("masks.tif", (cut,)),), vacuous=False)
     (image,) = json.loads(cuts.as_json())["images"]
     assert (image["name"], image["cuts"][0]["at"]) == ("masks.tif", 7)
-    assert cuts.lines()[1].startswith("    straight cut at y 7: 3 straight ends along 30 pixels")
+    assert "cut at y 7: 3 cells end there in 2 separate straight borders" in cuts.lines()[1]
     nothing = Cuts((CutImage("masks.tif", ()),), vacuous=True)
     assert (nothing.exit_code, "vacuous" in nothing.sentence()) == (1, True)
 
@@ -134,9 +156,27 @@ def test_what_is_to_blame():
     tiled = follow(by_tiles, "tiled", flat, Settings())
     assert tiled.n_dependent > 3
     assert tiled.n_by_normalisation == 0
+    assert ("y", 210) not in tiled.tile_borders
+    tiled = replace(tiled, cuts=straight_borders(cut(nuclei(0, shape=(400, 400)).masks, 210)))
+    assert "no tile begins or ends there" in tiled.lines()[-1]
+    at_tile = replace(tiled, tile_borders=(TileLine("y", 210),))
+    assert at_tile.lines()[-1].endswith("; a tile begins or ends there")
+    answers = [str(TileDependence((image,), ())) for image in (clean, tiled, at_tile)]
+    for answer, begins, says in zip(
+        answers,
+        ("no:", "yes:", "yes:"),
+        ("no cut at a tile border", "1 straight cut lies where no tile", "they cut cells in 1 image"),
+        strict=True,
+    ):
+        assert answer.startswith(begins)
+        assert says in answer
     scaled = follow(by_threshold, "scaled", bright, Settings())
     assert (scaled.n_dependent, scaled.n_gained) == (0, 0)
     assert scaled.n_by_normalisation > 10
+    images = [replace(clean, name=f"clean {n}") for n in range(9)]
+    answer = TileDependence((*images, scaled), ()).lines()
+    assert answer[0].startswith("no: tiles change none of 325 cells in 10 images")
+    assert (answer[1].split(":")[0], answer[-2][:13]) == ("scaled", "9 more images")
 
 
 def by_tiles_with_one_more(image, *, tile_overlap=0.1, **options):

@@ -246,7 +246,7 @@ def measure_cost(
         variants=_chosen(variants, device=settings.device),
     )
     return in_child(
-        task, Setup(settings, "strict"), label=f"cost, {encoder}", steps=rounds + 2, quiet=quiet
+        task, Setup(settings, "strict"), label=f"cost, {encoder}", steps=rounds, quiet=quiet
     )
 
 
@@ -280,7 +280,7 @@ def time_steps(
     seconds_of_rounds = []
     for index in range(rounds):
         seconds_of_rounds.append(bench.round())
-        child.phase(f"round {index + 1} of {rounds}")
+        child.tell("done", f"round {index + 1} of {rounds}")
     return Cost(
         encoder=encoder,
         device=str(device),

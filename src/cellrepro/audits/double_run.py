@@ -86,7 +86,7 @@ class DoubleRun:
 def run_twice(setup: Setup, *, quiet: bool) -> DoubleRun:
     """Train `tiny` on synthetic images in two processes, one after the other."""
     refuse_training()
-    with progress(2 * (N_STEPS + 2), "double run", quiet=quiet) as bar:
+    with progress(2 * N_STEPS, "double run", quiet=quiet) as bar:
         first = in_child(train_briefly, setup, label="first run", on_event=counting(bar))
         second = in_child(train_briefly, setup, label="second run", on_event=counting(bar))
     return DoubleRun(first, second)
@@ -105,7 +105,7 @@ def train_briefly(child: Child) -> ShortRun:
         child.phase("flows")
         while not loop.finished:
             loop.step()
-            child.phase(f"step {loop.training.n_steps}")
+            child.tell("done", f"step {loop.training.n_steps}")
     return ShortRun(
         weights_before=weights_before,
         weights=tensors_digest(network.state_dict()),

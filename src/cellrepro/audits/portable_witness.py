@@ -159,7 +159,7 @@ def witness(*, profile: str | Path = defaults.PROFILE, quiet: bool = False) -> P
             "in float32 only: use profile cpu or cuda"
         )
     setup = Setup(chosen, "portable", _SEED)
-    with progress(N_STEPS + 2, "portable", quiet=quiet) as bar:
+    with progress(N_STEPS, "portable", quiet=quiet) as bar:
         digests = in_child(
             compute_stages, setup, label="portable arithmetic", on_event=counting(bar)
         )
@@ -208,7 +208,7 @@ def compute_stages(child: Child) -> dict[str, str]:
             loop.step()
             step = loop.training.n_steps
             digests[f"weights after step {step}"] = _digest_of_weights(network)
-            child.phase(f"step {step}")
+            child.tell("done", f"step {step}")
         digests.update(_stages_of_segmentation(network, images[0]))
     return digests
 

@@ -167,7 +167,7 @@ def which_seed_changes(
         partial(try_seeds, request=request),
         request.setup,
         label="seeds",
-        steps=2 + len(SEEDS) * len(_VALUES),
+        steps=len(SEEDS) * len(_VALUES),
         quiet=quiet,
     )
 
@@ -195,7 +195,7 @@ def try_seeds(child: Child, *, request: Request) -> SeedProbe:
             for seed in _VALUES:
                 network.load_state_dict(initial_weights)
                 trials.append(_trial(network, folder, spec, seed_name, seed))
-                child.phase(f"{seed_name} {seed}")
+                child.tell("done", f"{seed_name} {seed}")
     return SeedProbe(
         trials=tuple(trials),
         n_images=len(folder.train),

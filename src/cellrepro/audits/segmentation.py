@@ -178,7 +178,7 @@ def audit_segmentation(
         partial(audit_images, request=plan.request, options=options),
         plan.request.setup,
         label="audit",
-        steps=n_images + len(BATCH_SIZES) + 2,
+        steps=n_images + len(BATCH_SIZES),
         quiet=quiet,
     )
 

@@ -194,7 +194,7 @@ def audit_training(
         partial(audit_steps, request=request, options=options),
         request.setup,
         label="audit",
-        steps=options.steps + 3,
+        steps=options.steps,
         quiet=quiet,
     )
 
@@ -225,7 +225,7 @@ def audit_steps(child: Child, *, request: Request, options: AuditOptions) -> Tra
         def step() -> None:
             loop.step()
             rates.append(loop.optimizer.param_groups[0]["lr"])
-            child.phase(f"step {loop.training.n_steps} audited")
+            child.tell("done", f"step {loop.training.n_steps} audited")
 
         operations = options.audited(step, steps=options.steps, model=network)
         n_changed = sum(

@@ -1,7 +1,9 @@
 """Straight borders in a label image: cells that end along one row, column or plane, as seams leave.
 
 A round cell ends along a row over about twice the square root of its diameter, in pixels; a cut one
-ends over its whole width. Where several cells do so at one row, that is no chance.
+ends over its whole width. Where several cells do so at one row, that is no chance. Two cells that
+touch along the row share one straight border: where one of them is straight, the other has to be,
+so that they are one observation.
 """
 
 from __future__ import annotations
@@ -11,14 +13,17 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import pi
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
 from scipy.stats import binom, poisson
 
 from cellrepro.comparison.object_matching import overlap
 from cellrepro.images.label_image import label_image
-from samebits.words import amount
+from samebits.words import amount, grouped
 
 _FLAT = 2.0  # times the square root of a cell's diameter: how far a round one is flat, pixels
 _MORE = 1.5  # times as long: a straight end
@@ -42,24 +47,26 @@ class StraightBorder:
     """Pixels along which cells end there; between planes those where others go on."""
     n_objects: int
     """Cells that end there."""
+    n_borders: int
+    """Straight borders there; cells that touch along the line share one."""
     chance: float
-    """Probability of as many straight ends at any line of this image."""
+    """Probability of as many straight borders at any line of this image."""
 
 
 @dataclass(frozen=True)
 class Seam:
-    """Straight ends at some lines, beside those at all others."""
+    """Straight borders of cells at some lines, beside those at all others."""
 
     n_at: int
-    """Straight ends at these lines."""
+    """Straight borders at these lines; cells that touch along one share a border."""
     n_lines: int
     """How many lines these are."""
     n_elsewhere: int
-    """Straight ends at all other lines."""
+    """Straight borders at all other lines."""
     n_other_lines: int
     """How many other lines there are."""
     chance: float
-    """Probability of as many or more ends at these lines, if all lines were alike."""
+    """Probability of as many or more at these lines, if all lines were alike."""
 
     @property
     def stands_out(self) -> bool:
@@ -67,16 +74,21 @@ class Seam:
         return self.n_at > 1 and self.chance < _CERTAIN
 
     def __str__(self) -> str:
-        ends = f"{self.n_at} at {amount(self.n_lines, 'tile border')}"
-        elsewhere = f"{self.n_elsewhere} at {self.n_other_lines} other rows and columns"
-        probability = f"probability {self.chance:.2g} of as many by chance"
+        if not self.n_lines:
+            return "it fits into one tile, so that no tile border lies in it"
+        tile_borders = amount(self.n_lines, "tile border")
+        if not self.n_at:
+            return f"no cell ends in a straight line at its {tile_borders}"
+        counted = (
+            f"{amount(self.n_at, 'straight end')} of cells at {tile_borders}, "
+            f"{self.n_elsewhere} at the {grouped(self.n_other_lines)} other rows and columns"
+        )
+        if self.n_at == 1:
+            return f"{counted}; a single one shows no cut"
+        probability = f"by chance as many with probability {self.chance:.2g}"
         if self.stands_out:
-            verdict = f"tiles cut cells ({probability})"
-        elif self.n_at < 2:
-            verdict = "too few to show that tiles cut cells"
-        else:
-            verdict = f"not shown that tiles cut cells ({probability}; shown below {_CERTAIN:g})"
-        return f"straight ends of cells: {ends}, {elsewhere}; {verdict}"
+            return f"tiles cut cells: {counted} ({probability})"
+        return f"{counted}; not shown that tiles cut cells ({probability}, shown below {_CERTAIN:g})"
 
 
 @dataclass(frozen=True)
@@ -84,9 +96,22 @@ class _End:
     """A straight end of one object."""
 
     axis: int
+    plane: int
     at: int
-    label: int
+    is_behind: bool
+    """Whether the object lies behind the line, not before it."""
+    start: int
+    """The first pixel along the line."""
     length: int
+    label: int
+
+    def touches(self, other: _End) -> bool:
+        """Whether an object on the other side of the same line ends along the same pixels."""
+        return (
+            self.plane == other.plane
+            and self.start < other.start + other.length
+            and other.start < self.start + self.length
+        )
 
 
 def straight_borders(masks: ArrayLike) -> tuple[StraightBorder, ...]:
@@ -109,14 +134,48 @@ def straight_borders(masks: ArrayLike) -> tuple[StraightBorder, ...]:
 def _standing_out(ends: Sequence[_End], n: int, axis: str) -> Iterator[StraightBorder]:
     """The lines of an axis of ``n`` pixels or planes at which more of some ends lie."""
     n_lines = n - 1
-    # The same cell may end there in several planes.
-    counts = Counter(at for at, _ in {(end.at, end.label) for end in ends})
-    for at, n_ends in counts.items():
-        usual = max(counts.total() - n_ends, 1) / max(n_lines - 1, 1)
-        chance = min(1.0, n_lines * float(poisson.sf(n_ends - 1, usual)))
-        if n_ends >= 2 and chance < _CERTAIN:
-            length = sum(end.length for end in ends if end.at == at)
-            yield StraightBorder(axis, at, length, n_ends, chance)
+    by_line = _by_line(ends)
+    counts = {line: _n_borders(at_line) for line, at_line in by_line.items()}
+    n_all = sum(counts.values())
+    for line, n_borders in counts.items():
+        usual = max(n_all - n_borders, 1) / max(n_lines - 1, 1)
+        chance = min(1.0, n_lines * float(poisson.sf(n_borders - 1, usual)))
+        if n_borders >= 2 and chance < _CERTAIN:
+            at_line = by_line[line]
+            length = sum(end.length for end in at_line)
+            n_objects = len({end.label for end in at_line})
+            yield StraightBorder(axis, line[1], length, n_objects, n_borders, chance)
+
+
+def _by_line(ends: Sequence[_End]) -> dict[tuple[int, int], list[_End]]:
+    """The ends of each axis and line."""
+    found: dict[tuple[int, int], list[_End]] = {}
+    for end in ends:
+        found.setdefault((end.axis, end.at), []).append(end)
+    return found
+
+
+def _n_borders(ends: Sequence[_End]) -> int:
+    """How many of the ends at one line are independent: the fewest straight objects behind all.
+
+    Where objects on both sides touch, one of them explains the end of the other. The fewest that
+    explain all are as many as the pairs of a maximum matching (Kőnig's theorem), and those that
+    touch none. An object that ends there in several planes counts once.
+    """
+    before = [end for end in ends if not end.is_behind]
+    behind = [end for end in ends if end.is_behind]
+    row = {label: n for n, label in enumerate({end.label for end in before})}
+    column = {label: n for n, label in enumerate({end.label for end in behind})}
+    touching = np.zeros((len(row), len(column)), bool)
+    for a in before:
+        for b in behind:
+            if a.label == b.label or a.touches(b):
+                touching[row[a.label], column[b.label]] = True
+    n_alone = np.count_nonzero(~touching.any(axis=1)) + np.count_nonzero(~touching.any(axis=0))
+    if not touching.any():
+        return int(n_alone)
+    pairs = maximum_bipartite_matching(csr_array(touching), perm_type="column")
+    return int(n_alone + np.count_nonzero(pairs >= 0))
 
 
 def _are_rectangles(ends: Sequence[_End]) -> bool:
@@ -133,19 +192,23 @@ def _ends_between_planes(image: np.ndarray) -> Iterator[_End]:
         was_there = np.isin(table.labels_b, table.labels_a)
         cut = (table.iou >= _SAME_OUTLINE) & ~goes_on[table.rows] & ~was_there[table.columns]
         for label, n_pixels in zip(table.labels_a[table.rows[cut]], table.pixels[cut], strict=True):
-            yield _End(2, z, int(label), int(n_pixels))
+            yield _End(2, 0, z, False, 0, int(n_pixels), int(label))
 
 
 def seam(masks: ArrayLike, lines: Collection[tuple[str, int]]) -> Seam:
-    """Count straight ends at some lines of an image, beside all others."""
+    """Count straight borders of cells at some lines of an image, beside all others."""
     image = label_image("the masks", masks)
     n_all = sum(size - 1 for size in image.shape[-2:])
     at_lines = {(axis, at) for axis, at in lines if 0 < at < image.shape[-2:][_AXES.index(axis)]}
-    ends = [(_AXES[end.axis], end.at) for end in _ends(image)]
-    n_at = sum(end in at_lines for end in ends)
+    counts = {
+        (_AXES[axis], at): _n_borders(ends)
+        for (axis, at), ends in _by_line(list(_ends(image))).items()
+    }
+    n_borders = sum(counts.values())
+    n_at = sum(n for line, n in counts.items() if line in at_lines)
     share = len(at_lines) / max(n_all, 1)
-    chance = float(binom.sf(n_at - 1, len(ends), share)) if n_at else 1.0
-    return Seam(n_at, len(at_lines), len(ends) - n_at, n_all - len(at_lines), chance)
+    chance = float(binom.sf(n_at - 1, n_borders, share)) if n_at else 1.0
+    return Seam(n_at, len(at_lines), n_borders - n_at, n_all - len(at_lines), chance)
 
 
 def _ends(image: np.ndarray) -> Iterator[_End]:
@@ -156,24 +219,36 @@ def _ends(image: np.ndarray) -> Iterator[_End]:
     least = dict(
         zip(labels.tolist(), np.maximum(_LEAST, _MORE * _FLAT * np.sqrt(widths)), strict=True)
     )
-    for plane in planes:
+    for number, plane in enumerate(planes):
         for axis in (0, 1):
             turned = plane if axis == 0 else plane.T
             seen = set()
-            for before, behind in ((turned[:-1], turned[1:]), (turned[1:], turned[:-1])):
-                for line, label, length in _runs(np.where(before != behind, before, 0)):
-                    inside = _EDGE <= line + 1 <= len(turned) - _EDGE
-                    if inside and length >= least[label] and (line + 1, label) not in seen:
-                        seen.add((line + 1, label))
-                        yield _End(axis, line + 1, label, length)
+            sides = ((turned[:-1], turned[1:]), (turned[1:], turned[:-1]))
+            for side, (near, far) in enumerate(sides):
+                for run in _runs(np.where(near != far, near, 0)):
+                    at = run.line + 1
+                    inside = _EDGE <= at <= len(turned) - _EDGE
+                    is_long = run.length >= least[run.label]
+                    if inside and is_long and (at, run.label) not in seen:
+                        seen.add((at, run.label))
+                        yield _End(axis, number, at, side == 1, run.start, run.length, run.label)
 
 
-def _runs(ending: np.ndarray) -> Iterator[tuple[int, int, int]]:
-    """Row, value and length of each run of equal values above 0 in a row."""
+class _Run(NamedTuple):
+    """Equal values in a row of an array."""
+
+    line: int
+    start: int
+    length: int
+    label: int
+
+
+def _runs(ending: np.ndarray) -> Iterator[_Run]:
+    """Each run of equal values above 0 in a row."""
     flat = np.pad(ending, ((0, 0), (0, 1))).ravel()  # a run does not go on in the next row
     starts = np.flatnonzero(np.diff(flat, prepend=0))
     lengths = np.diff(starts, append=len(flat))
     width = ending.shape[1] + 1
     for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
         if flat[start]:
-            yield start // width, int(flat[start]), length
+            yield _Run(start // width, start % width, length, int(flat[start]))

@@ -243,7 +243,7 @@ def growth_forecast_of(
             ),
             plan.request.setup,
             label="forecast",
-            steps=1 + (1 + n_draws) * spec.epochs,
+            steps=(1 + n_draws) * spec.epochs,
             quiet=quiet,
         )
         return _foretold(plan, recorded, epochs, drawn, scratch)

@@ -74,7 +74,7 @@ class ImageInspection(Inspection):
         image = str(cause.difference.image)
         a, b = (repeat.spec for repeat in self.repeats)
         alike = (a.profile_settings, a.cellpose) == (b.profile_settings, b.cellpose)
-        with progress(4, f"segmenting {image} again", quiet=self.quiet) as bar:
+        with progress(2, f"segmenting {image} again", quiet=self.quiet) as bar:
             segment_side = partial(
                 self._segment_side, image, on_event=counting(bar), operations=with_operations
             )

@@ -39,7 +39,7 @@ def segmented_by_epoch(
     truths = [store.truth(digest, name) for name in names]
     images = _kept_images(store, repeats[0])
     made = []
-    with progress(2 * (1 + len(epochs)), "masks along the way", quiet=quiet) as bar:
+    with progress(2 * len(epochs), "masks along the way", quiet=quiet) as bar:
         for repeat, checkpoints_of_repeat in zip(repeats, kept, strict=True):
             task = partial(
                 segmented,
@@ -109,5 +109,5 @@ def segmented(
             results = segment(network, labelled_images, **settings.arguments())
             np.savez_compressed(file, *(result.masks for result in results))
             made[checkpoint.epoch] = file.getvalue()
-            child.phase(f"epoch {checkpoint.epoch}")
+            child.tell("done", f"epoch {checkpoint.epoch}")
     return made

@@ -77,7 +77,7 @@ def step_again(
         repetitions=repetitions,
         suspects=suspects,
     )
-    with progress(step + 3, f"replay of {stored.name}", quiet=quiet) as bar:
+    with progress(step + 1, f"replay of {stored.name}", quiet=quiet) as bar:
         return in_child(
             task,
             request.setup,
@@ -96,7 +96,7 @@ def steps_again(
     stored = [Repeat(repeat.folder.resolve()) for repeat in repeats]
     names = " and ".join(repeat.name for repeat in stored)
     with (
-        progress(2 * (step + 3), f"replay of {names}", quiet=quiet) as bar,
+        progress(2 * (step + 1), f"replay of {names}", quiet=quiet) as bar,
         tempfile.TemporaryDirectory() as folder,
         ThreadPoolExecutor(2) as pool,
     ):
@@ -227,6 +227,7 @@ def _first_pass(
         stepper.network, step=step, reference=beside_another, across_devices=beside_another
     ) as first:
         stepper.loop.step()
+    child.tell("done", f"operations of step {step}")
     replayed = StepAgain(arrival, list(stepper.ledger.entries), first.rows, first.draws)
     return replayed, before
 

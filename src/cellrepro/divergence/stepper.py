@@ -104,7 +104,7 @@ class Stepper:
             # Once lost, the bits stay lost.
             if self._step_as_stored(stored, n_tries=_TRIES if is_on_the_way else 1):
                 n_verified += 1
-            self._child.phase(f"step {index}")
+            self._child.tell("done", f"step {index}")
         self.ledger.entries.clear()
         begun_at = f"the checkpoint at step {start}" if start else "the initial weights"
         reasons = "".join(f"; a nearer checkpoint was passed over: {why}" for why in passed_over)

@@ -162,7 +162,7 @@ def export_cellpose_file(
             ),
             _setup(repeat.spec),
             label=f"{path.name} through Cellpose",
-            steps=1 + len(STEPS),  # to import all comes first
+            steps=len(STEPS),
             quiet=quiet,
         )
         exported = ExportedModel(

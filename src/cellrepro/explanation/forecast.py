@@ -207,12 +207,15 @@ def forecast_of(options: SegmentationOptions, *, draws: int, quiet: bool = False
     if not quiet:
         for notice in plan.notices:
             print_note(notice)
-        print_note(segmenting_announced(plan, Store(options.store), n_each=1 + n_draws))
+        ways = f"as on this computer, and {amount(n_draws, 'draw')}"
+        store = Store(options.store)
+        print_note(segmenting_announced(plan, store, n_each=1 + n_draws, ways=ways))
     return in_child(
         partial(foretold, request=plan.request, n_draws=n_draws),
         plan.request.setup,
         label="forecast",
-        steps=1 + plan.n_images,
+        steps=plan.n_images,
+        counted="images done",
         quiet=quiet,
     )
 

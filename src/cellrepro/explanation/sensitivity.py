@@ -159,12 +159,16 @@ def sensitivity_of(
     plan = plan_segmentation(options)
     variations = _variations(plan.spec.settings, vary)
     if not quiet:
-        print_note(segmenting_announced(plan, Store(options.store), n_each=1 + len(variations)))
+        store = Store(options.store)
+        n_variations = len(variations)
+        ways = f"with your settings, and with {amount(n_variations, 'other value')} of one of them"
+        print_note(segmenting_announced(plan, store, n_each=1 + n_variations, ways=ways))
     return in_child(
         partial(varied, request=plan.request, variations=variations),
         plan.request.setup,
         label="settings",
-        steps=1 + plan.n_images,
+        steps=plan.n_images,
+        counted="images done",
         quiet=quiet,
     )
 

@@ -10,7 +10,7 @@ from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.straight_borders import StraightBorder, straight_borders
 from cellrepro.images.image_file import read_labels
 from samebits.results import Result
-from samebits.words import amount
+from samebits.words import amount, verb_of
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,15 @@ def _position(cut: StraightBorder) -> str:
 def cut_lines(cuts: Iterable[StraightBorder]) -> Iterator[str]:
     """Say where each cut is, a line each."""
     for cut in cuts:
-        yield (
-            f"    straight cut {_position(cut)}: {amount(cut.n_objects, 'straight end')} along "
-            f"{amount(cut.length, 'pixel')} (as many at any line by chance: probability "
-            f"{cut.chance:.2g})"
-        )
+        yield f"    {cut_text(cut)}"
+
+
+def cut_text(cut: StraightBorder) -> str:
+    """Say where a cut is, and how sure that is."""
+    end = verb_of(cut.n_objects, "ends", "end")
+    borders = amount(cut.n_borders, "separate straight border")
+    return (
+        f"straight cut {_position(cut)}: {amount(cut.n_objects, 'cell')} {end} there in "
+        f"{borders}, {amount(cut.length, 'pixel')} in all (by chance as many at any line with "
+        f"probability {cut.chance:.2g})"
+    )

@@ -11,19 +11,19 @@ from scipy import ndimage
 
 from cellrepro.comparison.object_matching import labels_in, unmatched_cells
 from cellrepro.comparison.straight_borders import Seam, StraightBorder, seam, straight_borders
-from cellrepro.explanation.tile_lines import tile_lines
+from cellrepro.explanation.straight_cuts import cut_text
+from cellrepro.explanation.tile_lines import TileLine, tile_lines
 from cellrepro.model.tile_layout import TileLayout
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.words import place_text
 from samebits.results import derived
-from samebits.words import amount, grouped, some, verb_of
+from samebits.words import amount, grouped, some, verb_of, with_verb
 
 CROPS = ((37, 53), (91, 22))
 """Rows and columns, in pixels, that are cut off at the beginning, so that tiles lie elsewhere."""
 OVERLAP = 0.4
 """``tile_overlap`` of the variant with more overlap."""
-N_VARIANTS = 2 + 2 * len(CROPS)
-"""The whole image, the one with more overlap, and each crop scaled in two ways."""
+WITH_OTHER_TILES = "if the tiles lie elsewhere"
 
 _MOST_NUMBERS = 6  # of cells that are named
 _NEAR_CUT = 16  # pixels from the beginning of a crop, where cells are cut off
@@ -53,7 +53,9 @@ class Tiled:
     seam: Seam
     """Straight ends at tile borders, beside everywhere else."""
     cuts: tuple[StraightBorder, ...]
-    """Rows, columns and planes at which cells end straight in the usual result."""
+    """Rows and columns at which cells end straight in the usual result."""
+    tile_borders: tuple[TileLine, ...]
+    """Rows and columns at which a tile begins or ends in the usual result."""
     masks: NDArray[np.uint32] = field(repr=False)
     """The usual result; 0 is background."""
     dependent: tuple[int, ...]
@@ -64,29 +66,80 @@ class Tiled:
         """Whether there are more straight ends at tile borders than elsewhere."""
         return self.seam.stands_out
 
+    @property
+    def cuts_at_tiles(self) -> tuple[StraightBorder, ...]:
+        """The straight cuts where a tile begins or ends."""
+        return tuple(cut for cut in self.cuts if self._is_at_tile(cut))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether cells are cut where tiles begin or end."""
+        return self.stands_out or bool(self.cuts_at_tiles)
+
+    @property
+    def shows_something(self) -> bool:
+        """Whether a cell changes or is cut, by tiles or otherwise."""
+        changed = self.n_dependent or self.n_gained or self.n_by_normalisation
+        return bool(changed or self.cuts or self.stands_out)
+
     def lines(self) -> list[str]:
-        """Say which of its cells depend on tiles, and where they end straight."""
-        which = f" ({some(self._places(), _MOST_NUMBERS)})" if self.dependent else ""
-        n_scaled = self.n_by_normalisation
-        gained = scaled = ""
-        if self.n_gained:
-            appear = verb_of(self.n_gained, "appears", "appear")
-            gained = f", and {grouped(self.n_gained)} more {appear} where they lie elsewhere"
-        if n_scaled:
-            changes = verb_of(n_scaled, "changes", "change")
-            scaled = f"; {n_scaled} {changes} where intensities of a crop are scaled by themselves"
+        """Say which of its cells change with the tiles, and where they end straight."""
+        n_straight = self.seam.n_at + self.seam.n_elsewhere
         return [
-            f"{self.name}: {grouped(self.n_dependent)} of {amount(self.n_cells, 'cell')} "
-            f"{verb_of(self.n_dependent, 'depends', 'depend')} on where tiles lie{which}"
-            f"{gained}{scaled}",
-            f"  {self.seam}",
+            f"{self.name}: {self._changed()}",
+            *([f"    {self.seam}"] if n_straight or not self.tile_borders else []),
+            *(f"    {cut_text(cut)}; {self._beside_tiles(cut)}" for cut in self.cuts),
         ]
+
+    def _changed(self) -> str:
+        if not (self.n_cells or self.n_gained):
+            return "no cell was found"
+        if self.n_dependent:
+            change = verb_of(self.n_dependent, "changes", "change")
+            which = some(self._places(), _MOST_NUMBERS)
+            n_cells = amount(self.n_cells, "cell")
+            changed = f"{grouped(self.n_dependent)} of {n_cells} {change} ({which})"
+        elif self.n_cells:
+            changed = f"none of {amount(self.n_cells, 'cell')} changes"
+        else:
+            changed = "no cell was found"
+        if self.n_gained:
+            appear = with_verb(self.n_gained, "more cell", "appears", "appear")
+            changed += f", and {appear} {WITH_OTHER_TILES}"
+        if self.n_by_normalisation:
+            changed += f"; {changed_by_crop(self.n_by_normalisation)}"
+        return changed
+
+    def _is_at_tile(self, cut: StraightBorder) -> bool:
+        return (cut.axis, cut.at) in self.tile_borders
+
+    def _beside_tiles(self, cut: StraightBorder) -> str:
+        """Say whether a cut lies where a tile begins or ends."""
+        if self._is_at_tile(cut):
+            return "a tile begins or ends there"
+        places = [line.at for line in self.tile_borders if line.axis == cut.axis]
+        nearest = min(places, key=lambda at: abs(at - cut.at), default=None)
+        where = "" if nearest is None else f" (the nearest does at {cut.axis} {nearest})"
+        return f"no tile begins or ends there{where}"
 
     def _places(self) -> list[str]:
         """Say of each cell that depends on tiles its number, and where it lies."""
         centres = ndimage.center_of_mass(self.masks > 0, self.masks, self.dependent)
         shown = zip(self.dependent, centres, strict=True)
         return [f"cell {label} at {place_text(centre)}" for label, centre in shown]
+
+
+def changed_by_crop(n: int) -> str:
+    """Say that cells change with the normalisation of a crop."""
+    return (
+        f"{with_verb(n, 'cell', 'differs', 'differ')} if the image is cropped first, since Cellpose "
+        "scales the intensities of each image by its own darkest and brightest pixels"
+    )
+
+
+def overlap_varies(settings: Settings) -> bool:
+    """Whether tiles can be laid with more overlap than these settings ask for."""
+    return not settings.augment and settings.tile_overlap < OVERLAP
 
 
 def follow(
@@ -117,19 +170,21 @@ def follow(
         lost, appeared = _lost_and_gained(cropped, normalised_by_itself)
         lost_by_normalisation.add(cropped, lost, crop)
         gained_by_normalisation.add(normalised_by_itself, appeared, crop)
-    if not settings.augment and settings.tile_overlap < OVERLAP:
+    if overlap_varies(settings):
         overlapping = segment(image, **{**scale_of_whole, "tile_overlap": OVERLAP})
         by_overlap = unmatched_cells(usual, overlapping)
         lost_labels |= by_overlap.before
         gained.add(overlapping, by_overlap.after, _Crop(0, 0))
+    tile_borders = tuple(tile_lines(image.shape, settings, layout))
     return Tiled(
         name=name,
         n_cells=int(np.count_nonzero(np.unique(usual))),
         n_dependent=len(lost_labels),
         n_gained=gained.n,
         n_by_normalisation=lost_by_normalisation.n + gained_by_normalisation.n,
-        seam=seam(usual, list(tile_lines(image.shape, settings, layout))),
+        seam=seam(usual, tile_borders),
         cuts=straight_borders(usual),
+        tile_borders=tile_borders,
         masks=usual,
         dependent=tuple(sorted(lost_labels)),
     )

@@ -7,8 +7,16 @@ from functools import partial
 from typing import Literal
 
 from cellrepro.comparison.object_matching import Integers
-from cellrepro.explanation.straight_cuts import Cuts, cut_lines, straight_cuts
-from cellrepro.explanation.tiled_cells import CROPS, N_VARIANTS, OVERLAP, Tiled, follow
+from cellrepro.explanation.straight_cuts import Cuts, straight_cuts
+from cellrepro.explanation.tiled_cells import (
+    CROPS,
+    OVERLAP,
+    Tiled,
+    WITH_OTHER_TILES,
+    changed_by_crop,
+    follow,
+    overlap_varies,
+)
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.progress import print_note
@@ -18,6 +26,7 @@ from cellrepro.run.plan import Request
 from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec import defaults
+from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Quiet
@@ -25,9 +34,10 @@ from cellrepro.terminal_values import EvalSettings
 from samebits.errors import BadInput
 from samebits.mode_names import Mode
 from samebits.results import Result, Row, derived
-from samebits.words import amount, grouped, verb_of
+from samebits.words import amount, grouped, some, with_verb
 
 TileCause = Literal["tiling", "normalisation", "none"]
+_MOST_QUIET = 3  # images with nothing to see, which have a line each
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,51 +69,81 @@ class TileDependence(Result):
         return self.cause != "none" or is_cut or self.vacuous
 
     def sentence(self) -> str:
-        """Say how many cells depend on where tiles lie."""
+        """Say whether tiles change or cut cells, and what else does."""
         over = amount(len(self.images), "image")
         if self.vacuous:
             return f"vacuous: no cell was found in {over}, so none could depend on tiles"
-        n_cells = amount(sum(image.n_cells for image in self.images), "cell")
-        if self.cause == "none":
-            return f"none of {n_cells} in {over} depends on where tiles lie"
-        if self.cause == "normalisation":
-            return (
-                f"none of {n_cells} in {over} depends on where tiles lie; cells of crops change "
-                "since these are normalised by themselves"
-            )
+        by_tiles = self.cause == "tiling" or any(image.is_cut for image in self.images)
+        parts = [f"{'yes' if by_tiles else 'no'}: {self._changed(over)}", self._cut()]
+        n_by_normalisation = sum(image.n_by_normalisation for image in self.images)
+        if n_by_normalisation:
+            parts.append(f"not by tiles: {changed_by_crop(n_by_normalisation)}")
+        return "; ".join(parts)
+
+    def _changed(self, over: str) -> str:
+        n_cells = sum(image.n_cells for image in self.images)
         n_dependent = sum(image.n_dependent for image in self.images)
         n_gained = sum(image.n_gained for image in self.images)
-        depend = verb_of(n_dependent, "depends", "depend")
-        appear = verb_of(n_gained, "appears", "appear")
-        return (
-            f"{grouped(n_dependent)} of {n_cells} in {over} {depend} on where tiles lie, and "
-            f"{grouped(n_gained)} more {appear} where they lie elsewhere"
-        )
+        n_changed = grouped(n_dependent) if n_dependent else "none"
+        changed = f"tiles change {n_changed} of {amount(n_cells, 'cell')} in {over}"
+        if not n_gained:
+            return changed
+        appear = with_verb(n_gained, "more cell", "appears", "appear")
+        return f"{changed} ({appear} {WITH_OTHER_TILES})"
+
+    def _cut(self) -> str:
+        """Say in how many images cells are cut, at tile borders and elsewhere."""
+        n_cut = sum(image.is_cut for image in self.images)
+        elsewhere = [len(image.cuts) - len(image.cuts_at_tiles) for image in self.images]
+        n_elsewhere = sum(elsewhere)
+        if n_cut:
+            cut = f"they cut cells in {amount(n_cut, 'image')}"
+        else:
+            cut = "no cut at a tile border was found"
+        if not n_elsewhere:
+            return cut
+        lie = with_verb(n_elsewhere, "straight cut", "lies", "lie")
+        return f"{cut}, but {lie} where no tile begins or ends"
 
     def rows(self) -> list[Row]:
-        """Give every image."""
+        """Give every image, those first that show something."""
         return [
             {
                 "image": image.name,
                 "cells": image.n_cells,
-                "depend on tiles": image.n_dependent,
-                "gained": image.n_gained,
-                "by normalisation": image.n_by_normalisation,
-                "straight ends at tile borders": image.seam.n_at,
+                "changed by tiles": image.n_dependent,
+                "more with other tiles": image.n_gained,
+                "differ in a crop": image.n_by_normalisation,
+                "straight cuts at tile borders": len(image.cuts_at_tiles),
+                "straight cuts elsewhere": len(image.cuts) - len(image.cuts_at_tiles),
             }
-            for image in self.images
+            for image in self._telling_first()
         ]
 
     def lines(self) -> list[str]:
-        """Say how many cells depend on tiles, image by image, and how tiles were laid."""
-        is_said_of_image = len(self.images) == 1 and not self.vacuous
-        lines = [] if is_said_of_image else [self.sentence()]
-        for image in self.images:
+        """Answer, then say it of the images, those first that show something."""
+        images = self._telling_first()
+        telling = [image for image in images if image.shows_something]
+        others = images[len(telling) :]
+        lines = [self.sentence()]
+        for image in telling:
             lines += image.lines()
-            lines += cut_lines(image.cuts)
-        variants = ", ".join(self.variants)
-        lines.append(f"compared with the whole image: {variants}; intensities scaled alike")
+        if len(others) > _MOST_QUIET:
+            names = some([image.name for image in others])
+            n_cells = amount(sum(image.n_cells for image in others), "cell")
+            lines.append(
+                f"{len(others)} {'more ' if telling else ''}images ({names}): {n_cells} in all, "
+                "none changes, and no straight cut"
+            )
+        else:
+            lines += [line for image in others for line in image.lines()]
+        lines.append(
+            f"compared with the usual tiles: {', '.join(self.variants)}; intensities scaled alike"
+        )
         return lines
+
+    def _telling_first(self) -> list[Tiled]:
+        return sorted(self.images, key=lambda image: not image.shows_something)
 
 
 def tiles(
@@ -181,16 +221,38 @@ def tiles(
             "itself: leave it out"
         )
     if not quiet:
-        print_note(segmenting_announced(plan, Store(store), n_each=N_VARIANTS))
+        passes = _Passes.of(plan.spec.settings)
+        print_note(segmenting_announced(plan, Store(store), n_each=passes.n, ways=passes.in_words))
     images = in_child(
         partial(tiled, request=plan.request),
         plan.request.setup,
         label="tiles",
-        steps=1 + plan.n_images,
+        steps=plan.n_images,
+        counted="images done",
         quiet=quiet,
     )
-    crops = [f"{rows} rows and {columns} columns cut off" for rows, columns in CROPS]
-    return TileDependence(images, (*crops, f"tile_overlap {OVERLAP}"))
+    variants = [f"{rows} rows and {columns} columns cut off" for rows, columns in CROPS]
+    if overlap_varies(plan.spec.settings):
+        variants.append(f"tile_overlap {OVERLAP}")
+    return TileDependence(images, tuple(variants))
+
+
+@dataclass(frozen=True)
+class _Passes:
+    """How often an image is segmented."""
+
+    n: int
+    in_words: str
+
+    @classmethod
+    def of(cls, settings: Settings) -> _Passes:
+        """Whole, with more overlap where that is another layout, and each crop twice."""
+        more = ", once with tiles that overlap more" if overlap_varies(settings) else ""
+        in_words = (
+            f"once as it is{more}, and {len(CROPS)} crops, each once with the intensities scaled "
+            "as in the whole image and once by its own; small images are not cropped"
+        )
+        return cls(1 + bool(more) + 2 * len(CROPS), in_words)
 
 
 def tiled(child: Child, *, request: Request) -> tuple[Tiled, ...]:

@@ -92,6 +92,7 @@ def in_child(
     *,
     label: str,
     steps: int | None = None,
+    counted: str = "",
     quiet: bool = False,
     on_event: Callable[[Event], None] | None = None,
     variables: Mapping[str, str] | None = None,
@@ -100,10 +101,11 @@ def in_child(
 ) -> T:
     """Run a task in a child process, and return what it returns.
 
-    Of so many ``steps`` a bar is shown, which advances at each event, beside ``on_event``.
+    Of so many ``steps`` a bar is shown, which advances when one is done, beside ``on_event``;
+    it says what is ``counted``, or has the label.
     """
     if steps is not None:
-        with progress(steps, label, quiet=quiet) as bar:
+        with progress(steps, counted or label, quiet=quiet) as bar:
             return in_child(
                 task,
                 setup,
@@ -131,10 +133,13 @@ def in_child(
 def counting(
     bar: Progress, *, then: Callable[[Event], None] | None = None
 ) -> Callable[[Event], None]:
-    """Make a listener that advances a bar at each event, and passes the event on."""
+    """Make a listener that advances a bar when a part is done, and passes every event on."""
 
     def listener(event: Event) -> None:
-        bar.advance(event.text)
+        if event.kind == "done":
+            bar.advance(event.text)
+        else:
+            bar.note(event.text)
         if then is not None:
             then(event)
 

@@ -109,7 +109,7 @@ class Child:
 
     def enter(self, cellpose: NeedOfCellpose = "needed") -> torch.device:
         """Import Cellpose, if it is installed, and apply the profile; no mode is in force yet."""
-        self.phase("import")
+        self.phase("loading PyTorch and Cellpose")
         if has_library("torch"):
             import_compiler_late()
         if cellpose != "unused" and has_library("cellpose"):

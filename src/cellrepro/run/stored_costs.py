@@ -26,12 +26,15 @@ def most_similar(past: Sequence[Repeat], spec: Spec, architecture: str) -> Repea
     )
 
 
-def segmenting_announced(plan: Plan, store: Store, *, n_each: int) -> str:
-    """Estimate in words how long many segmentations of the same images will take."""
+def segmenting_announced(plan: Plan, store: Store, *, n_each: int, ways: str) -> str:
+    """Estimate in words how long many segmentations of the same images will take.
+
+    ``ways`` says what the segmentations of one image are.
+    """
     n_in_all = plan.n_images * n_each
     planned = (
-        f"{amount(plan.n_images, 'image')}, each segmented up to {n_each} times: {n_in_all} "
-        "segmentations, of which nothing is kept on the disk"
+        f"{amount(plan.n_images, 'image')}, each segmented {amount(n_each, 'time')} ({ways}): "
+        f"{amount(n_in_all, 'segmentation')}, of which nothing is kept on the disk"
     )
     past = [run.repeats[0] for run in store.runs()[:MOST_READ]]
     similar = most_similar(past, plan.spec, plan.request.model.architecture)
