@@ -12,9 +12,7 @@ from typing import Literal
 
 from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.place_fields import place_of
-from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import Spread
-from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_SEEDS, NO_SEEDS
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import as_sentence, pixels_text, share_text, span
@@ -150,11 +148,6 @@ def open_questions(steps: Sequence[Step]) -> str:
     return "\n".join([*lines, "", f"`{command}` runs what one device can answer."])
 
 
-def _is_identical(pair: Pair) -> bool:
-    """Whether masks, and weights if any were trained, have the same bits."""
-    return pair.verdict == Verdict.IDENTICAL and pair.weights_equal is not False
-
-
 def _repeats_step(spread: Spread, *, number: int, text: str, mode: str) -> Step:
     """Steps 1 and 2: repeats of one spec in one mode."""
     question = _Question(
@@ -166,7 +159,7 @@ def _repeats_step(spread: Spread, *, number: int, text: str, mode: str) -> Step:
     repeats = spread.axis("repeats") or Axis("repeats", [])
     axis = Axis("repeats", [pair for pair in repeats.pairs if pair.a.spec.mode_in_words == mode])
     n_pairs = len(axis.evidence)
-    n_identical = sum(_is_identical(pair) for pair in axis.evidence)
+    n_identical = sum(pair.has_same_bits for pair in axis.evidence)
     changed = axis.distribution().mean
     share = f"{share_text(changed)} of the cells without a match" if changed else _ALL_MATCHED
     if n_identical == n_pairs:
@@ -222,7 +215,7 @@ def _seeds_step(spread: Spread) -> Step:
     """Step 5: seeds, and every other axis beside them."""
     question = _Question(
         number=5,
-        text="How much of that does a different seed do?",
+        text="How many cells does a different seed change, and do the others change fewer?",
         compared="seeds, all else equal",
         runs_needed=f"one spec with {FEWEST_SEEDS} seeds or more in mode strict",
     )
@@ -289,7 +282,7 @@ def _repeatability_of_seeds(spread: Spread, seeds: Axis) -> Iterator[str]:
         place = place_of(pair.a)
         if place in differing:
             identical = identical_by_mode.setdefault(pair.a.spec.mode_in_words, {})
-            identical[place] = identical.get(place, True) and _is_identical(pair)
+            identical[place] = identical.get(place, True) and pair.has_same_bits
     for mode, identical in identical_by_mode.items():
         n_identical = sum(identical.values())
         repeats_itself = verb_of(n_identical, "repeats its own result", "repeat their own results")

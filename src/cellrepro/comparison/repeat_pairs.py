@@ -108,6 +108,11 @@ class Pair:
         return weights_a.digest == weights_b.digest
 
     @property
+    def has_same_bits(self) -> bool:
+        """Whether the masks, and the weights where any were trained, are equal to the last bit."""
+        return self.verdict == Verdict.IDENTICAL and self.weights_equal is not False
+
+    @property
     def differs_in_threads_alone(self) -> bool:
         """Whether the profiles set numbers of threads, and the same instruction set."""
         a, b = (Sample(side).facts["threads"] for side in (self.a, self.b))

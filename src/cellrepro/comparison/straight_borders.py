@@ -80,7 +80,7 @@ class Seam:
         if not self.n_at:
             return f"no cell ends in a straight line at its {tile_borders}"
         counted = (
-            f"{amount(self.n_at, 'straight end')} of cells at {tile_borders}, "
+            f"straight ends of cells: {self.n_at} at its {tile_borders}, "
             f"{self.n_elsewhere} at the {grouped(self.n_other_lines)} other rows and columns"
         )
         if self.n_at == 1:

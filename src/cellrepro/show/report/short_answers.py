@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.place_fields import place_of
+from cellrepro.comparison.repeat_pairs import Pair
 from cellrepro.comparison.seed_spread import Spread
+from cellrepro.comparison.spread_axes import rule_of
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (
     FEWEST_SEEDS,
@@ -21,7 +23,7 @@ from cellrepro.show.report.summary import Chapter, JudgedSpec, Summary, short_na
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import as_sentence, share_text
 from samebits.modes import SUBSTITUTING
-from samebits.words import amount, joined
+from samebits.words import amount, joined, verb_of
 
 _NOT_EQUAL = (Verdict.DIFFERENT, Verdict.WITHIN_SPREAD)
 _MOST_NAMED = 3
@@ -42,6 +44,8 @@ class _Told:
 
     chapter: Chapter
     result: JudgedSpec
+    is_one_of_several: bool
+    """Whether the page has other chapters, so that a name needs that of its chapter."""
 
     @property
     def overall(self) -> Verdict | None:
@@ -55,11 +59,14 @@ class _Told:
     @property
     def name(self) -> str:
         name = self.chapter.names.of_spec(self.result.place)
-        return f"{name} ({self.chapter.title})" if len(self.chapter.results) == 1 else name
+        is_named = self.is_one_of_several or len(self.chapter.results) == 1
+        return f"{name} ({self.chapter.title})" if is_named else name
 
 
 def _told(summary: Summary) -> list[_Told]:
-    return [_Told(chapter, result) for chapter in summary.chapters for result in chapter.results]
+    chapters = summary.chapters
+    several = len(chapters) > 1
+    return [_Told(chapter, result, several) for chapter in chapters for result in chapter.results]
 
 
 def headline(summary: Summary) -> str:
@@ -102,7 +109,7 @@ def _where_not(apart: Sequence[_Told]) -> list[str]:
     named = [f"{one.name}: {_in_what(one)}" for one in apart[:_MOST_NAMED]]
     if len(apart) > _MOST_NAMED:
         named.append(f"and {amount(len(apart) - _MOST_NAMED, 'more spec')}")
-    return [f"{one}." for one in named]
+    return _explained([f"{one}." for one in named])
 
 
 def _in_what(one: _Told) -> str:
@@ -132,9 +139,30 @@ def whether_it_matters(chapters: Sequence[Chapter]) -> list[str]:
     if modes and not any(axis.differing for axis in repeats):
         # Those of modes strict and portable are equal, which says nothing of other modes.
         in_modes = f"in {'mode' if len(modes) == 1 else 'modes'} {joined(modes)}"
-        text = f"Repeats of one spec {in_modes}: no, every cell has a match."
+        n_equal = _how_many_equal([pair for axis in repeats for pair in axis.evidence])
+        text = f"Repeats of one spec {in_modes}: no, every cell has a match; {n_equal}."
         answers.append(_Matters(text, (0, 0)))
-    return [answer.text for answer in sorted(answers, key=lambda answer: answer.order)]
+    return _explained([one.text for one in sorted(answers, key=lambda answer: answer.order)])
+
+
+def _explained(lines: Sequence[str]) -> list[str]:
+    """Say in the first line with parts per million what they are."""
+    first = next((line for line in lines if " ppm " in line), None)
+    explained = " ppm (parts per million) "
+    return [line.replace(" ppm ", explained, 1) if line is first else line for line in lines]
+
+
+def _how_many_equal(pairs: Sequence[Pair]) -> str:
+    """Say how many pairs of repeats of one spec are equal, in all bits and in the masks."""
+    n_same_bits = sum(pair.has_same_bits for pair in pairs)
+    n_same_masks = sum(pair.verdict != Verdict.DIFFERENT for pair in pairs)
+    if len(pairs) == 1:
+        how = "is bit-identical" if n_same_bits else "is not bit-identical"
+        return f"the only pair of repeats {how}"
+    same_masks = f", the masks of {n_same_masks} show the same cells" * (n_same_masks > n_same_bits)
+    is_or_are = verb_of(n_same_bits, "is", "are")
+    n_bits = n_same_bits or "none"
+    return f"of all {len(pairs)} pairs of repeats, {n_bits} {is_or_are} bit-identical{same_masks}"
 
 
 @dataclass(frozen=True)
@@ -164,8 +192,9 @@ def _matters(chapter: Chapter, is_named: bool) -> Iterator[_Matters]:
             if axis.differing:
                 differing = dict.fromkeys(place_of(pair.a) for pair in axis.differing)
                 specs = which([*map(chapter.names.of_spec, differing)], chapter.n_specs, "spec")
-                answer = _of_axis(spread, axis)
-                yield _Matters(f"Repeats of {specs}{of_chapter}: {answer}", (0, -changed))
+                answer = _of_axis(spread, axis).removesuffix(".")
+                text = f"{answer}; {_how_many_equal(axis.evidence)}."
+                yield _Matters(f"Repeats of {specs}{of_chapter}: {text}", (0, -changed))
         elif changed:
             things = as_sentence(_between(axis)).removesuffix(".")
             yield _Matters(f"{things}{of_chapter}: {_of_axis(spread, axis)}", (1, -changed))
@@ -185,7 +214,8 @@ def _between(axis: Axis) -> str:
     word, _, value = b.partition(" ")
     if value and a.startswith(f"{word} "):
         return f"{a} or {value}"
-    return f"{axis.title}, {a} or {b}"
+    is_of_profiles = rule_of(axis.name).named_by == "profile" and axis.name != "profile"
+    return f"{axis.title}{' of profiles' if is_of_profiles else ','} {a} and {b}"
 
 
 def _of_axis(spread: Spread, axis: Axis) -> str:
