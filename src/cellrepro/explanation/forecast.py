@@ -164,7 +164,8 @@ class Forecast(Result):
         miss = with_verb(self.draws, "draw", "misses", "miss")
         missed = share_text(0.5**self.draws)
         lines.append(
-            f"{miss} a cell that differs on every second computer in {missed} of all cases"
+            f"of the cells that differ on half of all other computers, {miss} {missed}; "
+            "more --draws miss fewer"
         )
         lines.append(NOT_CLAIMED)
         if self.html is not None:

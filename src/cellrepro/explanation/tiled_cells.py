@@ -131,10 +131,7 @@ class Tiled:
 
 def changed_by_crop(n: int) -> str:
     """Say that cells change with the normalisation of a crop."""
-    return (
-        f"{with_verb(n, 'cell', 'differs', 'differ')} if the image is cropped first, since Cellpose "
-        "scales the intensities of each image by its own darkest and brightest pixels"
-    )
+    return f"{with_verb(n, 'cell', 'differs', 'differ')} if the image is cropped first"
 
 
 def overlap_varies(settings: Settings) -> bool:

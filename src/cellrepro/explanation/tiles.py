@@ -77,7 +77,10 @@ class TileDependence(Result):
         parts = [f"{'yes' if by_tiles else 'no'}: {self._changed(over)}", self._cut()]
         n_by_normalisation = sum(image.n_by_normalisation for image in self.images)
         if n_by_normalisation:
-            parts.append(f"not by tiles: {changed_by_crop(n_by_normalisation)}")
+            parts.append(
+                f"not by tiles: {changed_by_crop(n_by_normalisation)}, since Cellpose scales the "
+                "intensities of each image by its own darkest and brightest pixels"
+            )
         return "; ".join(parts)
 
     def _changed(self, over: str) -> str:
@@ -138,7 +141,8 @@ class TileDependence(Result):
         else:
             lines += [line for image in others for line in image.lines()]
         lines.append(
-            f"compared with the usual tiles: {', '.join(self.variants)}; intensities scaled alike"
+            f"how the tiles were laid elsewhere: {', '.join(self.variants)}; the intensities were "
+            "scaled as in the whole image"
         )
         return lines
 

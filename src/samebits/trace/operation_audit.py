@@ -60,10 +60,10 @@ class Audit(Result):
         """Say in short what could have been missed."""
         if not self.least_replays:
             return "nothing was replayed"
-        shares = [f"{_seen_from(least)} of {name}" for name, least in self.least_replays.items()]
+        shares = [f"{_seen_from(least)} ({name})" for name, least in self.least_replays.items()]
         return (
-            "with 95 % certainty nothing was missed that has different bits in more replays than "
-            f"{' or '.join(shares)}"
+            "an operation would have been found, with 95 % certainty, if it gave different bits in "
+            f"more than this share of its replays: {' or '.join(shares)}"
         )
 
     def sentence(self) -> str:

@@ -95,6 +95,9 @@ document.getElementById("stop").addEventListener("click", async () => {
   const ended = "Ended. To segment with the last settings, in the folder in which you started:";
   document.body.replaceChildren(
     make("p", "", {}, ended),
-    ...commands.map((command) => make("pre", "", { style: "white-space: pre-wrap" }, ...wordsOf(command))),
+    ...commands.flatMap((command) => [
+      make("pre", "", { style: "white-space: pre-wrap" }, ...wordsOf(command)),
+      copyButton("Copy the command", () => command),
+    ]),
   );
 });
