@@ -173,7 +173,10 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
 """The commands, by their names, in the groups in which help lists them."""
 
 OF_BASELINE: Mapping[str, Command] = {
-    "save": Command("explanation.baseline_saving:save_baseline", "Write the masks of RUN to FILE, a new baseline."),
+    "save": Command(
+        "explanation.baseline_saving:save_baseline",
+        "Write the masks of RUN to FILE, a new baseline.",
+    ),
     "check": Command(
         "explanation.baseline_check:check_baseline", "Hold MASKS to FILE, a baseline saved before."
     ),

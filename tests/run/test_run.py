@@ -26,6 +26,7 @@ from cellrepro.process.process_ends import RunError, ended_with, reworded
 from cellrepro.process.setup import Setup
 from cellrepro.profiles import numeric_variables, profiles
 from cellrepro.profiles.profiles import load
+from cellrepro.progress_count import Progress
 from cellrepro.run import repeats, segment
 from cellrepro.run.options import SegmentationOptions, TrainingOptions
 from cellrepro.run.planning import plan_segmentation, plan_training
@@ -356,6 +357,14 @@ def test_a_child_takes_and_answers_what_it_is_given(module_for_children):
     with pytest.raises(RunError, match="memory is short") as ended:
         calling.in_child(away.failing, None, label="it")
     assert ended.value.status == "out-of-memory"
+
+
+def test_a_bar_counts_what_is_done_not_what_begins():
+    bar = Progress(2, "images")
+    listener = calling.counting(bar)
+    for kind in ("phase", "done", "now", "phase", "done"):
+        listener(Event(kind, "an image"))
+    assert (bar.done, bar.total) == (2, 2)
 
 
 def test_whatever_a_child_prints_its_end_is_told(tmp_path, module_for_children):

@@ -19,8 +19,8 @@ def test_a_stored_segmentation_tells_how_long():
     plan = SimpleNamespace(spec=spec, n_images=3, request=SimpleNamespace(model=model))
     repeat = repeat_with(spec, segment=4.0)
     store = SimpleNamespace(runs=lambda: [SimpleNamespace(repeats=[repeat])])
-    said = segmenting_announced(plan, store, n_each=10)
-    assert "3 images, each segmented up to 10 times: 30 segmentations" in said
+    said = segmenting_announced(plan, store, n_each=10, ways="in ten ways")
+    assert "3 images, each segmented 10 times (in ten ways): 30 segmentations" in said
     assert "about 1:00 min, as one took 2.0 s in KEY/0" in said
     nothing = SimpleNamespace(runs=lambda: [])
-    assert "the progress says" in segmenting_announced(plan, nothing, n_each=10)
+    assert "the progress says" in segmenting_announced(plan, nothing, n_each=10, ways="in ten ways")

@@ -88,7 +88,9 @@ class Seam:
         probability = f"by chance as many with probability {self.chance:.2g}"
         if self.stands_out:
             return f"tiles cut cells: {counted} ({probability})"
-        return f"{counted}; not shown that tiles cut cells ({probability}, shown below {_CERTAIN:g})"
+        return (
+            f"{counted}; not shown that tiles cut cells ({probability}, shown below {_CERTAIN:g})"
+        )
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from cellrepro.explanation.straight_cuts import Cuts, straight_cuts
 from cellrepro.explanation.tiled_cells import (
     CROPS,
     OVERLAP,
-    Tiled,
     WITH_OTHER_TILES,
+    Tiled,
     changed_by_crop,
     follow,
     overlap_varies,

@@ -40,17 +40,17 @@ class _Result:
     letter: str
     repeats: Sequence[Repeat]
 
-    @property
-    def ending(self) -> str:
-        """What follows the name of one of its runs: its letter, how many are equal."""
+    def ending(self, *, with_chapter: bool) -> str:
+        """What follows the name of one of its runs: chapter, letter, how many are equal."""
         n_more = len(self.repeats) - 1
         more = f", the same in {amount(n_more, 'more repeat')}" if n_more else ""
-        return f" (cells {self.letter}{more})"
+        chapter = f"{self.chapter.title}; " if with_chapter else ""
+        return f" ({chapter}cells {self.letter}{more})"
 
-    def name(self, *, with_data: bool) -> str:
+    def name(self, *, with_chapter: bool) -> str:
         """The first of its runs, and its ending."""
-        data = f"{self.chapter.data}, " if with_data else ""
-        return f"{data}{self.chapter.names.of_repeat(self.repeats[0])}{self.ending}"
+        first = self.chapter.names.of_repeat(self.repeats[0])
+        return f"{first}{self.ending(with_chapter=with_chapter)}"
 
     def digest(self, image: str) -> str | None:
         """A digest of its outlines in an image."""
@@ -123,7 +123,7 @@ def run_pairs(
     chosen = [each for chapter in chapters for each in _chosen(chapter, results, needed)]
     sides = {result.number: side for side, result in enumerate(chosen)}
     several = len(chapters) > 1
-    packed = PackedScenes([result.name(with_data=several) for result in chosen])
+    packed = PackedScenes([result.name(with_chapter=several) for result in chosen])
     images = _differing_images(chapters, chosen, first_image, first)
     work = 0.0
     n_packed = 0
@@ -153,7 +153,7 @@ def run_pairs(
         image_names=image_names,
         chapters=of_chapter,
         pairs=sorted(compared, key=lambda pair: weight_on_page(pair, *pair.n_cells), reverse=True),
-        endings=[result.ending for result in results],
+        endings=[result.ending(with_chapter=several) for result in results],
         sides=sides if compared else {},
         explorer=_opened(packed, [sides.get(numbers.get(name, -1), -1) for name in first]),
         note=_left_out(len(results), len(chosen), len(images), n_packed) if images else "",
