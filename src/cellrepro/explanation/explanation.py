@@ -17,6 +17,7 @@ from cellrepro.explanation.crops import Part, is_in_place
 from cellrepro.explanation.explanation_lines import explanation_lines
 from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
 from cellrepro.explanation.hand_edits import EffectOfHand
+from cellrepro.explanation.one_size import Scaled
 from cellrepro.explanation.settings_of_both import SettingOfBoth, network_diameter
 from cellrepro.explanation.sides import Side
 from cellrepro.explanation.why import Cause, Why
@@ -45,6 +46,8 @@ class Explanation(Result):
     little is recorded."""
     part: Part | None = None
     """Where one side shows a part of the image alone."""
+    scaled: Scaled | None = None
+    """Where one side is larger: how many times. All that is compared is of the smaller size."""
     not_replayed: str | None = None
     """Why nothing was replayed; None where something was."""
     from_files: bool = field(default=False, repr=False)
@@ -192,7 +195,8 @@ class Explanation(Result):
         if self.result is None:
             return True
         n_missing = 0 if self.part is None else self.part.n_outside + self.part.n_cut
-        return self.result.n_differing + n_missing > 0 or not self.result.same_numbering
+        is_same = self.scaled is None and self.result.same_numbering
+        return self.result.n_differing + n_missing > 0 or not is_same
 
     @property
     def exit_code(self) -> int:
@@ -233,7 +237,7 @@ class Explanation(Result):
             return f"the two cannot be laid on each other; {self._recorded()}"
         if not self.differs:
             return "the two outline the same objects: there is nothing to explain"
-        if not self.result.n_differing and not self.result.same_numbering:
+        if self.scaled is None and not (self.result.n_differing or self.result.same_numbering):
             return (
                 "the two outline the same objects, but one number is not one object on both sides"
             )

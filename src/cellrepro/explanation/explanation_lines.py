@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cellrepro.comparison.changed_cells import cell_rows, listed_cells
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.object_changes import KEPT_IOU
 from cellrepro.explanation.fit import Fit, Reproduced
@@ -17,6 +18,7 @@ from cellrepro.explanation.recorded_lines import (
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.settings_of_both import setting_in_words, value_text
 from cellrepro.words import share_text, that_differ
+from samebits.results import MOST_LINES, table_lines
 from samebits.words import amount, grouped, some, verb_of
 
 if TYPE_CHECKING:
@@ -40,12 +42,19 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield from next_command_lines(explanation)
     for letter, side in explanation.sides:
         written_by = f", written by {side.record.written_by}" if side.record.written_by else ""
-        yield f"{letter}: {side.name} ({side.kind}{written_by})"
+        cells = f", {amount(side.n_cells, 'cell')}" if result is None else ""
+        yield f"{letter}: {side.name} ({side.kind}{written_by}{cells})"
     if explanation.part is not None:
         yield from _part_lines(explanation, explanation.part)
+    if explanation.scaled is not None:
+        yield explanation.scaled.compared_text
     if result is not None and result.n_differing and explanation.is_in_place:
         yield totals_over([result]).sentence()
         yield from _empty_lines(result)
+        if explanation.scaled is not None:  # two sizes have no other table of cells
+            cells = listed_cells({"": result})
+            rows = cell_rows(cells, a="A", b="B", n_images=1, most=MOST_LINES)
+            yield from table_lines(rows, indent=2, n_rows=len(cells))
     elif _differs_in_numbers_alone(explanation):
         yield explanation.sentence()
     words = "" if explanation.cause is None else explanation.cause.words
@@ -59,7 +68,8 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def _differs_in_numbers_alone(explanation: Explanation) -> bool:
-    is_whole = explanation.result is not None and explanation.part is None
+    is_one_size = explanation.part is None and explanation.scaled is None
+    is_whole = explanation.result is not None and is_one_size
     return is_whole and explanation.differs and not explanation.vacuous
 
 

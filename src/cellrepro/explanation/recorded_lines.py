@@ -143,7 +143,8 @@ def _interest(setting: SettingOfBoth) -> int:
 def next_command_lines(explanation: Explanation) -> Iterator[str]:
     """Give the command that tells which setting changes cells, where the files alone do not."""
     is_found = explanation.why is not None and explanation.why.is_found
-    is_plane = explanation.result is not None and explanation.a.masks.ndim == 2
+    is_one_size = explanation.result is not None and explanation.scaled is None
+    is_plane = is_one_size and explanation.a.masks.ndim == 2
     is_of_one_image = explanation.is_in_place and not _is_of_two_images(explanation)
     if not explanation.differs or is_found or not is_plane or not is_of_one_image:
         return

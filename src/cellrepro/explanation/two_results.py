@@ -25,10 +25,10 @@ from cellrepro.explanation.label_notes import (
     of_images,
 )
 from cellrepro.explanation.mask_files import MaskReaders, read_both
+from cellrepro.explanation.one_size import at_one_size
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.explanation.stitching import cut_cells, stitching_text
 from cellrepro.images.image_axes import size_text
-from cellrepro.images.size_factor import factor_text
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import short_digest
 from samebits.errors import BadInput
@@ -396,19 +396,22 @@ def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str,
             f"{sizes}; a plane (Y, X) is not compared with a stack (Z, Y, X): save one plane of "
             "the stack as a file of its own"
         )
+    are_files = all(Path(name).is_file() for name in names)
+    command = lab_command("explain", *names, store=None) if are_files else "cellrepro explain A B"
+    scaled = at_one_size(labels_a, labels_b)
+    if scaled is not None:
+        result = compare_masks(*scaled.of_both(labels_a, labels_b))
+        raise BadInput(
+            f"{sizes}; expected one size. {scaled.text(result)}. `{command}` compares the two at "
+            "one size, cell by cell"
+        )
     turns = [f"B is A {turn}: turn it back" for turn in turns_between(labels_a > 0, labels_b > 0)]
     reasons = [*turns, "two different images: give the two masks of one image"]
     if len(a) == 2 and (a[0] <= b[0]) == (a[1] <= b[1]):
-        command = "cellrepro explain A B"
-        if all(Path(name).is_file() for name in names):
-            command = lab_command("explain", *names, store=None)
         reasons.append(
             f"an image and a crop of it: `{command}` looks for where the crop lies, and compares "
             "what both show"
         )
-    by_a_factor = factor_text("A", a, "B", b).removeprefix("; ")
-    if by_a_factor:
-        reasons.append(f"binned or resampled masks: {by_a_factor}")
     raise BadInput("\n  - ".join([f"{sizes}; expected one size. Reasons may be", *reasons]))
 
 
