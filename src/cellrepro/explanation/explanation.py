@@ -12,7 +12,7 @@ from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.causes import Change, Replayed
 from cellrepro.explanation.commands import Commands
-from cellrepro.explanation.conditions import IMAGE_CROP, MODEL
+from cellrepro.explanation.conditions import IMAGE_CROP, MODEL, PRECISION
 from cellrepro.explanation.crops import Part, is_in_place
 from cellrepro.explanation.explanation_lines import explanation_lines
 from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
@@ -118,9 +118,9 @@ class Explanation(Result):
         another = [letter for letter, fit in replayed.fits if fit.network_doubt == PROBABLY_ANOTHER]
         if replayed.causes and all(fit.came_to_something for _, fit in replayed.fits):
             if self._are_trained_apart(replayed) and self.from_record is not None:
-                return self._why_trained_apart(self.from_record)
+                return self._why_trained_apart(self.from_record, replayed)
             found = [self._found(each) for each in replayed.causes]
-            return Why(found[0], tuple(found[1:]), remains=self.remains)
+            return Why(found[0], tuple(found[1:]), remains=(self.remains,))
         doubt = ""
         if doubted:
             verb = verb_of(len(another or doubted), "was", "were")
@@ -133,23 +133,30 @@ class Explanation(Result):
             )
         if self.from_record is not None and self.from_record.cause is not None:
             remains = f"segmenting again did not confirm it{doubt}{self._cut_short}"
-            return replace(self.from_record, remains=remains)
+            return replace(self.from_record, remains=(remains,))
         return Why(None, nothing_tells=f"no cause was found{doubt}{self._cut_short}")
 
     def _found(self, change: Change) -> Cause:
+        """Name a change as found, a network in the words of the records."""
+        recorded = None if self.from_record is None else self.from_record.cause
+        if recorded is not None and recorded.name == change.name == MODEL:
+            return replace(recorded, a=change.a, b=change.b, confirmed=True)
         generations = (self.a.generation, self.b.generation)
         usual = network_diameter(change.name, generations)
         return Cause(change.name, change.a, change.b, confirmed=True, usual=usual)
 
     def _are_trained_apart(self, replayed: Replayed) -> bool:
-        """Whether all that differs is the network, and each of two runs has trained its own."""
-        names = [cause.name for cause in replayed.causes]
-        return names == [MODEL] and self.a.run is not None and self.b.run is not None
+        """Whether all that differs follows from two trainings: their networks, and precisions."""
+        names = {cause.name for cause in replayed.causes}
+        tasks = {side.run.spec.task for _, side in self.sides if side.run is not None}
+        return MODEL in names and names <= {MODEL, PRECISION} and tasks == {"train"}
 
-    def _why_trained_apart(self, of_trainings: Why) -> Why:
+    def _why_trained_apart(self, of_trainings: Why, replayed: Replayed) -> Why:
         """Say of two networks why their trainings differ."""
-        remains = [of_trainings.remains, "their networks alone make the masks differ", self.remains]
-        return replace(of_trainings, remains="; ".join(filter(None, remains)))
+        differ = "their networks alone make the masks differ"
+        if len(replayed.causes) > 1:
+            differ = "their networks and precisions together make the masks differ"
+        return replace(of_trainings, remains=(*of_trainings.remains, differ, self.remains))
 
     @property
     def remains(self) -> str:
@@ -161,8 +168,8 @@ class Explanation(Result):
         n_pixels = 0 if self.replayed is None else self.replayed.left.n_differing
         exactly = f"but for {amount(n_pixels, 'pixel')}" if n_pixels else "exactly"
         n_causes = 0 if self.replayed is None else len(self.replayed.causes)
-        made = "with it B" if n_causes == 1 else "with these B" if n_causes else "B"
-        return f"{made} comes out {exactly}{where}{self._cut_short}"
+        changes = "this change" if n_causes == 1 else f"these {n_causes} changes"
+        return f"A's settings with {changes} make B {exactly}{where}{self._cut_short}"
 
     @property
     def _cut_short(self) -> str:

@@ -95,7 +95,7 @@ def at_size(factor: float, name: str = "masks", *, n_axes: int = 2) -> str:
     times = max(factor, 1 / factor)
     if times != round(times):
         factors = ", ".join(["1"] * (n_axes - 2) + [f"{factor:.4g}"] * 2)
-        # In its usual mode SciPy 1.16 at times fills the last row and column with background.
+        # In its usual mode SciPy 1.17.1 at times fills the last row and column with background.
         return f'scipy.ndimage.zoom({name}, ({factors}), order=0, mode="nearest")'
     if factor < 1:
         planes = "..., " if n_axes > 2 else ""

@@ -27,7 +27,7 @@ from cellrepro.explanation.explanation_lines import not_made_lines
 from cellrepro.explanation.label_notes import counting_notes, of_images
 from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
-from cellrepro.explanation.setting_meanings import field_in_words, setting_meaning
+from cellrepro.explanation.setting_meanings import setting_meaning
 from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_in_words
 from cellrepro.explanation.why import FILES_ALONE, MASKS_ALONE, Cause, Why
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
@@ -332,7 +332,7 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     is_listed_below = any(row.differs for row in rows if row.name == why.cause.name)
     return WhyBox(
         kind="found" if why.is_found else "likely",
-        title="Cause found" if why.is_found else "Likely cause",
+        title=_title(why),
         causes=tuple(map(_shown_cause, [why.cause, *(why.others if why.is_found else ())])),
         meaning="" if is_listed_below else as_sentence(setting_meaning(why.cause.name)),
         facts=tuple(facts),
@@ -342,9 +342,16 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     )
 
 
+def _title(why: Why) -> str:
+    if not why.is_found:
+        return "Likely cause"
+    n_causes = 1 + len(why.others)
+    return "Cause found" if n_causes == 1 else f"{n_causes} causes found"
+
+
 def _shown_cause(cause: Cause) -> ShownCause:
     if cause.words or cause.cells is not None or cause.images is not None:
-        return ShownCause(field_in_words(cause.name), as_sentence(cause.values_text))
+        return ShownCause(cause.title, as_sentence(cause.values_text))
     return ShownCause(str(cause), "")
 
 
@@ -353,11 +360,9 @@ def _why_facts(why: Why, explanation: Explanation | None) -> Iterator[str]:
     if explanation is None and why.cause is not None and not why.is_found:
         of_masks = why.cause.a is None and why.cause.b is None
         yield MASKS_ALONE if of_masks else FILES_ALONE
-    if why.others and not why.is_found:
-        yield f"What else may be the cause: {joined([other.name for other in why.others])}."
-    if why.remains:
-        yield as_sentence(why.remains)
-    yield from map(as_sentence, why.evidence)
+    if why.others_text:
+        yield as_sentence(why.others_text)
+    yield from map(as_sentence, (*why.remains, *why.evidence))
     if explanation is not None:
         yield from map(as_sentence, not_made_lines(explanation))
 
