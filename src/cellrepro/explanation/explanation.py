@@ -18,6 +18,7 @@ from cellrepro.explanation.explanation_lines import explanation_lines
 from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
 from cellrepro.explanation.hand_edits import EffectOfHand
 from cellrepro.explanation.one_size import Scaled
+from cellrepro.explanation.setting_meanings import recorded_in_words
 from cellrepro.explanation.settings_of_both import SettingOfBoth, network_diameter
 from cellrepro.explanation.sides import Side
 from cellrepro.explanation.why import Cause, Why
@@ -127,9 +128,8 @@ class Explanation(Result):
             doubt = f": {joined(another or doubted)} {verb} probably made with a different network"
         elif unmade := [letter for letter, fit in replayed.fits if fit.makes_no_cell]:
             doubt = (
-                f": no setting of this network that was tried makes a single cell of "
-                f"{' or '.join(unmade)} pixel for pixel; probably a different network was used, or "
-                "cells were drawn by hand"
+                f": probably a different network made {' and '.join(unmade)}, or cells were drawn "
+                "or changed by hand"
             )
         if self.from_record is not None and self.from_record.cause is not None:
             remains = f"segmenting again did not confirm it{doubt}{self._cut_short}"
@@ -167,9 +167,8 @@ class Explanation(Result):
             return f"unexplained: {rest}{where}{self._cut_short}"
         n_pixels = 0 if self.replayed is None else self.replayed.left.n_differing
         exactly = f"but for {amount(n_pixels, 'pixel')}" if n_pixels else "exactly"
-        n_causes = 0 if self.replayed is None else len(self.replayed.causes)
-        changes = "this change" if n_causes == 1 else f"these {n_causes} changes"
-        return f"A's settings with {changes} make B {exactly}{where}{self._cut_short}"
+        changed = joined([recorded_in_words(each.name) for each in self.causes])
+        return f"A's settings with B's {changed} make B {exactly}{where}{self._cut_short}"
 
     @property
     def _cut_short(self) -> str:
@@ -227,12 +226,13 @@ class Explanation(Result):
         replayed = self.replayed
         if replayed is None:
             return []
-        made = "with these changes" if replayed.causes else "as it was made again"
-        of_both = f"B's, and those of A {made}"
+        made = "with what was found" if replayed.causes else "as it was made again"
+        n_b = replayed.b.n_target
+        of_both = f"{n_b} of B, and {replayed.n_cells - n_b} of A {made}"
         remainders = [_Remainder(replayed.left.n_unmatched, replayed.n_cells, of_both)]
         fit = replayed.a
         if fit.found != Reproduced.MADE:
-            of_a = "A's, and those of A as it was made again"
+            of_a = f"{fit.n_target} of A, and {fit.of_cells - fit.n_target} of it as made again"
             remainders.append(_Remainder(fit.cells_left, fit.of_cells, of_a))
         return remainders
 
@@ -260,7 +260,7 @@ class Explanation(Result):
     def _recorded(self) -> str:
         """Say what the two record differently."""
         names = [
-            setting.name
+            recorded_in_words(setting.name)
             for setting in self.settings
             if setting.differs and setting.may_change_cells
         ]
@@ -271,7 +271,7 @@ class Explanation(Result):
     def rows(self) -> list[Row]:
         """Give every setting that differs between the two."""
         return [
-            {"setting": setting.name, "A": setting.a, "B": setting.b}
+            {"setting": recorded_in_words(setting.name), "A": setting.a, "B": setting.b}
             for setting in self.settings
             if setting.a != setting.b
         ]
@@ -292,7 +292,7 @@ class _Remainder:
 
     def __str__(self) -> str:
         share = share_text(self.n / max(1, self.of))
-        return f"{self.n} of {amount(self.of, 'cell')} ({self.whose}: {share})"
+        return f"{self.n} of {amount(self.of, 'cell')} ({share}; these are {self.whose})"
 
 
 def _only_cut(part: Part) -> Cause:

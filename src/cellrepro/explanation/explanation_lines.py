@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cellrepro.comparison.changed_cells import cell_rows, listed_cells
+from cellrepro.comparison.changed_cells import cell_rows, listed_cells, shift_note
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.object_changes import KEPT_IOU
 from cellrepro.explanation.fit import Fit, Reproduced
@@ -16,6 +16,7 @@ from cellrepro.explanation.recorded_lines import (
     recorded_lines,
 )
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
+from cellrepro.explanation.setting_meanings import recorded_in_words
 from cellrepro.explanation.settings_of_both import setting_in_words, value_text
 from cellrepro.words import share_text, that_differ
 from samebits.results import MOST_LINES, table_lines
@@ -55,6 +56,8 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
             cells = listed_cells({"": result})
             rows = cell_rows(cells, a="A", b="B", n_images=1, most=MOST_LINES)
             yield from table_lines(rows, indent=2, n_rows=len(cells))
+            if note := shift_note(cell.change for cell in cells[:MOST_LINES]):
+                yield f"  {note}"
     elif _differs_in_numbers_alone(explanation):
         yield explanation.sentence()
     words = "" if explanation.cause is None else explanation.cause.words
@@ -130,15 +133,16 @@ def _recorded_lines(explanation: Explanation) -> Iterator[str]:
         told = setting.is_recorded_by_both and setting.differs and setting.may_change_cells
         if told and setting.name not in causes:
             a, b = (setting_in_words(setting.name, value) for value in (setting.a, setting.b))
-            yield f"recorded: {setting.name} {a} and {b}"
+            yield f"recorded: {recorded_in_words(setting.name)} {a} and {b}"
     yield from lines_without_effect(explanation)
     unknown_of = {
-        "A": [each.name for each in explanation.settings if each.a == NOT_RECORDED],
-        "B": [each.name for each in explanation.settings if each.b == NOT_RECORDED],
+        "A": [each for each in explanation.settings if each.a == NOT_RECORDED],
+        "B": [each for each in explanation.settings if each.b == NOT_RECORDED],
     }
     for letter, unknown in unknown_of.items():
         if unknown:
-            yield f"nobody recorded of {letter}: {some(unknown, _MOST_UNKNOWN)}"
+            names = [recorded_in_words(each.name) for each in unknown]
+            yield f"nobody recorded of {letter}: {some(names, _MOST_UNKNOWN)}"
 
 
 def _command_lines(explanation: Explanation) -> Iterator[str]:
@@ -196,7 +200,7 @@ def not_made_lines(explanation: Explanation) -> Iterator[str]:
                 yield _not_made_line(letter, fit, cut_short=explanation.interrupted)
     recorded = {*explanation.a.recorded, *explanation.b.recorded}
     others = {
-        setting.name
+        recorded_in_words(setting.name)
         for setting in explanation.settings
         if setting.is_recorded_by_both
         and setting.differs
@@ -241,7 +245,7 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
             f"{amount(fit.n_target, 'cell')}, not even with a different outline"
         )
     changes = [
-        f"{name} {value_text(name, value)}"
+        f"{recorded_in_words(name)} {value_text(name, value)}"
         for name, value in fit.nearest.items()
         if fit.start.get(name) != value
     ]
@@ -258,8 +262,9 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
     return (
         f"{result}: the nearest of {tried} is {nearest}; it makes {fit.exact} of {letter}'s "
         f"{amount(fit.n_target, 'cell')} pixel for pixel, and leaves {fit.cells_left} of "
-        f"{amount(fit.of_cells, 'cell')}, {letter}'s and its own, without a match "
-        f"({that_differ(fit.pixels_left, 'pixel')})"
+        f"{amount(fit.of_cells, 'cell')} ({fit.n_target} of {letter}, and the "
+        f"{fit.of_cells - fit.n_target} that it makes) without a match; "
+        f"{that_differ(fit.pixels_left, 'pixel')}"
     )
 
 
@@ -269,8 +274,8 @@ def _cause_line(explanation: Explanation, cause: Change) -> str:
     a, b = (value_text(cause.name, value) for value in (cause.a, cause.b))
     values = "" if is_said else f" ({a} in A, {b} in B)"
     return (
-        f"changing {cause.name}{values} alone leaves {grouped(cause.cells)} of the "
-        f"{amount(cause.of_cells, 'cell')} of both results without a match"
+        f"changing {recorded_in_words(cause.name)}{values} alone leaves {grouped(cause.cells)} of the "
+        f"{amount(cause.of_cells, 'cell')} before and after it without a match"
         f"{_found_by_trying(explanation, cause.name)}"
     )
 
@@ -296,7 +301,8 @@ def vacuous_lines(explanation: Explanation) -> Iterator[str]:
             continue
         if fit.empty_with:
             changes = [
-                f"{each.name} {value_text(each.name, each.value)}" for each in fit.empty_with
+                f"{recorded_in_words(each.name)} {value_text(each.name, each.value)}"
+                for each in fit.empty_with
             ]
             reason = (
                 f"Nothing is found with any of {some(changes, _MOST_EMPTY)}: this is no "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from cellrepro.comparison.changed_cells import cell_rows, cells_of, listed_cells
+from cellrepro.comparison.changed_cells import cell_rows, cells_of, listed_cells, shift_note
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import MaskTotals, totals_over
 from cellrepro.comparison.systematic_change import (
@@ -26,6 +26,7 @@ from cellrepro.explanation.label_notes import (
 )
 from cellrepro.explanation.mask_files import MaskReaders, read_both
 from cellrepro.explanation.one_size import at_one_size
+from cellrepro.explanation.setting_meanings import recorded_in_words
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.explanation.stitching import cut_cells, stitching_text
 from cellrepro.images.image_axes import size_text
@@ -181,7 +182,7 @@ class Comparison(Result):
             parts.append(self.why.sentence)
         if self.differing_settings and self.cause is None:
             named = [
-                f"{each.name} {short_digest(str(each.a))} and {short_digest(str(each.b))}"
+                f"{recorded_in_words(each.name)} {short_digest(str(each.a))} and {short_digest(str(each.b))}"
                 for each in self.differing_settings
             ]
             parts.append(f"made with different settings: {joined(named)}")
@@ -227,7 +228,7 @@ class Comparison(Result):
             a, b = (
                 short_digest(value_text(setting.name, value)) for value in (setting.a, setting.b)
             )
-            yield f"  setting {setting.name}: {a} and {b}"
+            yield f"  setting {recorded_in_words(setting.name)}: {a} and {b}"
         if self.weights is not None:
             yield from _weights_lines(self.weights)
         if self.state is not None:
@@ -247,6 +248,8 @@ class Comparison(Result):
         listed = listed_cells(unexplained)
         rows = cell_rows(listed, a="A", b="B", n_images=len(self.masks), most=MOST_LINES)
         yield from table_lines(rows, indent=4, n_rows=len(listed))
+        if note := shift_note(cell.change for cell in listed[:MOST_LINES]):
+            yield f"    {note}"
         if self.ap50 is not None and None not in self.ap50:
             yield "  ground truth: AP@0.5 {:.3f} and {:.3f}".format(*self.ap50)
         if self.ap50_train is not None and None not in self.ap50_train:

@@ -13,6 +13,7 @@ from cellrepro.comparison.changed_cells import listed_changes, resized_cells
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.mask_totals import image_weight, kinds_over, totals_over, verdict_over
 from cellrepro.comparison.object_changes import (
+    KEPT_WITHIN,
     MOST_TELLING_FIRST,
     RESIZED,
     RESIZED_MEANS,
@@ -27,7 +28,7 @@ from cellrepro.explanation.explanation_lines import not_made_lines
 from cellrepro.explanation.label_notes import counting_notes, of_images
 from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
-from cellrepro.explanation.setting_meanings import setting_meaning
+from cellrepro.explanation.setting_meanings import recorded_in_words, setting_meaning
 from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_in_words
 from cellrepro.explanation.why import FILES_ALONE, MASKS_ALONE, Cause, Why
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
@@ -125,6 +126,8 @@ class SettingRow:
     """A setting on the page."""
 
     name: str
+    label: str
+    """The name for people."""
     a: SettingValue
     b: SettingValue
     differs: bool
@@ -223,6 +226,8 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         resized=RESIZED if n_resized else "",
         resized_words=RESIZED,
         resized_means=RESIZED_MEANS,
+        moved=ObjectKind.MOVED,
+        kept_within=KEPT_WITHIN,
         kept=ObjectKind.KEPT
         if pair.comparison.n_differing and pair.comparison.kinds[ObjectKind.KEPT]
         else None,
@@ -286,6 +291,7 @@ def _setting_row(setting: SettingOfBoth) -> SettingRow:
     differs = setting.differs and setting.may_change_cells
     return SettingRow(
         name=setting.name,
+        label=recorded_in_words(setting.name),
         a=_setting_value(setting.name, setting.a),
         b=_setting_value(setting.name, setting.b),
         differs=differs,
@@ -470,13 +476,14 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table:
             "cell in A": ", ".join(map(str, change.labels_a)) or "–",
             "cell in B": ", ".join(map(str, change.labels_b)) or "–",
             **place_columns(change),
+            "shift": change.shift_text,
             "IoU": change.iou if change.labels_a and change.labels_b else None,
             f"{unit} in A": change.area_a if change.labels_a else None,
             f"{unit} in B": change.area_b if change.labels_b else None,
         }
         for change in changes
     ]
-    kinds = {"IoU": "iou", f"{unit} in A": "count", f"{unit} in B": "count"}
+    kinds = {"shift": "number", "IoU": "iou", f"{unit} in A": "count", f"{unit} in B": "count"}
     return table(rows, kinds | dict.fromkeys(("z", "y", "x"), "{:.0f}"))
 
 
