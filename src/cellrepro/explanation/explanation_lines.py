@@ -43,8 +43,8 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield from next_command_lines(explanation)
     for letter, side in explanation.sides:
         written_by = f", written by {side.record.written_by}" if side.record.written_by else ""
-        cells = f", {amount(side.n_cells, 'cell')}" if result is None else ""
-        yield f"{letter}: {side.name} ({side.kind}{written_by}{cells})"
+        n_cells = f", {amount(side.n_cells, 'cell')}" if result is None else ""
+        yield f"{letter}: {side.name} ({side.kind}{written_by}{n_cells})"
     if explanation.part is not None:
         yield from _part_lines(explanation, explanation.part)
     if explanation.scaled is not None:
@@ -222,9 +222,10 @@ def _other_network_line(letter: str, fit: Fit, explanation: Explanation) -> str:
     recorded = side.record.values.get("model")
     named = f" (its file names {recorded.value})" if recorded is not None else ""
     made = f"at most {fit.exact}" if fit.exact else "none"
+    tried = f", or with {amount(fit.tried, 'other setting')} tried," if fit.tried else ""
     return (
         f"{letter} was probably made with a different network{named}: the settings that decide are "
-        f"recorded, and with them, or with {amount(fit.tried, 'setting')} tried, {made} of its "
+        f"recorded, and with them{tried} {made} of its "
         f"{amount(fit.n_target, 'cell')} {verb_of(fit.exact, 'is', 'are')} made again pixel for "
         "pixel. Give its network with --model"
     )
@@ -274,8 +275,8 @@ def _cause_line(explanation: Explanation, cause: Change) -> str:
     a, b = (value_text(cause.name, value) for value in (cause.a, cause.b))
     values = "" if is_said else f" ({a} in A, {b} in B)"
     return (
-        f"changing {recorded_in_words(cause.name)}{values} alone leaves {grouped(cause.cells)} of the "
-        f"{amount(cause.of_cells, 'cell')} before and after it without a match"
+        f"changing {recorded_in_words(cause.name)}{values} alone leaves {grouped(cause.cells)} of "
+        f"the {amount(cause.of_cells, 'cell')} before and after it without a match"
         f"{_found_by_trying(explanation, cause.name)}"
     )
 

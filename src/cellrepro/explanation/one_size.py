@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.verdicts import Verdict
+from cellrepro.images.integer_images import Integers
 from cellrepro.images.size_factor import (
     at_size,
     by_cellpose_text,
@@ -26,6 +28,7 @@ from samebits.words import amount, with_verb
 
 LEAST_DICE = 0.6
 """Of the pixels of cells, where two results show the same at two sizes."""
+_LEAST_F1 = 0.3
 _OF_A_COPY = 0.5  # share of cells that are equal in every pixel
 
 
@@ -37,7 +40,7 @@ class Scaled:
     """The side that is larger."""
     factor: float
     """How many times, along Y and X alike."""
-    masks: np.ndarray = field(repr=False)
+    masks: Integers = field(repr=False)
     """Its labels at the size of the smaller, (Y, X) or (Z, Y, X)."""
     n_too_small: int = field(repr=False)
     """Cells that are too small to be seen at that size."""
@@ -54,9 +57,13 @@ class Scaled:
         """The letter of the other one."""
         return "B" if self.of == "a" else "A"
 
-    def of_both(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def of_both(self, a: Integers, b: Integers) -> tuple[Integers, Integers]:
         """Give the masks of both sides at one size."""
         return (self.masks, b) if self.of == "a" else (a, self.masks)
+
+    def is_of_one_image(self, result: MaskComparison) -> bool:
+        """Whether cells match at one size; where they fill the image, pixels agree by chance."""
+        return bool(result.f1[0] >= _LEAST_F1)
 
     def text(self, result: MaskComparison) -> str:
         """Say how the sizes differ, and what else does, by the comparison at one size."""
@@ -114,7 +121,7 @@ def _n_changed(result: MaskComparison) -> int:
     return sum(result.kinds.values()) - result.kinds[ObjectKind.KEPT]
 
 
-def at_one_size(a: np.ndarray, b: np.ndarray) -> Scaled | None:
+def at_one_size(a: Integers, b: Integers) -> Scaled | None:
     """Bring the larger of two results to the size of the smaller.
 
     None where no one factor lies between the sizes, or the cells of the two do not agree.
@@ -136,49 +143,50 @@ def at_one_size(a: np.ndarray, b: np.ndarray) -> Scaled | None:
     )
 
 
-def dice_at_one_size(masks: np.ndarray, other: np.ndarray) -> float:
+def dice_at_one_size(masks: Integers, other: Integers) -> float:
     """The Dice coefficient of two results, one brought to the other's size."""
     return _dice(_sampled(masks, other.shape, _first_of_each), other)
 
 
-def _dice(a: np.ndarray, b: np.ndarray) -> float:
+def _dice(a: Integers, b: Integers) -> float:
     n_in_both = int(np.count_nonzero((a > 0) & (b > 0)))
     n_in_either = int(np.count_nonzero(a)) + int(np.count_nonzero(b))
     return 2 * n_in_both / max(1, n_in_either)
 
 
-def _nearest_pixels(large: np.ndarray, small: np.ndarray) -> np.ndarray:
+def _nearest_pixels(large: Integers, small: Integers) -> Integers:
     """Reduce a result in the way that leaves the smallest difference to another one."""
     ways = (_first_of_each, _middle_of_each, _from_end_to_end)
     reduced = [_sampled(large, small.shape, way) for way in ways]
     return min(reduced, key=lambda one: _unlike(one, small))
 
 
-def _unlike(a: np.ndarray, b: np.ndarray) -> tuple[int, int]:
+def _unlike(a: Integers, b: Integers) -> tuple[int, int]:
     """Count the pixels that are background in one alone, then those with other numbers."""
     return int(np.count_nonzero((a > 0) != (b > 0))), int(np.count_nonzero(a != b))
 
 
-_Way = Callable[[int, int], np.ndarray]
+_Positions = NDArray[np.int64]
+_Way = Callable[[int, int], _Positions]
 """Gives the positions, of so many pixels along an axis, of so many that stay."""
 
 
-def _first_of_each(n_pixels: int, n_staying: int) -> np.ndarray:
+def _first_of_each(n_pixels: int, n_staying: int) -> _Positions:
     """As slices with a step and OpenCV take them."""
     return np.arange(n_staying) * n_pixels // n_staying
 
 
-def _middle_of_each(n_pixels: int, n_staying: int) -> np.ndarray:
+def _middle_of_each(n_pixels: int, n_staying: int) -> _Positions:
     """As Pillow and scikit-image take them."""
     return (2 * np.arange(n_staying) + 1) * n_pixels // (2 * n_staying)
 
 
-def _from_end_to_end(n_pixels: int, n_staying: int) -> np.ndarray:
+def _from_end_to_end(n_pixels: int, n_staying: int) -> _Positions:
     """As scipy.ndimage.zoom takes them: first and last stay."""
-    return np.floor(np.linspace(0, n_pixels - 1, n_staying) + 0.5).astype(np.intp)
+    return np.floor(np.linspace(0, n_pixels - 1, n_staying) + 0.5).astype(np.int64)
 
 
-def _sampled(labels: np.ndarray, shape: tuple[int, ...], way: _Way) -> np.ndarray:
+def _sampled(labels: Integers, shape: tuple[int, ...], way: _Way) -> Integers:
     rows = way(labels.shape[-2], shape[-2])
     columns = way(labels.shape[-1], shape[-1])
     return np.ascontiguousarray(labels[..., rows[:, np.newaxis], columns])

@@ -183,6 +183,8 @@ class SidePair:
                 return ""
             like = "neither shows a part of the other, nor the same cells at another size"
             return f"the two differ in size, and {like}: they may be of two images"
+        if self.scaled is not None and not self.scaled.is_of_one_image(shown.result):
+            return "the two differ in size, and few of their cells match: they may be of two images"
         if self.part is None or is_in_place(shown.result):
             return ""
         cropped, whole = ("A", "B") if self.part.of == "a" else ("B", "A")

@@ -182,7 +182,8 @@ class Comparison(Result):
             parts.append(self.why.sentence)
         if self.differing_settings and self.cause is None:
             named = [
-                f"{recorded_in_words(each.name)} {short_digest(str(each.a))} and {short_digest(str(each.b))}"
+                f"{recorded_in_words(each.name)} {short_digest(str(each.a))} and "
+                f"{short_digest(str(each.b))}"
                 for each in self.differing_settings
             ]
             parts.append(f"made with different settings: {joined(named)}")
@@ -192,12 +193,25 @@ class Comparison(Result):
             parts += self.state.sentences()
         parts += self.systematic_sentences
         if self.masks:
-            parts.append(f"masks: {self.totals.sentence().rstrip('.')}")
+            parts.append(f"masks: {self._masks_sentence.rstrip('.')}")
         return "; ".join(parts)
 
     @property
     def _differs_in_words(self) -> list[str]:
-        return [_DIFFERS_IN_WORDS.get(part, part) for part in self.differs]
+        words = dict(_DIFFERS_IN_WORDS)
+        if self.lacks_images:
+            words["masks"] = "masks, as one side has images that the other lacks"
+        return [words.get(part, part) for part in self.differs]
+
+    @property
+    def lacks_images(self) -> bool:
+        """Whether masks differ for no other reason than that one side has more images."""
+        return "masks" in self.differs and not masks_differ(self.totals.verdict)
+
+    @property
+    def _masks_sentence(self) -> str:
+        of_both = "of the images that both have: " if self.lacks_images else ""
+        return f"{of_both}{self.totals.sentence()}"
 
     def rows(self) -> list[Row]:
         """Give each setting, and each field of environment and specification that differs."""
@@ -238,7 +252,7 @@ class Comparison(Result):
         systematic = self.systematic_sentences
         yield from (f"  {sentence}" for sentence in systematic)
         if self.masks:
-            yield f"  masks: {self.totals.sentence()}"
+            yield f"  masks: {self._masks_sentence}"
         # Cells that follow from one change are not listed one by one.
         unexplained = {
             name: result
@@ -404,10 +418,11 @@ def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str,
     scaled = at_one_size(labels_a, labels_b)
     if scaled is not None:
         result = compare_masks(*scaled.of_both(labels_a, labels_b))
-        raise BadInput(
-            f"{sizes}; expected one size. {scaled.text(result)}. `{command}` compares the two at "
-            "one size, cell by cell"
-        )
+        if scaled.is_of_one_image(result):
+            raise BadInput(
+                f"{sizes}; expected one size. {scaled.text(result)}. `{command}` compares the two "
+                "at one size, cell by cell"
+            )
     turns = [f"B is A {turn}: turn it back" for turn in turns_between(labels_a > 0, labels_b > 0)]
     reasons = [*turns, "two different images: give the two masks of one image"]
     if len(a) == 2 and (a[0] <= b[0]) == (a[1] <= b[1]):

@@ -1,4 +1,4 @@
-"""The factor between the sizes of two images, and what makes masks larger or smaller than theirs."""
+"""The factor between the sizes of two images, and why masks are larger or smaller than theirs."""
 
 from __future__ import annotations
 

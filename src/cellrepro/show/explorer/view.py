@@ -78,7 +78,6 @@ def checked_labels(name: str, labels: np.ndarray, shape: tuple[int, ...]) -> np.
     if labels.shape != shape:
         raise BadInput(
             f"{name} has shape {labels.shape}; expected {shape}, that of the image. Give the masks "
-            "of this very image, neither cropped nor resized"
-            + other_size_text(labels.shape, shape)
+            "of this very image, neither cropped nor resized" + other_size_text(labels.shape, shape)
         )
     return label_image(name, labels.astype(np.uint8) if labels.dtype.kind == "b" else labels)

@@ -103,6 +103,8 @@ class ShownPair:
     """Of which images all cells of B follow from those of A by one change, a sentence each."""
     conclusions: tuple[Conclusion, ...] = ()
     """What the groups of images say under each side, where they were named."""
+    lacks_images: bool = False
+    """Whether one side has images that the other lacks, and nothing else differs."""
     headline: str = ""
     """Said before what the two hold, where B is no result of its own."""
 
@@ -205,7 +207,9 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         counting=[as_sentence(note) for note in counting],
         remarks=[remark for remark in pair.remarks if remark not in said],
         is_chosen=pair.is_chosen,
-        totals_verdict=verdict_over(pair.by_image.values()),
+        totals_verdict=Verdict.DIFFERENT
+        if pair.lacks_images
+        else verdict_over(pair.by_image.values()),
         why=_why_box(pair, rows),
         made_again=_made_again(pair),
         differing=[row for row in rows if row.differs],
@@ -265,6 +269,8 @@ _HEADLINES = {
 def _headline(pair: ShownPair) -> str:
     if pair.are_unrelated:
         return "Probably not two results of one image: check the files."
+    if pair.lacks_images:
+        return "One has images that the other lacks; in those of both the cells are the same."
     verdict = verdict_over(pair.by_image.values())
     if verdict in _HEADLINES:
         return _HEADLINES[verdict]
