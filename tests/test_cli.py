@@ -479,6 +479,27 @@ def test_every_argument_and_option_has_its_words(command):
     assert [one.name for one in command.parameters if not one.help] == []
 
 
+READING = [
+    command for command in commands() if {one.name for one in command.arguments} - {"folder"}
+]
+"""The commands whose arguments name what is there; a ``folder`` is made."""
+
+
+@pytest.mark.parametrize("command", READING, ids=lambda command: " ".join(command.words))
+def test_what_is_not_there_is_said_in_one_sentence(
+    invoke, no_child, tmp_path, monkeypatch, command
+):
+    """Whatever kind of name it is: of a file, of a run, or of a network."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("zzzz", "zzzz.tif"):
+        answer = invoke(*command.words, *(name for _ in command.arguments))
+        if "not installed here" in answer.err:  # an extra, without which nothing is looked up
+            continue
+        assert (answer.code, answer.out) == (2, ""), answer
+        assert name in answer.err
+        assert [*tmp_path.iterdir()] == []
+
+
 @pytest.mark.parametrize(
     "words",
     [("compare", "", ""), ("compare", "a.tif", "b.tif", "--html", ""), ("list", "--store", "")],

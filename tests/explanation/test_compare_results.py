@@ -128,6 +128,11 @@ def test_folders_of_masks(masks, tmp_path):
     result = compare(str(tmp_path / "a"), str(tmp_path / "b"))
     assert (result.verdict, result.differs) == ("different", ("masks",))
     assert result.notes == ("only B has masks of z",)
+    of_one = compare(str(tmp_path / "a" / "x_masks.tif"), str(tmp_path / "b")).lines()
+    assert of_one[:2] == [
+        "different: masks, as one side has images that the other lacks",
+        "  masks: of the images that both have: A and B have the same 2 cells, pixel for pixel.",
+    ]
 
 
 def test_a_side_without_cells_and_a_crop_are_told_what_to_look_at(masks, invoke):
@@ -136,9 +141,11 @@ def test_a_side_without_cells_and_a_crop_are_told_what_to_look_at(masks, invoke)
     assert (
         "note: B has no cell. Usual reasons: a network that" in invoke("compare", halves, empty).out
     )
-    crop = masks("c.tif", HALVES[:2, :3])
-    refusal = invoke("compare", halves, crop).err
-    assert f"`cellrepro explain {halves} {crop}` looks for where the crop lies" in refusal
+    large = np.kron(HALVES, np.ones((10, 10), np.uint16))
+    whole = masks("whole.tif", large)
+    crop = masks("c.tif", large[5:25, 15:45])
+    refusal = invoke("compare", whole, crop).err
+    assert f"`cellrepro explain {whole} {crop}` looks for where the crop lies" in refusal
 
 
 NAMES = ("x_masks.tif", "x_cp_masks.png", "x_seg.npy", "x.tif", "x")

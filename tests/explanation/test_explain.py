@@ -131,13 +131,13 @@ def test_compare_with_a_network_puts_the_cause_first(made, small_store, invoke, 
     answer = invoke("compare", usual, other, *given)
     _, second, third, *lines = answer.out.splitlines()
     assert second.startswith("  found: flow_threshold; 0.4 in A, ")
-    assert second.endswith(" in B; with it B comes out exactly")
-    assert third.startswith("  masks: ")
+    assert third == "    A's settings with B's flow_threshold make B exactly"
+    assert lines[0].startswith("  masks: ")
     again = next(line for line in lines if line.startswith("  B again: cellrepro segment "))
     page = html.read_text(encoding="utf-8")
     top = page[page.index('id="why"') : page.index('id="picture"')]
     assert "flow_threshold; 0.4 in A, " in top
-    assert "With it B comes out exactly." in top
+    assert "with B&#39;s flow_threshold make B exactly." in top
     assert "What still differs: nothing" in top
     assert "--set flow_threshold=" in re.sub("<[^>]+>", "", top)
     assert "--set flow_threshold=" in again

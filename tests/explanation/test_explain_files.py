@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import tifffile
+from scipy.ndimage import zoom
 from test_recorded_settings import FILES
 
 import cellrepro
@@ -88,20 +89,39 @@ def test_each_generation_has_its_own_words(invoke, name):
     assert commands["not_recorded"] == missing
 
 
-def test_masks_of_two_sizes_and_without_a_record_still_get_an_answer(invoke, tmp_path):
-    masks = np.zeros((60, 80), np.uint16)
-    masks[5:20, 5:30], masks[30:50, 40:50] = 1, 2
-    tifffile.imwrite(tmp_path / "a.tif", masks)
-    tifffile.imwrite(tmp_path / "b.tif", np.kron(masks, np.ones((2, 2), np.uint16)))
-    answer = invoke("explain", tmp_path / "a.tif", tmp_path / "b.tif")
-    assert answer.code == 1
-    first, *others = answer.out.splitlines()
-    assert first == "likely: two sizes; the size of B is 2 times that of A, along Y and X alike"
-    assert "A has masks of shape (60, 80), and B of (120, 160)" in others[2]
-    assert "neither file records its settings, so the files cannot say why" in answer.out
-    refused = invoke("explain", tmp_path / "a.tif", tmp_path / "b.tif", "--model", "cpsam")
-    assert (refused.code, refused.out) == (2, "")
-    assert "--model would do nothing without --image" in refused.err
+WAYS_TO_ANOTHER_SIZE = {
+    "enlarged": (lambda masks: np.kron(masks, np.ones((2, 2), np.uint16)), "B is A enlarged 2"),
+    "every third pixel": (lambda masks: masks[::3, ::3], "B is A reduced 3"),
+    "the middle of three": (lambda masks: masks[1::3, 1::3], "B is A reduced 3"),
+    "by SciPy": (lambda masks: zoom(masks, 2 / 3, order=0, mode="nearest"), "B is A reduced 1.5"),
+}
+
+
+@pytest.mark.parametrize(
+    ("resize", "said"), WAYS_TO_ANOTHER_SIZE.values(), ids=WAYS_TO_ANOTHER_SIZE
+)
+def test_masks_of_two_sizes_are_compared_at_one(invoke, tmp_path, resize, said):
+    """What differs beside the size is counted in both, and nothing where nothing does."""
+    masks = labelled_nuclei(1, shape=(240, 240), n_nuclei=15, diameter=30.0)[0].masks
+    n_cells = len(np.unique(masks)) - 1
+    other = resize(masks.astype(np.uint16))
+    without_two = np.where(np.isin(other, [1, 2]), 0, other)
+    a, b, c = (tmp_path / f"{name}.tif" for name in "abc")
+    for path, labels in ((a, masks), (b, other), (c, without_two)):
+        tifffile.imwrite(path, labels.astype(np.uint16))
+    answer = invoke("explain", a, b)
+    same = f"found: two sizes; {said} times, and holds the same {n_cells} cells"
+    assert (answer.code, answer.out.splitlines()[0]) == (1, same)
+    assert "cannot say" not in answer.out
+    answer = invoke("explain", a, c)
+    differ = f"2 cells differ besides ({n_cells} cells in A, {n_cells - 2} in B)"
+    assert answer.out.splitlines()[0] == f"likely: two sizes; {said} times, and {differ}"
+    assert answer.out.count("  lost ") == 2
+    refused = invoke("compare", a, c)
+    assert (refused.code, differ in refused.err) == (2, True)
+    idle = invoke("explain", a, b, "--model", "cpsam")
+    assert (idle.code, idle.out) == (2, "")
+    assert "--model would do nothing without --image" in idle.err
 
 
 def test_only_what_matches_is_a_crop(invoke, tmp_path):

@@ -333,7 +333,7 @@ def test_every_machine_is_judged_by_itself(tmp_path):
     told = "a100 3 of 3 equal; laptop 3 of 3 equal; rtx 3 of 3 equal; a100 = laptop ≠ rtx : strict"
     assert told in parsed.text
     assert "a spec counts once on each machine" in parsed.text
-    assert "not measured (2 pairs, at least 5 tell)" in parsed.text
+    assert "not measured (2 pairs, at least 5 are needed)" in parsed.text
     rows = parsed.file("strict-beside-fast-cells")
     ratios = {row["spec"]: float(row["times as long"]) for row in rows}
     assert ratios == {"a100": 1.0, "rtx": pytest.approx(5 / 90)}

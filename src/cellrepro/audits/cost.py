@@ -50,7 +50,7 @@ class Ratio(MedianRange):
     def price(self, n: int, unit: str, *, took: str, than: str) -> str:
         """Say in short whether the one costs time; of too few measurements that it is open."""
         if n < FEWEST_ROUNDS:
-            return f"not measured ({amount(n, unit)}, at least {FEWEST_ROUNDS} tell)"
+            return f"not measured ({amount(n, unit)}, at least {FEWEST_ROUNDS} are needed)"
         price = "" if self.lowest > 1 else "no price is seen, as "
         return f"{price}{took} {self} times as long as {than}, {self.slower_in(unit)}"
 

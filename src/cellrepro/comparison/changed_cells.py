@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
+from cellrepro.comparison.object_changes import KEPT_WITHIN, ObjectChange, ObjectKind
 from cellrepro.words import iou_text, place_text
 from samebits.results import Row
 
@@ -67,6 +67,16 @@ def _differing_pixels(change: ObjectChange) -> int:
     return round(both * (1 - change.iou) / (1 + change.iou))
 
 
+def shift_note(changes: Iterable[ObjectChange]) -> str:
+    """Say why cells that overlap by half or more are not kept; empty where there are none."""
+    if not any(change.is_moved_alone for change in changes):
+        return ""
+    return (
+        f"(shift: pixels between the centres in A and in B; where it is {KEPT_WITHIN:.0f} or more, "
+        "a cell is not kept, whatever its IoU)"
+    )
+
+
 def cell_rows(
     cells: Sequence[ChangedCell], *, a: str, b: str, n_images: int, most: int | None = None
 ) -> list[Row]:
@@ -90,6 +100,7 @@ def cell_rows(
                 where: f"{place_text(change.position)}{cuts}",
                 f"{unit} {a}": str(change.area_a or "–"),
                 f"{unit} {b}": str(change.area_b or "–"),
+                "shift": change.shift_text,
                 "IoU": iou_text(change.iou, 3) if has_both else "–",
             }
         )

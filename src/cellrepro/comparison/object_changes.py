@@ -163,6 +163,19 @@ class ObjectChange(NamedTuple):
         return f"{100 * abs(self.growth):.0f} % {'larger' if self.growth > 0 else 'smaller'}"
 
     @property
+    def shift_text(self) -> str:
+        """The displacement to read, never rounded up to where a cell is no more kept."""
+        if math.isnan(self.displacement):
+            return "–"
+        is_near = self.displacement < KEPT_WITHIN
+        return f"{min(self.displacement, KEPT_WITHIN - 0.1) if is_near else self.displacement:.1f}"
+
+    @property
+    def is_moved_alone(self) -> bool:
+        """Whether it is not kept for its displacement alone, as it overlaps by half or more."""
+        return self.kind == ObjectKind.MOVED and self.iou >= KEPT_IOU
+
+    @property
     def in_words(self) -> str:
         """Its fate in words, of a kept object of another size with that: "kept, 46 % smaller"."""
         of_size = f", {self.growth_in_words}" if self.is_resized else ""

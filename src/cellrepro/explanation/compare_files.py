@@ -190,7 +190,7 @@ def _of_stacks(why: Why | None) -> Why | None:
     """Say of stacks why no command finds the cause, where nothing tells."""
     if why is None or why.cause is not None:
         return why
-    return replace(why, remains=_STACKS)
+    return replace(why, remains=(_STACKS,))
 
 
 _STACKS = (

@@ -19,6 +19,8 @@ from cellrepro.explanation.conditions import (
     VERSION,
 )
 from cellrepro.explanation.recorded_settings import generation_number
+from cellrepro.explanation.setting_meanings import recorded_in_words
+from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.model import cellpose_generation
 from cellrepro.model.encoders import ENCODERS, PRETRAINED
 from cellrepro.model.weight_sources import ModelSource
@@ -69,7 +71,7 @@ def commands_for(
     source = sources.get(model) or ModelSource(model, model if model in ENCODERS else PRETRAINED)
     settings = _changed_settings(condition)
     of_image = tuple(
-        f"of the image with {name} {condition[name]}"
+        f"with {recorded_in_words(name)} {value_text(name, condition[name])}"
         for name in _NOT_ON_COMMAND_LINE
         if condition.get(name)
     )

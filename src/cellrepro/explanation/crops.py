@@ -9,14 +9,15 @@ import numpy as np
 from scipy.signal import fftconvolve
 
 from cellrepro.explanation.conditions import IMAGE_CROP, Crop
+from cellrepro.explanation.one_size import LEAST_DICE, dice_at_one_size
 from cellrepro.explanation.sides import Side
+from cellrepro.images.size_factor import at_size
 from samebits.errors import BadInput
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
 
 _LEAST_DICE = 0.3  # of the pixels of cells, where a crop lies
-_LEAST_DICE_RESIZED = 0.6  # of masks scaled to one size
 _MOST_BY_CHANCE = 3  # cells of another image that match where it overlaps most, of 60 real pairs
 _LEAST_F1 = 0.2
 _SURE_F1 = 0.75  # of however few cells
@@ -58,17 +59,16 @@ def with_crop(side: Side, other: Side, shape: tuple[int, ...]) -> Side:
     if other.masks.shape != shape:
         raise BadInput(f"{sizes}; expected masks of this image, or of a part of it")
     match = _best_match(side.masks, other.masks) if fits else None
-    dice_resized = _dice_at_one_size(side.masks, other.masks)
+    dice_resized = dice_at_one_size(side.masks, other.masks)
     dice_of_part = 0.0 if match is None else match.dice
-    if dice_resized > max(dice_of_part, _LEAST_DICE_RESIZED):
-        factor = side.masks.shape[0] / shape[0]
-        larger = f"the image is {1 / factor:.3g} times as large"
-        if factor > 1:
-            larger = f"they are {factor:.3g} times as large"
+    if dice_resized > max(dice_of_part, LEAST_DICE):
+        factor = shape[0] / side.masks.shape[0]
+        larger = "the image is" if factor > 1 else "they are"
         raise BadInput(
             f"{sizes}; they are the masks of the whole image at a different size: {larger} "
-            f"along an edge (Dice {dice_resized:.2f} with {other.name}). Bring them to the size of "
-            "the image by nearest neighbour, or give the image that they were made from"
+            f"{max(factor, 1 / factor):.3g} times as large along an edge. Give the image that they "
+            "were made from, or bring them to the size of this one without new numbers: "
+            f"{at_size(factor)}. Without --image, both are compared at one size"
         )
     if match is None:
         raise BadInput(f"{sizes}; expected masks of this image, or of a part of it")
@@ -102,11 +102,6 @@ def is_in_place(result: MaskComparison) -> bool:
     return f1 >= _SURE_F1 or (f1 >= _LEAST_F1 and result.n_matched > _MOST_BY_CHANCE)
 
 
-def is_resized(masks: np.ndarray, other: np.ndarray) -> bool:
-    """Whether one result, scaled to the size of the other, has its cells where that has them."""
-    return _dice_at_one_size(masks, other) > _LEAST_DICE_RESIZED
-
-
 def _part(letter: Literal["a", "b"], crop: Crop, *, whole: Side) -> Part:
     (top, bottom), (left, right) = crop
     inside = whole.masks[top:bottom, left:right]
@@ -136,14 +131,3 @@ def _best_match(part: np.ndarray, whole: np.ndarray) -> _Match:
     height, width = part.shape
     crop = ((top, top + height), (left, left + width))
     return _Match(crop, float(dice[top, left]))
-
-
-def _dice_at_one_size(masks: np.ndarray, other: np.ndarray) -> float:
-    """The Dice coefficient of two results, one scaled to the other's size."""
-    rows = np.arange(other.shape[0]) * masks.shape[0] // other.shape[0]
-    columns = np.arange(other.shape[1]) * masks.shape[1] // other.shape[1]
-    is_cell = masks[np.ix_(rows, columns)] > 0
-    is_other_cell = other > 0
-    n_in_both = int(np.count_nonzero(is_cell & is_other_cell))
-    n_in_either = int(np.count_nonzero(is_cell)) + int(np.count_nonzero(is_other_cell))
-    return 2 * n_in_both / max(1, n_in_either)

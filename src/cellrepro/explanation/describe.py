@@ -33,7 +33,7 @@ from cellrepro.images.image_names import is_named_as_masks
 from cellrepro.images.ome_zarr import is_zarr
 from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.images.seg_file import SegFile, read_seg
-from cellrepro.model.cellpose_generation import generation_of
+from cellrepro.model.cellpose_generation import generation_of, of_another_generation
 from cellrepro.model.pretrained import known_to_cellpose
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file, checkpoints
@@ -221,9 +221,13 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
             raise
         if known_to_cellpose(reference):
             return Description("name", loads_as="itself", note="one of this Cellpose's models")
+        owner = of_another_generation(reference)
+        if not owner:
+            expected = "a file, KEY/REPEAT of a stored run, or the name of a network of Cellpose"
+            raise no_such_file(reference, expected=expected) from error
         note = (
-            "given such a name as a model, Cellpose loads its default, and only its log says so; "
-            "is it of an older Cellpose, or a typing error?"
+            "given this name as a model, the Cellpose that is installed loads its default, and "
+            f"only its log says so{owner}"
         )
         return Description("name", loads_as=generation_of().default_network, note=note)
     return _of_run(repeat, store.run(repeat.spec.key))

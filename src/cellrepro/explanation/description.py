@@ -11,6 +11,7 @@ from cellrepro.explanation.baseline_limits import limits_line
 from cellrepro.explanation.commands import Commands, command_lines
 from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, FILENAME, REMOVED, RecordedSettings
+from cellrepro.explanation.setting_meanings import recorded_in_words
 from cellrepro.explanation.settings_of_both import (
     is_usual_value,
     network_diameter,
@@ -243,7 +244,7 @@ def _value_lines(record: RecordedSettings) -> Iterator[str]:
         elif is_usual_value(name, entry.value, record.generation):
             usual.append(f"{name} {text}")
         else:
-            yield f"  {'image' if name == FILENAME else name}: {text}"
+            yield f"  {'image' if name == FILENAME else recorded_in_words(name)}: {text}"
     if usual:
         usual.sort(key=lambda text: text.split()[0] not in _FIRST_USUAL)
         yield f"  as usual in Cellpose: {some(usual, _MOST_USUAL)}"

@@ -272,6 +272,7 @@ def _from_files(
         settings=sides.settings,
         commands=sides.recorded_commands(store, image=None),
         part=sides.part,
+        scaled=sides.scaled,
         not_replayed=why_not_compared,
         from_files=True,
         notes=(

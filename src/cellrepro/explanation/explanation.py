@@ -12,11 +12,13 @@ from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.causes import Change, Replayed
 from cellrepro.explanation.commands import Commands
-from cellrepro.explanation.conditions import IMAGE_CROP, MODEL
+from cellrepro.explanation.conditions import IMAGE_CROP, MODEL, PRECISION
 from cellrepro.explanation.crops import Part, is_in_place
 from cellrepro.explanation.explanation_lines import explanation_lines
 from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
 from cellrepro.explanation.hand_edits import EffectOfHand
+from cellrepro.explanation.one_size import Scaled
+from cellrepro.explanation.setting_meanings import recorded_in_words
 from cellrepro.explanation.settings_of_both import SettingOfBoth, network_diameter
 from cellrepro.explanation.sides import Side
 from cellrepro.explanation.why import Cause, Why
@@ -45,6 +47,8 @@ class Explanation(Result):
     little is recorded."""
     part: Part | None = None
     """Where one side shows a part of the image alone."""
+    scaled: Scaled | None = None
+    """Where one side is larger: how many times. All that is compared is of the smaller size."""
     not_replayed: str | None = None
     """Why nothing was replayed; None where something was."""
     from_files: bool = field(default=False, repr=False)
@@ -115,38 +119,44 @@ class Explanation(Result):
         another = [letter for letter, fit in replayed.fits if fit.network_doubt == PROBABLY_ANOTHER]
         if replayed.causes and all(fit.came_to_something for _, fit in replayed.fits):
             if self._are_trained_apart(replayed) and self.from_record is not None:
-                return self._why_trained_apart(self.from_record)
+                return self._why_trained_apart(self.from_record, replayed)
             found = [self._found(each) for each in replayed.causes]
-            return Why(found[0], tuple(found[1:]), remains=self.remains)
+            return Why(found[0], tuple(found[1:]), remains=(self.remains,))
         doubt = ""
         if doubted:
             verb = verb_of(len(another or doubted), "was", "were")
             doubt = f": {joined(another or doubted)} {verb} probably made with a different network"
         elif unmade := [letter for letter, fit in replayed.fits if fit.makes_no_cell]:
             doubt = (
-                f": no setting of this network that was tried makes a single cell of "
-                f"{' or '.join(unmade)} pixel for pixel; probably a different network was used, or "
-                "cells were drawn by hand"
+                f": probably a different network made {' and '.join(unmade)}, or cells were drawn "
+                "or changed by hand"
             )
         if self.from_record is not None and self.from_record.cause is not None:
             remains = f"segmenting again did not confirm it{doubt}{self._cut_short}"
-            return replace(self.from_record, remains=remains)
+            return replace(self.from_record, remains=(remains,))
         return Why(None, nothing_tells=f"no cause was found{doubt}{self._cut_short}")
 
     def _found(self, change: Change) -> Cause:
+        """Name a change as found, a network in the words of the records."""
+        recorded = None if self.from_record is None else self.from_record.cause
+        if recorded is not None and recorded.name == change.name == MODEL:
+            return replace(recorded, a=change.a, b=change.b, confirmed=True)
         generations = (self.a.generation, self.b.generation)
         usual = network_diameter(change.name, generations)
         return Cause(change.name, change.a, change.b, confirmed=True, usual=usual)
 
     def _are_trained_apart(self, replayed: Replayed) -> bool:
-        """Whether all that differs is the network, and each of two runs has trained its own."""
-        names = [cause.name for cause in replayed.causes]
-        return names == [MODEL] and self.a.run is not None and self.b.run is not None
+        """Whether all that differs follows from two trainings: their networks, and precisions."""
+        names = {cause.name for cause in replayed.causes}
+        tasks = {side.run.spec.task for _, side in self.sides if side.run is not None}
+        return MODEL in names and names <= {MODEL, PRECISION} and tasks == {"train"}
 
-    def _why_trained_apart(self, of_trainings: Why) -> Why:
+    def _why_trained_apart(self, of_trainings: Why, replayed: Replayed) -> Why:
         """Say of two networks why their trainings differ."""
-        remains = [of_trainings.remains, "their networks alone make the masks differ", self.remains]
-        return replace(of_trainings, remains="; ".join(filter(None, remains)))
+        differ = "their networks alone make the masks differ"
+        if len(replayed.causes) > 1:
+            differ = "their networks and precisions together make the masks differ"
+        return replace(of_trainings, remains=(*of_trainings.remains, differ, self.remains))
 
     @property
     def remains(self) -> str:
@@ -157,9 +167,8 @@ class Explanation(Result):
             return f"unexplained: {rest}{where}{self._cut_short}"
         n_pixels = 0 if self.replayed is None else self.replayed.left.n_differing
         exactly = f"but for {amount(n_pixels, 'pixel')}" if n_pixels else "exactly"
-        n_causes = 0 if self.replayed is None else len(self.replayed.causes)
-        made = "with it B" if n_causes == 1 else "with these B" if n_causes else "B"
-        return f"{made} comes out {exactly}{where}{self._cut_short}"
+        changed = joined([recorded_in_words(each.name) for each in self.causes])
+        return f"A's settings with B's {changed} make B {exactly}{where}{self._cut_short}"
 
     @property
     def _cut_short(self) -> str:
@@ -192,7 +201,8 @@ class Explanation(Result):
         if self.result is None:
             return True
         n_missing = 0 if self.part is None else self.part.n_outside + self.part.n_cut
-        return self.result.n_differing + n_missing > 0 or not self.result.same_numbering
+        is_same = self.scaled is None and self.result.same_numbering
+        return self.result.n_differing + n_missing > 0 or not is_same
 
     @property
     def exit_code(self) -> int:
@@ -216,12 +226,13 @@ class Explanation(Result):
         replayed = self.replayed
         if replayed is None:
             return []
-        made = "with these changes" if replayed.causes else "as it was made again"
-        of_both = f"B's, and those of A {made}"
+        made = "with what was found" if replayed.causes else "as it was made again"
+        n_b = replayed.b.n_target
+        of_both = f"{n_b} of B, and {replayed.n_cells - n_b} of A {made}"
         remainders = [_Remainder(replayed.left.n_unmatched, replayed.n_cells, of_both)]
         fit = replayed.a
         if fit.found != Reproduced.MADE:
-            of_a = "A's, and those of A as it was made again"
+            of_a = f"{fit.n_target} of A, and {fit.of_cells - fit.n_target} of it as made again"
             remainders.append(_Remainder(fit.cells_left, fit.of_cells, of_a))
         return remainders
 
@@ -233,7 +244,7 @@ class Explanation(Result):
             return f"the two cannot be laid on each other; {self._recorded()}"
         if not self.differs:
             return "the two outline the same objects: there is nothing to explain"
-        if not self.result.n_differing and not self.result.same_numbering:
+        if self.scaled is None and not (self.result.n_differing or self.result.same_numbering):
             return (
                 "the two outline the same objects, but one number is not one object on both sides"
             )
@@ -249,7 +260,7 @@ class Explanation(Result):
     def _recorded(self) -> str:
         """Say what the two record differently."""
         names = [
-            setting.name
+            recorded_in_words(setting.name)
             for setting in self.settings
             if setting.differs and setting.may_change_cells
         ]
@@ -260,7 +271,7 @@ class Explanation(Result):
     def rows(self) -> list[Row]:
         """Give every setting that differs between the two."""
         return [
-            {"setting": setting.name, "A": setting.a, "B": setting.b}
+            {"setting": recorded_in_words(setting.name), "A": setting.a, "B": setting.b}
             for setting in self.settings
             if setting.a != setting.b
         ]
@@ -281,7 +292,7 @@ class _Remainder:
 
     def __str__(self) -> str:
         share = share_text(self.n / max(1, self.of))
-        return f"{self.n} of {amount(self.of, 'cell')} ({self.whose}: {share})"
+        return f"{self.n} of {amount(self.of, 'cell')} ({share}; these are {self.whose})"
 
 
 def _only_cut(part: Part) -> Cause:

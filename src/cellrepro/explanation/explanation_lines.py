@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cellrepro.comparison.changed_cells import cell_rows, listed_cells, shift_note
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.object_changes import KEPT_IOU
 from cellrepro.explanation.fit import Fit, Reproduced
@@ -15,8 +16,10 @@ from cellrepro.explanation.recorded_lines import (
     recorded_lines,
 )
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
+from cellrepro.explanation.setting_meanings import recorded_in_words
 from cellrepro.explanation.settings_of_both import setting_in_words, value_text
 from cellrepro.words import share_text, that_differ
+from samebits.results import MOST_LINES, table_lines
 from samebits.words import amount, grouped, some, verb_of
 
 if TYPE_CHECKING:
@@ -40,12 +43,21 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield from next_command_lines(explanation)
     for letter, side in explanation.sides:
         written_by = f", written by {side.record.written_by}" if side.record.written_by else ""
-        yield f"{letter}: {side.name} ({side.kind}{written_by})"
+        n_cells = f", {amount(side.n_cells, 'cell')}" if result is None else ""
+        yield f"{letter}: {side.name} ({side.kind}{written_by}{n_cells})"
     if explanation.part is not None:
         yield from _part_lines(explanation, explanation.part)
+    if explanation.scaled is not None:
+        yield explanation.scaled.compared_text
     if result is not None and result.n_differing and explanation.is_in_place:
         yield totals_over([result]).sentence()
         yield from _empty_lines(result)
+        if explanation.scaled is not None:  # two sizes have no other table of cells
+            cells = listed_cells({"": result})
+            rows = cell_rows(cells, a="A", b="B", n_images=1, most=MOST_LINES)
+            yield from table_lines(rows, indent=2, n_rows=len(cells))
+            if note := shift_note(cell.change for cell in cells[:MOST_LINES]):
+                yield f"  {note}"
     elif _differs_in_numbers_alone(explanation):
         yield explanation.sentence()
     words = "" if explanation.cause is None else explanation.cause.words
@@ -59,7 +71,8 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def _differs_in_numbers_alone(explanation: Explanation) -> bool:
-    is_whole = explanation.result is not None and explanation.part is None
+    is_one_size = explanation.part is None and explanation.scaled is None
+    is_whole = explanation.result is not None and is_one_size
     return is_whole and explanation.differs and not explanation.vacuous
 
 
@@ -120,15 +133,16 @@ def _recorded_lines(explanation: Explanation) -> Iterator[str]:
         told = setting.is_recorded_by_both and setting.differs and setting.may_change_cells
         if told and setting.name not in causes:
             a, b = (setting_in_words(setting.name, value) for value in (setting.a, setting.b))
-            yield f"recorded: {setting.name} {a} and {b}"
+            yield f"recorded: {recorded_in_words(setting.name)} {a} and {b}"
     yield from lines_without_effect(explanation)
     unknown_of = {
-        "A": [each.name for each in explanation.settings if each.a == NOT_RECORDED],
-        "B": [each.name for each in explanation.settings if each.b == NOT_RECORDED],
+        "A": [each for each in explanation.settings if each.a == NOT_RECORDED],
+        "B": [each for each in explanation.settings if each.b == NOT_RECORDED],
     }
     for letter, unknown in unknown_of.items():
         if unknown:
-            yield f"nobody recorded of {letter}: {some(unknown, _MOST_UNKNOWN)}"
+            names = [recorded_in_words(each.name) for each in unknown]
+            yield f"nobody recorded of {letter}: {some(names, _MOST_UNKNOWN)}"
 
 
 def _command_lines(explanation: Explanation) -> Iterator[str]:
@@ -186,7 +200,7 @@ def not_made_lines(explanation: Explanation) -> Iterator[str]:
                 yield _not_made_line(letter, fit, cut_short=explanation.interrupted)
     recorded = {*explanation.a.recorded, *explanation.b.recorded}
     others = {
-        setting.name
+        recorded_in_words(setting.name)
         for setting in explanation.settings
         if setting.is_recorded_by_both
         and setting.differs
@@ -208,9 +222,10 @@ def _other_network_line(letter: str, fit: Fit, explanation: Explanation) -> str:
     recorded = side.record.values.get("model")
     named = f" (its file names {recorded.value})" if recorded is not None else ""
     made = f"at most {fit.exact}" if fit.exact else "none"
+    tried = f", or with {amount(fit.tried, 'other setting')} tried," if fit.tried else ""
     return (
         f"{letter} was probably made with a different network{named}: the settings that decide are "
-        f"recorded, and with them, or with {amount(fit.tried, 'setting')} tried, {made} of its "
+        f"recorded, and with them{tried} {made} of its "
         f"{amount(fit.n_target, 'cell')} {verb_of(fit.exact, 'is', 'are')} made again pixel for "
         "pixel. Give its network with --model"
     )
@@ -231,7 +246,7 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
             f"{amount(fit.n_target, 'cell')}, not even with a different outline"
         )
     changes = [
-        f"{name} {value_text(name, value)}"
+        f"{recorded_in_words(name)} {value_text(name, value)}"
         for name, value in fit.nearest.items()
         if fit.start.get(name) != value
     ]
@@ -248,8 +263,9 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
     return (
         f"{result}: the nearest of {tried} is {nearest}; it makes {fit.exact} of {letter}'s "
         f"{amount(fit.n_target, 'cell')} pixel for pixel, and leaves {fit.cells_left} of "
-        f"{amount(fit.of_cells, 'cell')}, {letter}'s and its own, without a match "
-        f"({that_differ(fit.pixels_left, 'pixel')})"
+        f"{amount(fit.of_cells, 'cell')} ({fit.n_target} of {letter}, and the "
+        f"{fit.of_cells - fit.n_target} that it makes) without a match; "
+        f"{that_differ(fit.pixels_left, 'pixel')}"
     )
 
 
@@ -259,8 +275,8 @@ def _cause_line(explanation: Explanation, cause: Change) -> str:
     a, b = (value_text(cause.name, value) for value in (cause.a, cause.b))
     values = "" if is_said else f" ({a} in A, {b} in B)"
     return (
-        f"changing {cause.name}{values} alone leaves {grouped(cause.cells)} of the "
-        f"{amount(cause.of_cells, 'cell')} of both results without a match"
+        f"changing {recorded_in_words(cause.name)}{values} alone leaves {grouped(cause.cells)} of "
+        f"the {amount(cause.of_cells, 'cell')} before and after it without a match"
         f"{_found_by_trying(explanation, cause.name)}"
     )
 
@@ -286,7 +302,8 @@ def vacuous_lines(explanation: Explanation) -> Iterator[str]:
             continue
         if fit.empty_with:
             changes = [
-                f"{each.name} {value_text(each.name, each.value)}" for each in fit.empty_with
+                f"{recorded_in_words(each.name)} {value_text(each.name, each.value)}"
+                for each in fit.empty_with
             ]
             reason = (
                 f"Nothing is found with any of {some(changes, _MOST_EMPTY)}: this is no "

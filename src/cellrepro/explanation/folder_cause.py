@@ -67,7 +67,7 @@ def why_of_folders(
         if likely
         else (f"{others}: nothing tells")
     )
-    return Why(proven_causes[0], tuple(proven_causes[1:]), remains=remains, find_out=command)
+    return Why(proven_causes[0], tuple(proven_causes[1:]), remains=(remains,), find_out=command)
 
 
 def _with_share(fitting: _Fitting, n_differing: int) -> Cause:

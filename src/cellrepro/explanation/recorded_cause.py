@@ -6,7 +6,7 @@ Nothing is segmented, so that a cause is only called likely, unless the masks th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING
 
@@ -317,7 +317,9 @@ _HELD: tuple[Mode, ...] = ("strict", "portable")
 _OF_SETTINGS = "settings."
 _OF_SPEC = ("program", "data_digest", "model", "model_digest", "epochs", _OF_SETTINGS)
 """Fields of a spec that change most; then come all others, and `_LAST_OF_SPEC`."""
-_ROUNDING = ("profile", "profile_settings", "ranks", "mode", "loose")
+PROFILE = "profile"
+_PROFILE_SETTINGS = "profile_settings"
+_ROUNDING = (PROFILE, _PROFILE_SETTINGS, "ranks", "mode", "loose")
 """Fields that change the last digits alone: which of them changes cells, none of them tells."""
 _LAST_OF_SPEC = ("seed", "data_seed", *_ROUNDING)
 _NAMES_FOR_PEOPLE = ("data", "settings", "key_from", "ledger")
@@ -359,7 +361,9 @@ def why_of_runs(
     open_ones = [name for name in ranked if name not in store.ruled_out]
     open_ones.sort(key=lambda name: name not in store.shown)
     told = tuple(_store_sentences(store, open_ones))
+    precisions = _precisions_text(spec)
     causes = [_cause_in_spec(name, *fields[name]) for name in open_ones]
+    causes = [replace(each, detail=precisions) if each.name == PROFILE else each for each in causes]
     if maker is not None:
         return Why(maker, tuple(causes), evidence=told, find_out=find_out)
     if ranked and not causes:
@@ -372,7 +376,7 @@ def why_of_runs(
             "the new run with both"
         )
         return Why(None, nothing_tells=nothing, evidence=told, find_out=find_out)
-    if causes and "profile" not in fields:  # which says of the machine what matters
+    if causes and PROFILE not in fields:  # which says of the machine what matters
         others = [name for name in _OTHER_MACHINE if name in environment][:1]
         causes += [Cause(name, *environment[name]) for name in others]
     if not causes:
@@ -391,6 +395,13 @@ def why_of_runs(
 def _cause_in_spec(field: str, a: object, b: object) -> Cause:
     name = field.removeprefix(_OF_SETTINGS)
     return Cause(name, a, b, usual=network_diameter(name))
+
+
+def _precisions_text(spec: Mapping[str, tuple[object, object]]) -> str:
+    """Say the precisions of two profiles, which segmenting again can vary; empty for equal ones."""
+    settings = spec.get(_PROFILE_SETTINGS, (None, None))
+    a, b = (each.get("dtype") if isinstance(each, Mapping) else None for each in settings)
+    return "" if a == b else f"{PRECISION} {a} in A, {b} in B"
 
 
 def own_fields(

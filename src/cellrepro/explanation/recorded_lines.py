@@ -11,7 +11,7 @@ from cellrepro.explanation.conditions import IMAGE_CROP, MODEL
 from cellrepro.explanation.recorded_cause import IMAGE as TWO_IMAGES
 from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, REMOVED, tell_settings
-from cellrepro.explanation.setting_meanings import setting_meaning
+from cellrepro.explanation.setting_meanings import recorded_in_words, setting_meaning
 from cellrepro.explanation.settings_of_both import is_missing, value_text
 from cellrepro.explanation.why import find_out_lines
 from cellrepro.spec.lab_command import lab_command
@@ -49,7 +49,7 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
     yield from _generation_lines(explanation)
     for letter in ("A", "B"):
         values = [
-            f"{each.name} {_shown(each.name, each.only_value)}"
+            f"{recorded_in_words(each.name)} {_shown(each.name, each.only_value)}"
             for each in usual
             if each.only_side == letter
         ]
@@ -59,7 +59,7 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
     told = [each for each in alike if each.may_change_cells]
     if told:
         told.sort(key=_interest)
-        values = [f"{each.name} {_shown(each.name, each.a)}" for each in told]
+        values = [f"{recorded_in_words(each.name)} {_shown(each.name, each.a)}" for each in told]
         yield f"the same in both: {some(values, _MOST_ALIKE)}"
     known = {each.name for each in recorded}
     unknown = [name for name in _DECIDING if name not in known]
@@ -85,7 +85,8 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
 def lines_without_effect(explanation: Explanation) -> Iterator[str]:
     """Name what both record differently and what changes no cell, such as the name of a run."""
     names = [
-        f"{each.name} ({_shown(each.name, each.a)} and {_shown(each.name, each.b)})"
+        f"{recorded_in_words(each.name)} ({_shown(each.name, each.a)} and "
+        f"{_shown(each.name, each.b)})"
         for each in explanation.settings
         if each.is_recorded_by_both and each.differs and not each.may_change_cells
     ]
@@ -131,7 +132,7 @@ def _meaning_lines(settings: Sequence[SettingOfBoth], *, follows: str) -> Iterat
         if setting.name == MODEL and follows:
             meaning = follows
         if meaning and setting.differs:
-            yield f"  {setting.name}: {meaning}"
+            yield f"  {recorded_in_words(setting.name)}: {meaning}"
 
 
 def _interest(setting: SettingOfBoth) -> int:
@@ -143,7 +144,8 @@ def _interest(setting: SettingOfBoth) -> int:
 def next_command_lines(explanation: Explanation) -> Iterator[str]:
     """Give the command that tells which setting changes cells, where the files alone do not."""
     is_found = explanation.why is not None and explanation.why.is_found
-    is_plane = explanation.result is not None and explanation.a.masks.ndim == 2
+    is_one_size = explanation.result is not None and explanation.scaled is None
+    is_plane = is_one_size and explanation.a.masks.ndim == 2
     is_of_one_image = explanation.is_in_place and not _is_of_two_images(explanation)
     if not explanation.differs or is_found or not is_plane or not is_of_one_image:
         return
@@ -181,7 +183,7 @@ def _table(settings: Sequence[SettingOfBoth]) -> Iterator[str]:
     rows = [
         {
             "": "differs" if each.differs else f"only {each.only_side}",
-            "setting": each.name,
+            "setting": recorded_in_words(each.name),
             "A": _shown(each.name, each.a),
             "B": _shown(each.name, each.b),
         }

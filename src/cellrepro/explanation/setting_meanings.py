@@ -75,6 +75,20 @@ _FIELDS: Mapping[str, str] = {
 """Fields of a run's record whose names say little, in words."""
 _CAUSES: Mapping[str, str] = {"image": "two different images", "image.shape": "two sizes"}
 """Likewise causes that are no field."""
+_RECORDED: Mapping[str, str] = {
+    "cellpose": "version of Cellpose",
+    "image.axes": "axes of the image",
+    "image.channels": "channels of the image",
+    "image.crop": "crop of the image",
+    "image.depth": "bit depth of the image",
+    "image.digest": "pixels of the image",
+    "image.dtype": "type of numbers of the image",
+    "image.shape": "size of the image",
+    "n_drawn_by_hand": "cells drawn by hand",
+    "n_removed_by_hand": "cells removed by hand",
+    "weights_in_memory": "weights in memory",
+}
+"""Likewise what is recorded of a result, or tried, and is no setting of Cellpose."""
 
 
 def field_in_words(name: str) -> str:
@@ -85,8 +99,17 @@ def field_in_words(name: str) -> str:
     """
     first, _, rest = name.partition(".")
     if first not in _FIELDS:
-        return _CAUSES.get(name, name)
+        return _CAUSES.get(name) or _RECORDED.get(name, name)
     return f"{_FIELDS[first]}, {field_in_words(rest)}" if rest else _FIELDS[first]
+
+
+def recorded_in_words(name: str) -> str:
+    """Name what is recorded of a result, in a table or beside its value.
+
+    >>> recorded_in_words("image.crop"), recorded_in_words("flow_threshold")
+    ('crop of the image', 'flow_threshold')
+    """
+    return _RECORDED.get(name) or field_in_words(name)
 
 
 def setting_meaning(name: str) -> str:

@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
+from cellrepro.explanation.conditions import (
+    IMAGE_CHANNELS,
+    IMAGE_CROP,
+    IMAGE_DEPTH,
+    MODEL,
+    PRECISION,
+    VERSION,
+)
 from cellrepro.explanation.recorded_settings import (
     DRAWN,
     NOT_OF_CELLS,
@@ -168,10 +175,19 @@ def usual_text(name: str) -> str:
 
 # -- values in words --------------------------------------------------------------------------
 
+_UNCHANGED = {
+    IMAGE_CROP: "the whole image",
+    IMAGE_DEPTH: "as in its file",
+    IMAGE_CHANNELS: "as in its file",
+}
+"""How an image was read where nothing was changed."""
+
 
 def value_text(name: str, value: object) -> str:
     """Write a value of a setting of this name as it stands, without quotes."""
-    return unset_in_words(name) if value is None else str(value)
+    if value is None:
+        return _UNCHANGED.get(name) or unset_in_words(name)
+    return _crop_text(value) if name == IMAGE_CROP else str(value)
 
 
 def setting_in_words(name: str, value: object, *, unset_as: str = "") -> str:
@@ -183,9 +199,21 @@ def setting_in_words(name: str, value: object, *, unset_as: str = "") -> str:
     ('not set (as if 30)', 'not set')
     """
     if value is None:
-        text = unset_in_words(name)
+        text = value_text(name, value)
         return f"{text} (as if {unset_as})" if unset_as else text
-    return setting_text(value)
+    return _crop_text(value) if name == IMAGE_CROP else setting_text(value)
+
+
+def _crop_text(crop: object) -> str:
+    """Say where a crop lies.
+
+    >>> _crop_text(((30, 170), (20, 160)))
+    'rows 30 to 170 and columns 20 to 160'
+    """
+    if not isinstance(crop, list | tuple):
+        return setting_text(crop)
+    rows, columns = (f"{first} to {end}" for first, end in crop)
+    return f"rows {rows} and columns {columns}"
 
 
 def setting_text(value: object) -> str:

@@ -15,23 +15,16 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.commands_of_record import commands_of_record
 from cellrepro.explanation.condition_commands import LabSetup
-from cellrepro.explanation.crops import (
-    Part,
-    in_common,
-    is_in_place,
-    is_resized,
-    part_shown,
-    with_crop,
-)
+from cellrepro.explanation.crops import Part, in_common, is_in_place, part_shown, with_crop
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.label_notes import label_notes
-from cellrepro.explanation.recorded_cause import POSITION, FileEvidence, why_from_files
+from cellrepro.explanation.one_size import Scaled, at_one_size
+from cellrepro.explanation.recorded_cause import IMAGE, POSITION, FileEvidence, why_from_files
 from cellrepro.explanation.recorded_settings import IMAGE_SHAPE
 from cellrepro.explanation.run_record import run_commands
 from cellrepro.explanation.settings_of_both import SettingOfBoth, side_by_side
 from cellrepro.explanation.sides import Side, read_side
 from cellrepro.explanation.why import Cause, Why
-from cellrepro.images.size_factor import factor_text, size_factor, times_text
 from cellrepro.store.store import Store
 from samebits.errors import BadInput
 
@@ -55,6 +48,8 @@ class SidePair:
 
     a: Side
     b: Side
+    scaled: Scaled | None = None
+    """The larger one at the size of the other, where the two are of two sizes."""
 
     @classmethod
     def read(
@@ -78,17 +73,26 @@ class SidePair:
         return SidePair(with_crop(self.a, self.b, shape), with_crop(self.b, self.a, shape))
 
     def laid_on_each_other(self) -> SidePair:
-        """Give both, the smaller with its crop in the larger, if they differ in shape."""
+        """Give both, if they differ in shape with the crop of one, or with the larger reduced."""
         shape_a = self.a.masks.shape
         shape_b = self.b.masks.shape
         if shape_a == shape_b:
             return self
+        why_no_crop = self.of_other_shapes()
+        if self.are_planes:
+            try:
+                return self.with_crops(max(shape_a, shape_b, key=np.prod))
+            except BadInput as error:
+                why_no_crop = error
+        scaled = at_one_size(self.a.masks, self.b.masks)
+        if scaled is not None:
+            return replace(self, scaled=scaled)
         if not self.are_planes:
-            raise self.of_other_shapes()
-        try:
-            return self.with_crops(max(shape_a, shape_b, key=np.prod))
-        except BadInput as error:
-            raise BadInput(self._why_not_of_one_image()) from error
+            raise why_no_crop
+        raise BadInput(
+            f"{self.a.name} has masks of shape {shape_a}, and {self.b.name} of {shape_b}: no cell "
+            "is compared"
+        ) from why_no_crop
 
     @property
     def are_planes(self) -> bool:
@@ -111,8 +115,17 @@ class SidePair:
         """Compare the masks where both show the image."""
         masks_a = in_common(self.a, self.b)
         masks_b = in_common(self.b, self.a)
+        if self.scaled is not None:
+            masks_a, masks_b = self.scaled.of_both(masks_a, masks_b)
         result = compare_masks(masks_a, masks_b)
-        return MasksInCommon(result, *label_notes(masks_a, masks_b, result))
+        shown = MasksInCommon(result, *label_notes(masks_a, masks_b, result))
+        if self.scaled is None:
+            return shown
+        may_be_scaled = [
+            letter for letter, side in (("A", self.a), ("B", self.b)) if _may_be_scaled(side)
+        ]
+        of_sizes = self.scaled.notes(result, may_be_scaled=may_be_scaled)
+        return shown._replace(notes=(*of_sizes, *shown.notes))
 
     def by_hand(self) -> EffectOfHand:
         """Find the cells that differ because of what was done by hand."""
@@ -141,31 +154,37 @@ class SidePair:
             n_edits=(len(self.a.edits), len(self.b.edits)),
         )
         why = why_from_files(evidence, find_out="")
-        cause = self._cause_of_sizes() if shown is None else None
+        cause = self._cause_of_sizes(shown)
         if cause is None:
             return why
         recorded = () if why is None or why.cause is None else (why.cause, *why.others)
-        return Why(cause, recorded)
+        if any(each.name == IMAGE for each in recorded):  # which no size explains
+            return why
+        others = [each for each in recorded if each.name != cause.name and not each.confirmed]
+        return Why(cause, () if cause.confirmed else tuple(others))
 
-    def _cause_of_sizes(self) -> Cause | None:
-        """What the two sizes tell of masks that cannot be laid on each other."""
-        a = self.a.masks
-        b = self.b.masks
-        for turn in turns_between(a > 0, b > 0):
-            return Cause(POSITION, words=f"B is A {turn}")
-        words = times_text("A", a.shape, "B", b.shape)
-        return Cause(IMAGE_SHAPE, words=words) if words else None
+    def _cause_of_sizes(self, shown: MasksInCommon | None) -> Cause | None:
+        """What the two sizes tell; None of equal ones, and of a crop."""
+        if self.scaled is not None and shown is not None:
+            words = self.scaled.text(shown.result)
+            return Cause(IMAGE_SHAPE, confirmed=not shown.result.n_differing, words=words)
+        if shown is None:
+            for turn in turns_between(self.a.masks > 0, self.b.masks > 0):
+                return Cause(POSITION, words=f"B is A {turn}")
+        return None
 
     def _doubt_of_one_image(self, shown: MasksInCommon | None) -> str:
         """Say that nothing shows two sizes to be of one image; empty where something does."""
         a = self.a.masks
         b = self.b.masks
         if shown is None:
-            is_of_one = not self.are_planes or is_resized(a, b) or any(turns_between(a > 0, b > 0))
+            is_of_one = not self.are_planes or any(turns_between(a > 0, b > 0))
             if is_of_one or not (a.any() and b.any()):
                 return ""
             like = "neither shows a part of the other, nor the same cells at another size"
             return f"the two differ in size, and {like}: they may be of two images"
+        if self.scaled is not None and not self.scaled.is_of_one_image(shown.result):
+            return "the two differ in size, and few of their cells match: they may be of two images"
         if self.part is None or is_in_place(shown.result):
             return ""
         cropped, whole = ("A", "B") if self.part.of == "a" else ("B", "A")
@@ -186,17 +205,11 @@ class SidePair:
             "shape"
         )
 
-    def _why_not_of_one_image(self) -> str:
-        shape_a = self.a.masks.shape
-        shape_b = self.b.masks.shape
-        is_resized_one = is_resized(self.a.masks, self.b.masks)
-        if is_resized_one and size_factor(shape_a, shape_b) is not None:
-            factor = factor_text("A", shape_a, "B", shape_b)
-            return f"A has masks of shape {shape_a}, and B of {shape_b}{factor}"
-        return (
-            f"{self.a.name} has masks of shape {shape_a}, and {self.b.name} of {shape_b}: no cell "
-            "is compared"
-        )
+
+def _may_be_scaled(side: Side) -> bool:
+    """Whether its record allows a Cellpose that makes masks of another size than their image."""
+    is_one = side.version is None or side.version.startswith(("4.0", "4.1"))
+    return is_one and side.known.get("resample") is not True
 
 
 def _recorded_commands(

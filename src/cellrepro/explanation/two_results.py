@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from cellrepro.comparison.changed_cells import cell_rows, cells_of, listed_cells
+from cellrepro.comparison.changed_cells import cell_rows, cells_of, listed_cells, shift_note
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.mask_totals import MaskTotals, totals_over
 from cellrepro.comparison.systematic_change import (
@@ -25,10 +25,11 @@ from cellrepro.explanation.label_notes import (
     of_images,
 )
 from cellrepro.explanation.mask_files import MaskReaders, read_both
+from cellrepro.explanation.one_size import at_one_size
+from cellrepro.explanation.setting_meanings import recorded_in_words
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.explanation.stitching import cut_cells, stitching_text
 from cellrepro.images.image_axes import size_text
-from cellrepro.images.size_factor import factor_text
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import short_digest
 from samebits.errors import BadInput
@@ -181,7 +182,8 @@ class Comparison(Result):
             parts.append(self.why.sentence)
         if self.differing_settings and self.cause is None:
             named = [
-                f"{each.name} {short_digest(str(each.a))} and {short_digest(str(each.b))}"
+                f"{recorded_in_words(each.name)} {short_digest(str(each.a))} and "
+                f"{short_digest(str(each.b))}"
                 for each in self.differing_settings
             ]
             parts.append(f"made with different settings: {joined(named)}")
@@ -191,12 +193,25 @@ class Comparison(Result):
             parts += self.state.sentences()
         parts += self.systematic_sentences
         if self.masks:
-            parts.append(f"masks: {self.totals.sentence().rstrip('.')}")
+            parts.append(f"masks: {self._masks_sentence.rstrip('.')}")
         return "; ".join(parts)
 
     @property
     def _differs_in_words(self) -> list[str]:
-        return [_DIFFERS_IN_WORDS.get(part, part) for part in self.differs]
+        words = dict(_DIFFERS_IN_WORDS)
+        if self.lacks_images:
+            words["masks"] = "masks, as one side has images that the other lacks"
+        return [words.get(part, part) for part in self.differs]
+
+    @property
+    def lacks_images(self) -> bool:
+        """Whether masks differ for no other reason than that one side has more images."""
+        return "masks" in self.differs and not masks_differ(self.totals.verdict)
+
+    @property
+    def _masks_sentence(self) -> str:
+        of_both = "of the images that both have: " if self.lacks_images else ""
+        return f"{of_both}{self.totals.sentence()}"
 
     def rows(self) -> list[Row]:
         """Give each setting, and each field of environment and specification that differs."""
@@ -227,7 +242,7 @@ class Comparison(Result):
             a, b = (
                 short_digest(value_text(setting.name, value)) for value in (setting.a, setting.b)
             )
-            yield f"  setting {setting.name}: {a} and {b}"
+            yield f"  setting {recorded_in_words(setting.name)}: {a} and {b}"
         if self.weights is not None:
             yield from _weights_lines(self.weights)
         if self.state is not None:
@@ -237,7 +252,7 @@ class Comparison(Result):
         systematic = self.systematic_sentences
         yield from (f"  {sentence}" for sentence in systematic)
         if self.masks:
-            yield f"  masks: {self.totals.sentence()}"
+            yield f"  masks: {self._masks_sentence}"
         # Cells that follow from one change are not listed one by one.
         unexplained = {
             name: result
@@ -247,6 +262,8 @@ class Comparison(Result):
         listed = listed_cells(unexplained)
         rows = cell_rows(listed, a="A", b="B", n_images=len(self.masks), most=MOST_LINES)
         yield from table_lines(rows, indent=4, n_rows=len(listed))
+        if note := shift_note(cell.change for cell in listed[:MOST_LINES]):
+            yield f"    {note}"
         if self.ap50 is not None and None not in self.ap50:
             yield "  ground truth: AP@0.5 {:.3f} and {:.3f}".format(*self.ap50)
         if self.ap50_train is not None and None not in self.ap50_train:
@@ -396,19 +413,23 @@ def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str,
             f"{sizes}; a plane (Y, X) is not compared with a stack (Z, Y, X): save one plane of "
             "the stack as a file of its own"
         )
+    are_files = all(Path(name).is_file() for name in names)
+    command = lab_command("explain", *names, store=None) if are_files else "cellrepro explain A B"
+    scaled = at_one_size(labels_a, labels_b)
+    if scaled is not None:
+        result = compare_masks(*scaled.of_both(labels_a, labels_b))
+        if scaled.is_of_one_image(result):
+            raise BadInput(
+                f"{sizes}; expected one size. {scaled.text(result)}. `{command}` compares the two "
+                "at one size, cell by cell"
+            )
     turns = [f"B is A {turn}: turn it back" for turn in turns_between(labels_a > 0, labels_b > 0)]
     reasons = [*turns, "two different images: give the two masks of one image"]
     if len(a) == 2 and (a[0] <= b[0]) == (a[1] <= b[1]):
-        command = "cellrepro explain A B"
-        if all(Path(name).is_file() for name in names):
-            command = lab_command("explain", *names, store=None)
         reasons.append(
             f"an image and a crop of it: `{command}` looks for where the crop lies, and compares "
             "what both show"
         )
-    by_a_factor = factor_text("A", a, "B", b).removeprefix("; ")
-    if by_a_factor:
-        reasons.append(f"binned or resampled masks: {by_a_factor}")
     raise BadInput("\n  - ".join([f"{sizes}; expected one size. Reasons may be", *reasons]))
 
 

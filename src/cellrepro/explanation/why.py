@@ -58,6 +58,14 @@ class Cause:
     usual: str = field(default="", repr=False)
     """What Cellpose takes where a side records nothing, or no diameter; empty where that is not
     known."""
+    detail: str = field(default="", repr=False)
+    """What of it can change cells, as the precision of two profiles; empty where its name says
+    all."""
+
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+        return f"{field_in_words(self.name)}{f' ({self.detail})' if self.detail else ''}"
 
     @property
     def values_text(self) -> str:
@@ -103,7 +111,7 @@ class Cause:
         return cut(setting_in_words(self.name, value, unset_as=self.usual), _MOST_LETTERS)
 
     def __str__(self) -> str:
-        return f"{field_in_words(self.name)}; {self.values_text}"
+        return f"{self.title}; {self.values_text}"
 
 
 def _images_text(images: Share) -> str:
@@ -123,8 +131,8 @@ class Why:
     """Found ones beside it, or what else may be one, the most likely first."""
     nothing_tells: str = "nothing that is recorded tells"
     """What is said where there is no cause."""
-    remains: str = ""
-    """What it leaves unexplained, or why nothing was segmented again; else empty."""
+    remains: tuple[str, ...] = ()
+    """What it leaves unexplained, or why nothing was segmented again, a clause each."""
     evidence: tuple[str, ...] = ()
     """What other runs of the store tell of it, a sentence each."""
     find_out: str = ""
@@ -144,26 +152,27 @@ class Why:
         >>> Why(None).sentence
         'why: not known, as nothing that is recorded tells'
         """
-        return "; ".join([self._first(), *self.evidence])
-
-    def _first(self) -> str:
-        return "; ".join([self._head(), *([self.remains] if self.remains else [])])
+        others = f" ({self.others_text})" if self.others_text else ""
+        said = (f"{self._head()}{others}", *self._found_beside, *self.remains, *self.evidence)
+        return "; ".join(said)
 
     def _head(self) -> str:
         if self.cause is None:
             return f"why: not known, as {self.nothing_tells}"
-        if self.is_found:
-            return f"found: {'; '.join(map(str, [self.cause, *self.others]))}"
-        return f"likely: {self.cause}{self.others_text}"
+        return f"{'found' if self.is_found else 'likely'}: {self.cause}"
+
+    @property
+    def _found_beside(self) -> list[str]:
+        """The other causes that were found, of which each is needed."""
+        return [f"and: {other}" for other in self.others] if self.is_found else []
 
     @property
     def others_text(self) -> str:
-        """Name what else may be the cause, in brackets; empty where nothing else may."""
+        """Name what else may be the cause; empty where nothing else may."""
         if self.is_found or not self.others:
             return ""
-        return (
-            f" (what else may be: {joined([field_in_words(other.name) for other in self.others])})"
-        )
+        names = dict.fromkeys(other.title for other in self.others)
+        return f"what else may be the cause: {joined(list(names))}"
 
     def lines(self) -> Iterator[str]:
         """Say the cause, what is known beside it, and the command that finds it out."""
@@ -172,9 +181,11 @@ class Why:
             yield from find_out_lines(self.find_out)
 
     def said_lines(self) -> Iterator[str]:
-        """Say the cause, and on lines of their own what other runs tell of it."""
-        yield self._first()
-        yield from (f"  {each}" for each in self.evidence)
+        """Say the cause, and on lines of their own what is known beside it."""
+        yield self._head()
+        others = [self.others_text] if self.others_text else []
+        for each in (*self._found_beside, *others, *self.remains, *self.evidence):
+            yield f"  {each}"
 
 
 def find_out_lines(command: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from cellrepro.images.mapped import Content
 from cellrepro.images.ome_zarr import is_zarr, read_zarr
 from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.images.pictures import refuse_picture
-from cellrepro.images.size_factor import factor_text
+from cellrepro.images.size_factor import other_size_text
 from samebits.errors import BadInput
 from samebits.words import grouped, some, with_verb
 
@@ -88,11 +88,10 @@ def refuse_other_size(name: object, image: np.ndarray, masks_shape: Sequence[int
     size = image.shape[: len(shape)]
     if size == shape and image.ndim - len(shape) in (0, 1):
         return
-    by_a_factor = factor_text("the masks", shape, "the image", size, b_is_image=True)
     raise BadInput(
         f"{name} has shape {image.shape}, and the masks have {shape}"
         + (
-            by_a_factor
+            other_size_text(shape, size)
             or "; is it the right file? Expected the image of these masks, neither cropped nor "
             "turned"
         )

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cellrepro.images.size_factor import factor_text
+from cellrepro.images.size_factor import at_size, size_factor, times_text
 from samebits.errors import BadInput
 
 LARGEST_LABEL = 2**32 - 1
@@ -48,13 +48,19 @@ def label_images(
     b = label_image(*second)
     if a.shape != b.shape:
         # Cellpose 4.2.1.1 compares sizes only, and scores (2, 3) against (3, 2).
-        by_a_factor = factor_text(first[0], a.shape, second[0], b.shape)
-        raise BadInput(
-            f"label images differ in shape: {first[0]} has {a.shape}, {second[0]} has {b.shape}"
-            + (
-                by_a_factor
-                or "; check that both belong to the same image, then transpose, crop or resize "
-                "one of them"
+        what_to_do = (
+            "check that both belong to the same image, then transpose, crop or resize one of them"
+        )
+        factor = size_factor(a.shape, b.shape)
+        if factor is not None:
+            larger = first[0] if factor > 1 else second[0]
+            smaller = at_size(min(factor, 1 / factor), larger, n_axes=a.ndim)
+            what_to_do = (
+                f"{times_text(first[0], a.shape, second[0], b.shape)}: are both of one image? Then "
+                f"bring {larger} to the smaller size without new numbers: {smaller}"
             )
+        raise BadInput(
+            f"label images differ in shape: {first[0]} has {a.shape}, {second[0]} has {b.shape}; "
+            f"{what_to_do}"
         )
     return a, b

@@ -1,4 +1,4 @@
-"""The factor between the sizes of two images, and how it comes about."""
+"""The factor between the sizes of two images, and why masks are larger or smaller than theirs."""
 
 from __future__ import annotations
 
@@ -32,45 +32,72 @@ def size_factor(a: Sequence[int], b: Sequence[int]) -> float | None:
 
 
 def times_text(name_a: str, a: Sequence[int], name_b: str, b: Sequence[int]) -> str:
-    """Say how many times as large one size is as the other; empty where no factor is.
+    """Say how many times as large one is as the other; empty where no factor is.
 
     >>> times_text("A", (64, 64), "B", (48, 48)), times_text("A", (64, 64), "B", (64, 64))
-    ('the size of A is 1.33 times that of B, along Y and X alike', '')
+    ('A is 1.33 times as large as B along Y and X', '')
     """
     factor = size_factor(a, b)
     if factor is None:
         return ""
     larger, smaller = (name_a, name_b) if factor > 1 else (name_b, name_a)
-    times = max(factor, 1 / factor)
-    return f"the size of {larger} is {times:.3g} times that of {smaller}, along Y and X alike"
+    be = "are" if larger.endswith("masks") else "is"
+    return f"{larger} {be} {max(factor, 1 / factor):.3g} times as large as {smaller} along Y and X"
 
 
-def factor_text(
-    name_a: str, a: Sequence[int], name_b: str, b: Sequence[int], *, b_is_image: bool = False
-) -> str:
-    """Say by which factor two sizes differ, and what makes masks larger or smaller than an image.
+def other_size_text(masks: Sequence[int], image: Sequence[int]) -> str:
+    """Say what makes masks larger or smaller than an image by a factor, and what to do.
 
-    A clause that begins with "; ", or nothing where there is no such factor.
+    A clause that begins with ": ", and a line for each reason; nothing where there is no such
+    factor.
 
-    >>> factor_text("a", (64, 64), "b", (64, 60))
+    >>> other_size_text((64, 64), (64, 60))
     ''
-    >>> text = factor_text("the masks", (128, 128), "the image", (64, 64), b_is_image=True)
-    >>> text[:42], "(here diameter=15)" in text
-    ('; perhaps this is the image of other masks', True)
+    >>> print(other_size_text((128, 128), (64, 64)).splitlines()[0])
+    : the masks are 2 times as large as the image along Y and X. Reasons may be
     """
-    factor = size_factor(a, b)
+    factor = size_factor(masks, image)
     if factor is None:
         return ""
-    times = max(factor, 1 / factor)
-    diameters = f"diameter={_USUAL_DIAMETER / factor:.3g}"
-    if not b_is_image:
-        diameters += f" for {name_a}, or {_USUAL_DIAMETER * factor:.3g} for {name_b}"
-    perhaps = "perhaps this is the image of other masks: is it the right file? If it is: "
-    return (
-        f"; {perhaps if b_is_image else ''}{times_text(name_a, a, name_b, b)}. Masks differ in "
-        "size from their image where that was binned or enlarged before it was segmented, or "
-        "where Cellpose 4 before 4.2 was given resample=False and a diameter: its masks are "
-        "30 / diameter times the image "
-        f"(here {diameters}). Segment again with resample=True, or bring the larger one to the "
-        f"smaller size without new numbers: scipy.ndimage.zoom(masks, {1 / times:.4g}, order=0)"
+    times = times_text("the masks", masks, "the image", image)
+    reasons = (
+        "it is the image of other masks: give the image of these",
+        "the image was binned or enlarged before it was segmented: give that one",
+        f"they are of {by_cellpose_text(diameter_of(factor))}: segment again with resample=True",
     )
+    bring = at_size(1 / factor, n_axes=len(masks))
+    return "\n  - ".join([f": {times}. Reasons may be", *reasons]) + (
+        f"\nTo use these masks, bring them to the size of the image without new numbers: {bring}"
+    )
+
+
+def by_cellpose_text(diameter: str) -> str:
+    """Name what Cellpose itself makes of another size than the image."""
+    return (
+        f"Cellpose 4 before 4.2 with resample=False, whose masks are {_USUAL_DIAMETER} / diameter "
+        f"times the size of their image (here diameter={diameter})"
+    )
+
+
+def diameter_of(factor: float) -> str:
+    """The diameter that makes masks so many times as large as their image."""
+    return f"{_USUAL_DIAMETER / factor:.3g}"
+
+
+def at_size(factor: float, name: str = "masks", *, n_axes: int = 2) -> str:
+    """Write how labels become so many times as large along Y and X, without new numbers.
+
+    >>> at_size(0.5), at_size(3.0)
+    ('masks[::2, ::2]', 'masks.repeat(3, axis=-2).repeat(3, axis=-1)')
+    >>> at_size(2 / 3, n_axes=3)
+    'scipy.ndimage.zoom(masks, (1, 0.6667, 0.6667), order=0, mode="nearest")'
+    """
+    times = max(factor, 1 / factor)
+    if times != round(times):
+        factors = ", ".join(["1"] * (n_axes - 2) + [f"{factor:.4g}"] * 2)
+        # In its usual mode SciPy 1.17.1 at times fills the last row and column with background.
+        return f'scipy.ndimage.zoom({name}, ({factors}), order=0, mode="nearest")'
+    if factor < 1:
+        planes = "..., " if n_axes > 2 else ""
+        return f"{name}[{planes}::{times:.0f}, ::{times:.0f}]"
+    return f"{name}.repeat({times:.0f}, axis=-2).repeat({times:.0f}, axis=-1)"

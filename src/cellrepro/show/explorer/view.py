@@ -9,7 +9,7 @@ import numpy as np
 
 from cellrepro.images.image_axes import MOST_LOOKED_AT
 from cellrepro.images.label_image import label_image
-from cellrepro.images.size_factor import factor_text
+from cellrepro.images.size_factor import other_size_text
 from samebits.errors import BadInput
 
 Source = np.ndarray | Callable[[], np.ndarray | None]
@@ -60,7 +60,7 @@ def checked_image(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     is_real = image.dtype.kind in "buif"
     if not fits or not image.size or not is_real or not np.isfinite(image).all():
         size = image.shape[: len(shape)]
-        by_a_factor = factor_text("the masks", shape, "the image", size, b_is_image=True)
+        by_a_factor = other_size_text(shape, size)
         if by_a_factor:
             raise BadInput(
                 f"the image has shape {image.shape}, the masks have {shape}{by_a_factor}"
@@ -78,7 +78,6 @@ def checked_labels(name: str, labels: np.ndarray, shape: tuple[int, ...]) -> np.
     if labels.shape != shape:
         raise BadInput(
             f"{name} has shape {labels.shape}; expected {shape}, that of the image. Give the masks "
-            "of this very image, neither cropped nor resized"
-            + factor_text(name, labels.shape, "the image", shape, b_is_image=True)
+            "of this very image, neither cropped nor resized" + other_size_text(labels.shape, shape)
         )
     return label_image(name, labels.astype(np.uint8) if labels.dtype.kind == "b" else labels)

@@ -233,6 +233,7 @@ def _facts(change: ObjectChange) -> tuple[str, ...]:
         sizes,
         place,
         f"IoU{of_parts}\u00a0{iou_text(change.iou)}",
+        *([f"shift\u00a0{change.shift_text}\u00a0px"] if change.is_moved_alone else []),
     )
     return (*facts, f"cut between {change.cuts}") if change.cuts else facts
 

@@ -254,6 +254,7 @@ def _shown_pair(
         remarks=_remarks(comparison),
         by_image=comparison.masks,
         conclusions=comparison.conclusions,
+        lacks_images=comparison.lacks_images,
     )
 
 

@@ -13,6 +13,7 @@ from cellrepro.comparison.changed_cells import listed_changes, resized_cells
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.mask_totals import image_weight, kinds_over, totals_over, verdict_over
 from cellrepro.comparison.object_changes import (
+    KEPT_WITHIN,
     MOST_TELLING_FIRST,
     RESIZED,
     RESIZED_MEANS,
@@ -27,7 +28,7 @@ from cellrepro.explanation.explanation_lines import not_made_lines
 from cellrepro.explanation.label_notes import counting_notes, of_images
 from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
-from cellrepro.explanation.setting_meanings import field_in_words, setting_meaning
+from cellrepro.explanation.setting_meanings import recorded_in_words, setting_meaning
 from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_in_words
 from cellrepro.explanation.why import FILES_ALONE, MASKS_ALONE, Cause, Why
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
@@ -102,6 +103,8 @@ class ShownPair:
     """Of which images all cells of B follow from those of A by one change, a sentence each."""
     conclusions: tuple[Conclusion, ...] = ()
     """What the groups of images say under each side, where they were named."""
+    lacks_images: bool = False
+    """Whether one side has images that the other lacks, and nothing else differs."""
     headline: str = ""
     """Said before what the two hold, where B is no result of its own."""
 
@@ -125,6 +128,8 @@ class SettingRow:
     """A setting on the page."""
 
     name: str
+    label: str
+    """The name for people."""
     a: SettingValue
     b: SettingValue
     differs: bool
@@ -202,7 +207,9 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         counting=[as_sentence(note) for note in counting],
         remarks=[remark for remark in pair.remarks if remark not in said],
         is_chosen=pair.is_chosen,
-        totals_verdict=verdict_over(pair.by_image.values()),
+        totals_verdict=Verdict.DIFFERENT
+        if pair.lacks_images
+        else verdict_over(pair.by_image.values()),
         why=_why_box(pair, rows),
         made_again=_made_again(pair),
         differing=[row for row in rows if row.differs],
@@ -223,6 +230,8 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         resized=RESIZED if n_resized else "",
         resized_words=RESIZED,
         resized_means=RESIZED_MEANS,
+        moved=ObjectKind.MOVED,
+        kept_within=KEPT_WITHIN,
         kept=ObjectKind.KEPT
         if pair.comparison.n_differing and pair.comparison.kinds[ObjectKind.KEPT]
         else None,
@@ -260,6 +269,8 @@ _HEADLINES = {
 def _headline(pair: ShownPair) -> str:
     if pair.are_unrelated:
         return "Probably not two results of one image: check the files."
+    if pair.lacks_images:
+        return "One has images that the other lacks; in those of both the cells are the same."
     verdict = verdict_over(pair.by_image.values())
     if verdict in _HEADLINES:
         return _HEADLINES[verdict]
@@ -286,6 +297,7 @@ def _setting_row(setting: SettingOfBoth) -> SettingRow:
     differs = setting.differs and setting.may_change_cells
     return SettingRow(
         name=setting.name,
+        label=recorded_in_words(setting.name),
         a=_setting_value(setting.name, setting.a),
         b=_setting_value(setting.name, setting.b),
         differs=differs,
@@ -332,7 +344,7 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     is_listed_below = any(row.differs for row in rows if row.name == why.cause.name)
     return WhyBox(
         kind="found" if why.is_found else "likely",
-        title="Cause found" if why.is_found else "Likely cause",
+        title=_title(why),
         causes=tuple(map(_shown_cause, [why.cause, *(why.others if why.is_found else ())])),
         meaning="" if is_listed_below else as_sentence(setting_meaning(why.cause.name)),
         facts=tuple(facts),
@@ -342,9 +354,16 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     )
 
 
+def _title(why: Why) -> str:
+    if not why.is_found:
+        return "Likely cause"
+    n_causes = 1 + len(why.others)
+    return "Cause found" if n_causes == 1 else f"{n_causes} causes found"
+
+
 def _shown_cause(cause: Cause) -> ShownCause:
     if cause.words or cause.cells is not None or cause.images is not None:
-        return ShownCause(field_in_words(cause.name), as_sentence(cause.values_text))
+        return ShownCause(cause.title, as_sentence(cause.values_text))
     return ShownCause(str(cause), "")
 
 
@@ -353,11 +372,9 @@ def _why_facts(why: Why, explanation: Explanation | None) -> Iterator[str]:
     if explanation is None and why.cause is not None and not why.is_found:
         of_masks = why.cause.a is None and why.cause.b is None
         yield MASKS_ALONE if of_masks else FILES_ALONE
-    if why.others and not why.is_found:
-        yield f"What else may be the cause: {joined([other.name for other in why.others])}."
-    if why.remains:
-        yield as_sentence(why.remains)
-    yield from map(as_sentence, why.evidence)
+    if why.others_text:
+        yield as_sentence(why.others_text)
+    yield from map(as_sentence, (*why.remains, *why.evidence))
     if explanation is not None:
         yield from map(as_sentence, not_made_lines(explanation))
 
@@ -465,13 +482,14 @@ def _table_of_changes(changes: Sequence[ObjectChange]) -> Table:
             "cell in A": ", ".join(map(str, change.labels_a)) or "–",
             "cell in B": ", ".join(map(str, change.labels_b)) or "–",
             **place_columns(change),
+            "shift": change.shift_text,
             "IoU": change.iou if change.labels_a and change.labels_b else None,
             f"{unit} in A": change.area_a if change.labels_a else None,
             f"{unit} in B": change.area_b if change.labels_b else None,
         }
         for change in changes
     ]
-    kinds = {"IoU": "iou", f"{unit} in A": "count", f"{unit} in B": "count"}
+    kinds = {"shift": "number", "IoU": "iou", f"{unit} in A": "count", f"{unit} in B": "count"}
     return table(rows, kinds | dict.fromkeys(("z", "y", "x"), "{:.0f}"))
 
 

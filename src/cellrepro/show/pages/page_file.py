@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -70,7 +71,7 @@ def rendered(template: str, *folders: Path, **values: object) -> str:
         finalize=_unbroken,
     )
     environment.filters |= {"pixels": pixels_text, "share": share_text, "grouped": grouped}
-    return environment.get_template(template).render(
+    page = environment.get_template(template).render(
         written=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         version=__version__,
         signs=VERDICT_SIGNS,
@@ -80,6 +81,19 @@ def rendered(template: str, *folders: Path, **values: object) -> str:
         result_colours=RESULTS,
         **values,
     )
+    return _with_options_unbroken(page)
+
+
+_MARKUP = re.compile(r"(<(script|style|pre|title|textarea)\b.*?</\2>|<[^>]*>)", re.DOTALL)
+_OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+
+
+def _with_options_unbroken(page: str) -> str:
+    """Keep a line from ending inside the name of an option, wherever text names one."""
+    pieces = _MARKUP.split(page)  # text, markup, the name in that markup, text, and so on
+    pieces[2::3] = [""] * len(pieces[2::3])
+    pieces[::3] = [_OPTION.sub(r'<span class="option">\g<0></span>', text) for text in pieces[::3]]
+    return "".join(pieces)
 
 
 def _unbroken(value: object) -> object:
