@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
         shutil.copy(PROJECT / "tests/surroundings.py", copy / "tests")
         shutil.copy(PROJECT / "pyproject.toml", copy)
         (copy / "conftest.py").write_text(ABSENT)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cellrepro.pytest_plugin"]
+        command = [sys.executable, "-m", "pytest", "-q"]
         environment = {**os.environ, "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy / 'tests'}"}
         done = subprocess.run([*command, *arguments], cwd=copy, env=environment, check=False)
     return done.returncode

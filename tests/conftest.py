@@ -42,7 +42,17 @@ def pytest_configure(config):
 
 
 class Collection:
-    """Collects less and sorts it: each worker collects all files, a minute of the processors."""
+    """Collects less and sorts it: each worker collects all files, half a minute of a processor."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self):
+        """Half a million imported objects are no garbage: nobody looks for any among them."""
+        gc.disable()
+        try:
+            return (yield)
+        finally:
+            gc.freeze()
+            gc.enable()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collect_file(self, file_path):
@@ -68,11 +78,6 @@ class Collection:
         items.sort(
             key=lambda item: (item.path.name != "test_notebooks.py", item.path, type(item).__name__)
         )
-
-
-def pytest_collection_finish():
-    """Pass over half a million imported objects whenever Python collects garbage from here on."""
-    gc.freeze()
 
 
 @pytest.fixture

@@ -80,8 +80,11 @@ def test_all_run_and_say_what_they_said(tmp_path):
                 shorten(path)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-c", "pytest.ini", "--rootdir=.", *copies]
-    options = ["-p", "no:cacheprovider", "--nbval-lax", "--nbval-cell-timeout=900"]
-    done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True)
+    plugins = ["--disable-plugin-autoload", "-p", "nbval.plugin", "-p", "no:cacheprovider"]
+    options = ["--nbval-lax", "--nbval-cell-timeout=900"]
+    done = subprocess.run(
+        [*command, *plugins, *options], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
 
 
