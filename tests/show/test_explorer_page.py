@@ -186,7 +186,7 @@ def test_what_does_not_belong_together_is_refused_with_the_cause(files, invoke):
     sides = (files / "twice.tif", files / "a.tif", "--html", html)
     refused = invoke("explore", files / "x<b>.tif", *sides)
     assert refused.code == 2
-    assert "2 times that of the image" in refused.err
+    assert "2 times as large as the image" in refused.err
     assert "diameter=15" in refused.err
     assert not html.exists()
     refused = invoke("explore", files / "a.tif", files / "a.tif", files / "a.tif", "--html", files)

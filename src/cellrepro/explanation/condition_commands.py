@@ -71,7 +71,7 @@ def commands_for(
     source = sources.get(model) or ModelSource(model, model if model in ENCODERS else PRETRAINED)
     settings = _changed_settings(condition)
     of_image = tuple(
-        f"with {recorded_in_words(name)} {value_text(name, condition[name])}"
+        f"{recorded_in_words(name)}: {value_text(name, condition[name])}"
         for name in _NOT_ON_COMMAND_LINE
         if condition.get(name)
     )
