@@ -28,8 +28,10 @@ IMAGE_NAME = "synth_008"
 """The test image with the most cells."""
 GUI_DIAMETER = 42.4
 """What somebody typed into the GUI, pixels."""
-BLOCK = 128
+BLOCK = 64
 """Side of the blocks that are segmented one by one, pixels."""
+MIN_SIZE = 15
+"""Pixels of the smallest cell that Cellpose keeps."""
 
 Segment = Callable[..., np.ndarray]
 
@@ -57,7 +59,7 @@ def main() -> int:
     write("filtered_masks.tif", segment(blurred(image)))
     write("website_masks.tif", enlarged(segment(shrunk(image))))
     write("twice_masks.tif", enlarged(usual))
-    write("blocks_masks.tif", in_blocks(image, segment))
+    write("blocks_masks.tif", in_blocks(usual))
     write_outlines(usual)
     write_spot(image, segment)
     write_stack(image, segment)
@@ -135,15 +137,16 @@ def enlarged(masks: np.ndarray) -> np.ndarray:
     return masks.repeat(2, axis=0).repeat(2, axis=1)
 
 
-def in_blocks(image: np.ndarray, segment: Segment) -> np.ndarray:
-    """Blocks without overlap, segmented one by one and laid side by side."""
-    masks = np.zeros(image.shape, np.uint16)
-    for top in range(0, image.shape[0], BLOCK):
-        for left in range(0, image.shape[1], BLOCK):
+def in_blocks(masks: np.ndarray) -> np.ndarray:
+    """The cells as blocks have them that are segmented one by one, and whose parts nobody joins."""
+    cut = np.zeros_like(masks)
+    for top in range(0, masks.shape[0], BLOCK):
+        for left in range(0, masks.shape[1], BLOCK):
             place = (slice(top, top + BLOCK), slice(left, left + BLOCK))
-            found = segment(image[place])
-            masks[place] = np.where(found > 0, found + masks.max(), 0)
-    return masks
+            labels, n_pixels = np.unique(masks[place], return_counts=True)
+            for label in labels[(labels > 0) & (n_pixels >= MIN_SIZE)]:
+                cut[place][masks[place] == label] = cut.max() + 1
+    return cut
 
 
 def write_outlines(masks: np.ndarray) -> None:

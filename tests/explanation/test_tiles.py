@@ -97,6 +97,35 @@ def test_two_cells_that_touch_along_a_line_are_one_observation(pictured):
     assert seam(masks, [("x", 229)]).n_at == 3
 
 
+def straight_cell(masks, y, x):
+    """A half disc that ends straight before column x, as a network's patch leaves one."""
+    rows, columns = np.indices(masks.shape)
+    distance = np.hypot(rows - y, columns - x + 0.5)
+    masks[distance < 20] = 0
+    masks[(distance < 14) & (columns < x)] = masks.max() + 1
+
+
+def test_cells_that_end_at_patches_of_the_network_are_not_cut(pictured):
+    """Three at one line are a cut, unless many other lines of the same grid have some, too."""
+    masks = pictured[1].astype(np.int64)
+    for y in (100, 200, 300):
+        straight_cell(masks, y, 200)
+    (found,) = straight_borders(masks)
+    assert (found.axis, found.at, found.n_borders) == ("x", 200, 3)
+    for number, x in enumerate([32, 64, 96, 128, 264, 296, 328, 360]):
+        straight_cell(masks, 60 + 35 * number, x)
+    assert straight_borders(masks) == ()
+    at_tiles = seam(masks, [("x", 64), ("x", 96), ("x", 360)])
+    assert (at_tiles.n_at, at_tiles.stands_out) == (3, False)
+
+
+def test_several_cuts_do_not_hide_each_other(pictured):
+    masks = pictured[1]
+    for at in (120, 200):
+        masks = cut(masks, at)
+    assert sorted(one.at for one in straight_borders(masks)) == [120, 200]
+
+
 def test_cuts_name_the_line_at_which_cells_end():
     cut = StraightBorder(axis="y", at=7, length=30, n_objects=3, n_borders=2, chance=0.001)
     cuts = Cuts((CutImage("masks.tif", (cut,)),), vacuous=False)

@@ -3,16 +3,17 @@
 A round cell ends along a row over about twice the square root of its diameter, in pixels; a cut one
 ends over its whole width. Where several cells do so at one row, that is no chance. Two cells that
 touch along the row share one straight border: where one of them is straight, the other has to be,
-so that they are one observation.
+so that they are one observation. Networks see an image in patches of 8 pixels, at whose borders
+cells end straight more often: a line is held against those at the same place of a patch, too.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import pi
+from math import log1p, pi
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from samebits.words import amount, grouped
 _FLAT = 2.0  # times the square root of a cell's diameter: how far a round one is flat, pixels
 _MORE = 1.5  # times as long: a straight end
 _LEAST = 8  # pixels
+_PATCH = 8  # pixels, of Cellpose-SAM; Cellpose 1 to 3 halve their images as far
 _EDGE = 3  # pixels from the image's own edge, where outlines are often drawn along it
 _CERTAIN = 0.01  # chance of a line like it anywhere in the image, at most
 _SAME_OUTLINE = 0.5  # IoU of a cell's last plane and the first of the one that goes on for it
@@ -126,27 +128,39 @@ def straight_borders(masks: ArrayLike) -> tuple[StraightBorder, ...]:
     ends = list(_ends(image))
     if _are_rectangles(ends):
         ends = []
-    borders = list(_standing_out([end for end in ends if end.axis == 0], image.shape[-2], "y"))
-    borders += _standing_out([end for end in ends if end.axis == 1], image.shape[-1], "x")
+    along_y, along_x = ([end for end in ends if end.axis == axis] for axis in (0, 1))
+    borders = list(_standing_out(along_y, image.shape[-2], "y", patch=_PATCH))
+    borders += _standing_out(along_x, image.shape[-1], "x", patch=_PATCH)
     if image.ndim == 3:
-        borders += _standing_out(list(_ends_between_planes(image)), len(image), "z")
+        borders += _standing_out(list(_ends_between_planes(image)), len(image), "z", patch=1)
     return tuple(sorted(borders, key=lambda border: (-border.n_objects, border.axis, border.at)))
 
 
-def _standing_out(ends: Sequence[_End], n: int, axis: str) -> Iterator[StraightBorder]:
+def _standing_out(
+    ends: Sequence[_End], n: int, axis: str, *, patch: int
+) -> Iterator[StraightBorder]:
     """The lines of an axis of ``n`` pixels or planes at which more of some ends lie."""
     n_lines = n - 1
     by_line = _by_line(ends)
-    counts = {line: _n_borders(at_line) for line, at_line in by_line.items()}
-    n_all = sum(counts.values())
-    for line, n_borders in counts.items():
-        usual = max(n_all - n_borders, 1) / max(n_lines - 1, 1)
+    lines = [at for _, at in by_line]
+    for (_, at), at_line in by_line.items():
+        n_alike = sum(other % patch == at % patch for other in lines)
+        usual = max(_usual(len(lines), n_lines), _usual(n_alike, n_lines // patch))
+        n_borders = _n_borders(at_line)
         chance = min(1.0, n_lines * float(poisson.sf(n_borders - 1, usual)))
         if n_borders >= 2 and chance < _CERTAIN:
-            at_line = by_line[line]
             length = sum(end.length for end in at_line)
             n_objects = len({end.label for end in at_line})
-            yield StraightBorder(axis, line[1], length, n_objects, n_borders, chance)
+            yield StraightBorder(axis, at, length, n_objects, n_borders, chance)
+
+
+def _usual(n_with_any: int, n_lines: int) -> float:
+    """How many straight borders a line has on average, by how many have any beside the one asked
+    for; counting those they have would let one seam hide another.
+    """
+    n_others = max(n_lines - 1, 1)
+    share = min(max(n_with_any - 1, 1), n_others - 0.5) / n_others
+    return -log1p(-share)
 
 
 def _by_line(ends: Sequence[_End]) -> dict[tuple[int, int], list[_End]]:
@@ -208,9 +222,26 @@ def seam(masks: ArrayLike, lines: Collection[tuple[str, int]]) -> Seam:
     }
     n_borders = sum(counts.values())
     n_at = sum(n for line, n in counts.items() if line in at_lines)
-    share = len(at_lines) / max(n_all, 1)
-    chance = float(binom.sf(n_at - 1, n_borders, share)) if n_at else 1.0
+    chance = _chance(n_at, counts, at_lines, image.shape[-2:])
     return Seam(n_at, len(at_lines), n_borders - n_at, n_all - len(at_lines), chance)
+
+
+_Line = tuple[str, int]
+
+
+def _chance(
+    n_at: int, counts: Mapping[_Line, int], at_lines: Collection[_Line], shape: Sequence[int]
+) -> float:
+    """The probability of as many at some lines, if all at one place of a patch are alike."""
+    probability = np.ones(1)  # of each number of borders at these lines
+    for axis, n_pixels in zip(_AXES, shape, strict=True):
+        for place in range(_PATCH):
+            alike = [(axis, at) for at in range(1, n_pixels) if at % _PATCH == place]
+            n_alike = sum(counts.get(line, 0) for line in alike)
+            share = sum(line in at_lines for line in alike) / max(len(alike), 1)
+            of_alike = binom.pmf(np.arange(n_alike + 1), n_alike, share)
+            probability = np.convolve(probability, of_alike)
+    return float(probability[n_at:].sum())
 
 
 def _ends(image: np.ndarray) -> Iterator[_End]:

@@ -51,7 +51,10 @@ class Cuts(Result):
             yield f"{image.name}: vacuous: it holds no object, so none could be cut"
         else:
             along = "row, column or plane" if self.is_stack else "row or column"
-            yield f"{image.name}: no {along} at which more cells end straight than elsewhere"
+            yield (
+                f"{image.name}: no straight cut found: at no {along} do more cells end straight "
+                "than by chance; a cut through one or two cells is not found"
+            )
 
 
 def straight_cuts(masks: str | Path) -> Cuts:
