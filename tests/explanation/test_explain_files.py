@@ -132,6 +132,9 @@ def test_only_what_matches_is_a_crop(invoke, tmp_path):
     results = {
         "whole": whole,
         "crop": whole[30:170, 20:160],
+        "crop, one cell lost": np.where(whole == whole[30:170, 20:160].max(), 0, whole)[
+            30:170, 20:160
+        ],
         "of other": other[30:170, 20:160],
         "other at half its size": other[::2, ::2],
     }
@@ -142,6 +145,12 @@ def test_only_what_matches_is_a_crop(invoke, tmp_path):
         return invoke("explain", tmp_path / "whole.tif", tmp_path / f"{name}.tif").out
 
     assert "B shows 30 % of the image: rows 30 to 170 and columns 20 to 160" in explained("crop")
+    lacking = explained("crop, one cell lost")
+    assert lacking.splitlines()[0].startswith(
+        "likely: crop of the image; B is cut out of A's masks"
+    )
+    assert lacking.count("\n  lost ") == 1
+    assert "to find out" not in lacking  # by segmenting, of which nothing was cut
     for name in ("of other", "other at half its size"):
         answer = explained(name)
         assert answer.startswith("why: not known")

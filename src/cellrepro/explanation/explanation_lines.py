@@ -52,7 +52,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     if result is not None and result.n_differing and explanation.is_in_place:
         yield totals_over([result]).sentence()
         yield from _empty_lines(result)
-        if explanation.scaled is not None:  # two sizes have no other table of cells
+        if explanation.scaled is not None or explanation.part is not None:
             cells = listed_cells({"": result})
             rows = cell_rows(cells, a="A", b="B", n_images=1, most=MOST_LINES)
             yield from table_lines(rows, indent=2, n_rows=len(cells))
@@ -115,7 +115,7 @@ def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
     )
     n_cells = 0 if result is None else result.n_objects_a
     if result is None or result.n_differing:
-        yield "what follows is about the part that both show:"
+        yield "what follows is about the part that both show, with its corner at y 0, x 0:"
     elif n_cells:
         yield (
             f"in the part that both show, {amount(n_cells, 'cell')} or pieces of cells, every "
