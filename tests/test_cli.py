@@ -17,6 +17,7 @@ import tifffile
 import torch
 
 import cellrepro
+from cellrepro.command_options import every_command, options_of
 from cellrepro.images.folder import read_folder
 from cellrepro.process import calling
 from cellrepro.store.store import Store
@@ -434,7 +435,7 @@ def test_a_mistyped_choice_proposes_the_nearest_word(small_data, invoke, option,
         (["doctor", "--mode"], "--mode needs a value"),
         (["trian"], "there is no command 'trian'; do you mean train?"),
         (["baseline", "baseline"], "there is no command 'baseline'; expected one of save, check"),
-        (["report", "--overwrit"], "Unknown option: --overwrit. Did you mean --overwrite?"),
+        (["report", "--overwrit"], "no option --overwrit; do you mean --overwrite?"),
     ],
 )
 def test_wrong_words_are_named_with_the_way_on(invoke, no_child, words, named):
@@ -477,6 +478,20 @@ def test_every_command_shows_examples_that_are_read_without_an_error(invoke, com
 @pytest.mark.parametrize("command", [*commands()], ids=lambda command: " ".join(command.words))
 def test_every_argument_and_option_has_its_words(command):
     assert [one.name for one in command.parameters if not one.help] == []
+
+
+@pytest.mark.parametrize("command", [*commands()], ids=lambda command: " ".join(command.words))
+def test_the_options_of_every_command_are_known_without_importing_it(command):
+    known = options_of(dict(every_command())[" ".join(command.words)])
+    assert set(known) == {one.options[0] for one in command.options}
+
+
+def test_an_unknown_option_is_told_by_its_letters_alone(invoke):
+    refused = invoke("explain", "a.tif", "b.tif", "--html", "x.html")
+    assert refused.code == 2
+    assert "`cellrepro compare`, `cellrepro explore`" in refused.err
+    assert "do you mean" not in refused.err
+    assert "do you mean --image?" in invoke("explain", "a.tif", "b.tif", "--imgae=m").err
 
 
 READING = [

@@ -23,6 +23,7 @@ from cyclopts.exceptions import (
     CycloptsError,
     MissingArgumentError,
     UnknownCommandError,
+    UnknownOptionError,
     UnusedCliTokensError,
     ValidationError,
 )
@@ -37,6 +38,7 @@ from cellrepro.version import __version__
 from samebits.errors import BadInput, NotPossibleHere
 from samebits.results import Result
 from samebits.shown_text import visible
+from samebits.words import some, verb_of
 
 if TYPE_CHECKING:
     from cyclopts.help import DefaultFormatter
@@ -103,6 +105,8 @@ _REMEDIES = {
 }
 _FRACTION = re.compile(r"[+-]?\d*\.0*[1-9]\d*")
 _EXPECTED: dict[object, str] = {int: "a whole number", float: "a number"}
+_LEAST_LIKE = 0.7  # of an option to a word, as difflib counts, where it is spelled like that
+_MOST_COMMANDS = 6
 _INTERRUPTION = "interrupted; what was finished is kept"
 _INTERRUPTED = 130  # as shells report Ctrl-C
 
@@ -203,6 +207,8 @@ def _usage(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError):
         words = ", ".join(map(repr, error.unused_tokens or ()))
         return f"{words}: more words than `{command}` takes; see `{command} --help`"
+    if isinstance(error, UnknownOptionError):
+        return _unknown_option(error, command)
     if error.argument is None:
         return str(error)
     is_by_place = error.argument.index is not None
@@ -215,6 +221,21 @@ def _usage(error: CycloptsError) -> str:
         said = f". {name}: {meaning}" if meaning else ""
         return f"{missing}; see `{command} --help`{said}"
     return str(error)
+
+
+def _unknown_option(error: UnknownOptionError, command: str) -> str:
+    """Say which commands have an option, and which one of this command is spelled like it."""
+    from cellrepro.command_options import commands_with  # which reads the source of them all
+
+    option = (error.token.keyword or error.token.value).partition("=")[0]
+    names = [name for one in error.argument_collection if one.parse for name in one.names]
+    by_letters = {name.lstrip("-"): name for name in names}
+    near = get_close_matches(option.lstrip("-"), by_letters, 1, _LEAST_LIKE)
+    elsewhere = [f"`cellrepro {name}`" for name in commands_with(option)]
+    has_it = f"{some(elsewhere, _MOST_COMMANDS)} {verb_of(len(elsewhere), 'has', 'have')} it"
+    told = [has_it] if elsewhere else []
+    told += [f"do you mean {by_letters[word]}?" for word in near]
+    return "; ".join([f"`{command}` has no option {option}", *told, f"see `{command} --help`"])
 
 
 def _wrong_word(error: CoercionError) -> str:

@@ -132,6 +132,9 @@ def test_only_what_matches_is_a_crop(invoke, tmp_path):
     results = {
         "whole": whole,
         "crop": whole[30:170, 20:160],
+        "crop, one cell lost": np.where(whole == whole[30:170, 20:160].max(), 0, whole)[
+            30:170, 20:160
+        ],
         "of other": other[30:170, 20:160],
         "other at half its size": other[::2, ::2],
     }
@@ -142,6 +145,12 @@ def test_only_what_matches_is_a_crop(invoke, tmp_path):
         return invoke("explain", tmp_path / "whole.tif", tmp_path / f"{name}.tif").out
 
     assert "B shows 30 % of the image: rows 30 to 170 and columns 20 to 160" in explained("crop")
+    lacking = explained("crop, one cell lost")
+    assert lacking.splitlines()[0].startswith(
+        "likely: crop of the image; B is cut out of A's masks"
+    )
+    assert lacking.count("\n  lost ") == 1
+    assert "to find out" not in lacking  # by segmenting, of which nothing was cut
     for name in ("of other", "other at half its size"):
         answer = explained(name)
         assert answer.startswith("why: not known")
@@ -199,3 +208,20 @@ def test_a_folder_and_arrays_are_sent_to_what_takes_them(invoke, tmp_path):
     for function in (cellrepro.compare, cellrepro.explain):
         with pytest.raises(BadInput, match=r"a is of the type ndarray; .*compare_masks\(a, b\)"):
             function(masks, masks)
+
+
+def test_cells_that_stay_equal_tell_which_settings_are_likely(invoke, tmp_path):
+    """Where no file records any."""
+    whole = labelled_nuclei(1, shape=(200, 200), n_nuclei=20, diameter=20.0)[0].masks
+    larger = np.where((np.roll(whole, 2, 0) == 5) & (whole == 0), 5, whole)
+    lacking = np.where(np.isin(whole, (5, 9)), 0, whole)
+    for name, labels in {"whole": whole, "larger": larger, "lacking": lacking}.items():
+        tifffile.imwrite(tmp_path / f"{name}.tif", labels.astype(np.uint16))
+
+    def hint(name):
+        answer = invoke("explain", tmp_path / "whole.tif", tmp_path / f"{name}.tif").out
+        return answer.partition("more likely causes: ")[2].partition("\n")[0]
+
+    assert "by hand" in hint("larger")
+    assert "flow_threshold" not in hint("larger")  # which adds and removes whole cells alone
+    assert "flow_threshold" in hint("lacking")

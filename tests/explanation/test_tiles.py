@@ -246,7 +246,7 @@ def test_without_cells_nothing_is_shown(invoke, tmp_path):
     assert "vacuous: no cell was found in 1 image" in found.as_text()
     tifffile.imwrite(tmp_path / "none.tif", np.zeros((64, 64), np.uint16))
     answer = invoke("tiles", "--masks", tmp_path / "none.tif")
-    assert (answer.code, "vacuous: it holds no object" in answer.out) == (1, True)
+    assert (answer.code, "vacuous: it holds no cell" in answer.out) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ pieces[20, 20] = pieces[21, 21] = 3  # touch at a corner, which is one piece
 WARNINGS = {
     "binary": ("train/a_masks.tif", one_label * np.uint8(255), "pieces .*: 255; .*binary mask"),
     "pieces": ("train/a_masks.tif", pieces, r"pieces \(8-connectivity\): 7;"),
-    "empty mask": ("train/a_masks.tif", labels() * 0, "no object, all background"),
+    "empty mask": ("train/a_masks.tif", labels() * 0, "no cell, all background"),
     "constant image": ("train/a.tif", grey() * 0 + 9, "constant image, every pixel is 9"),
     "fourth channel": ("train/a.tif", grey(shape=(4, 24, 32)), "last channel .* is not constant"),
 }

@@ -456,15 +456,23 @@ def test_masks_follow_the_sliders_on_the_page(generators_free, browser, capsys):
     ("words", "message"),
     [
         ([], "and no masks; expected two files of masks to compare, or --model"),
-        (["a.tif"], "one file of masks; expected two files"),
-        (["a.tif", "b.tif", "--model", "tiny"], "expected either two masks to compare, or --model"),
+        (["nope.tif"], "nope.tif: no such file"),
+        (["cells.tif"], "one file of masks; expected two files"),
+        (
+            ["cells.tif", "cells.tif", "--model", "tiny"],
+            "expected either two masks to compare, or --model",
+        ),
         (["--model", "tiny", "--html", "x.html"], "--html would do nothing with --model"),
-        (["a.tif", "b.tif", "--set", "diameter=3"], "--set would do nothing without --model"),
+        (
+            ["cells.tif", "cells.tif", "--set", "diameter=3"],
+            "--set would do nothing without --model",
+        ),
         (["--model", "none such"], "unknown model 'none such'"),
     ],
 )
-def test_what_explore_cannot_do_is_refused(invoke, no_child, tmp_path, words, message):
-    file = tmp_path / "cells.tif"
+def test_what_explore_cannot_do_is_refused(invoke, no_child, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    file = Path("cells.tif")
     tifffile.imwrite(file, np.zeros((32, 32), np.uint8))
     answer = invoke("explore", file, *words)
     assert (answer.code, answer.out) == (2, "")

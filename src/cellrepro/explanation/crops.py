@@ -9,10 +9,12 @@ import numpy as np
 from scipy.signal import fftconvolve
 
 from cellrepro.explanation.conditions import IMAGE_CROP, Crop
-from cellrepro.explanation.one_size import LEAST_DICE, dice_at_one_size
+from cellrepro.explanation.one_size import LEAST_DICE, changed_besides, dice_at_one_size, is_copy
 from cellrepro.explanation.sides import Side
+from cellrepro.explanation.why import Cause
 from cellrepro.images.size_factor import at_size
 from samebits.errors import BadInput
+from samebits.words import with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -21,6 +23,7 @@ _LEAST_DICE = 0.3  # of the pixels of cells, where a crop lies
 _MOST_BY_CHANCE = 3  # cells of another image that match where it overlaps most, of 60 real pairs
 _LEAST_F1 = 0.2
 _SURE_F1 = 0.75  # of however few cells
+_OF_EDGE = 0.5  # share of the pieces of cells at the edge of a part that are equal in every pixel
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,42 @@ def is_in_place(result: MaskComparison) -> bool:
     """Whether the cells that match show that a part lies where its masks overlap most."""
     f1 = result.f1[0]
     return f1 >= _SURE_F1 or (f1 >= _LEAST_F1 and result.n_matched > _MOST_BY_CHANCE)
+
+
+def cut_out(a: Side, b: Side, result: MaskComparison) -> Cause | None:
+    """Say that one side is cut out of the other's masks; None of a crop that was segmented.
+
+    There hardly a cell is equal in every pixel, and least of all one at the edge.
+    """
+    part = part_shown(a, b)
+    if part is None or not is_copy(result):
+        return None
+    equal = {label for change in result.objects if change.iou == 1 for label in change.labels_a}
+    at_edge = _labels_at_edge(in_common(a, b))
+    if len(at_edge & equal) < _OF_EDGE * len(at_edge):
+        return None
+    crop = (part.rows, part.columns)
+    cropped, whole = ("A", "B") if part.of == "a" else ("B", "A")
+    return Cause(
+        IMAGE_CROP,
+        a=crop if part.of == "a" else None,
+        b=crop if part.of == "b" else None,
+        confirmed=not result.n_differing,
+        words=f"{cropped} is cut out of {whole}'s masks, and {_besides(result)}",
+    )
+
+
+def _besides(result: MaskComparison) -> str:
+    if not result.n_differing:
+        return "nothing else differs"
+    n_reshaped = sum(change.iou < 1 for change in result.objects)
+    reshaped = with_verb(n_reshaped, "cell", "has a different outline", "have different outlines")
+    return changed_besides(result) or reshaped
+
+
+def _labels_at_edge(masks: np.ndarray) -> set[int]:
+    edge = np.concatenate([masks[0], masks[-1], masks[:, 0], masks[:, -1]])
+    return {int(label) for label in np.unique(edge) if label}
 
 
 def _part(letter: Literal["a", "b"], crop: Crop, *, whole: Side) -> Part:

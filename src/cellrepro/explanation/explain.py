@@ -13,6 +13,7 @@ from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.compare_repeats import compare_masks_of, why_of_repeats
 from cellrepro.explanation.condition_commands import LabSetup, commands_for
 from cellrepro.explanation.conditions import IMAGE_CROP, MODEL, PRECISION, Condition
+from cellrepro.explanation.crops import cut_out
 from cellrepro.explanation.explanation import Explanation
 from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
@@ -40,6 +41,10 @@ from samebits.seeds import seed_of
 _INTERRUPTED = (
     "the replay was interrupted: what the files record is above, and no cause was tried to its "
     "end; a first Ctrl-C alone ends the search with what it has found"
+)
+_CUT_NOT_REPLAYED = (
+    "nothing was segmented: no setting makes cells of the cropped image that were cut out of masks "
+    "of the whole one"
 )
 _STACKS_NOT_REPLAYED = (
     "stacks are not replayed, so what nobody recorded is not searched; `cellrepro segment` "
@@ -162,7 +167,11 @@ def explain(
     window = None
     made_again = None
     interrupted = False
-    if shown.result.n_differing and not by_hand.explains_all:
+    why_not_replayed = None
+    cut = cut_out(sides.a, sides.b, shown.result)
+    if cut is not None and shown.result.n_differing:
+        why_not_replayed = _CUT_NOT_REPLAYED
+    elif shown.result.n_differing and not by_hand.explains_all:
         if crop is not None:
             window = replay_window(crop, sides)
         setup = Setup(profile_settings, mode, seed_of(mode, seed))
@@ -173,6 +182,7 @@ def explain(
             made_again = replayed(sides, replayed_image, setup, minutes=minutes, quiet=quiet)
         except KeyboardInterrupt:
             interrupted = True
+            why_not_replayed = _INTERRUPTED
     lab_setup = LabSetup(profile, profile_settings.dtype, mode, seed)
     return Explanation(
         a=sides.a,
@@ -182,7 +192,7 @@ def explain(
         settings=sides.settings,
         commands=_commands_for_both(sides, made_again, image, sources, lab_setup),
         part=sides.part,
-        not_replayed=_INTERRUPTED if interrupted else None,
+        not_replayed=why_not_replayed,
         window=window,
         notes=(*shown.notes, *([note] if note else []), *by_hand.notes),
         by_hand=by_hand,

@@ -109,8 +109,6 @@ class Explanation(Result):
             return None
         if self.replayed is not None:
             return self._why_replayed(self.replayed)
-        if self.part is not None and self.result is not None and not self.result.n_differing:
-            return Why(_only_cut(self.part))
         return self.from_record
 
     def _why_replayed(self, replayed: Replayed) -> Why:
@@ -293,13 +291,6 @@ class _Remainder:
     def __str__(self) -> str:
         share = share_text(self.n / max(1, self.of))
         return f"{self.n} of {amount(self.of, 'cell')} ({share}; these are {self.whose})"
-
-
-def _only_cut(part: Part) -> Cause:
-    """The crop as all that makes two results differ."""
-    crop = _crop_as_cause(part)
-    words = f"{part.of.upper()} is cut out of the other's masks, and nothing else differs"
-    return Cause(crop.name, crop.a, crop.b, confirmed=True, words=words)
 
 
 def _crop_as_cause(part: Part) -> Change:

@@ -18,6 +18,7 @@ from cellrepro.explanation.recorded_lines import (
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.setting_meanings import recorded_in_words
 from cellrepro.explanation.settings_of_both import setting_in_words, value_text
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import share_text, that_differ
 from samebits.results import MOST_LINES, table_lines
 from samebits.words import amount, grouped, some, verb_of
@@ -52,12 +53,16 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     if result is not None and result.n_differing and explanation.is_in_place:
         yield totals_over([result]).sentence()
         yield from _empty_lines(result)
-        if explanation.scaled is not None:  # two sizes have no other table of cells
-            cells = listed_cells({"": result})
+        cells = listed_cells({"": result})
+        if explanation.scaled is not None or explanation.part is not None:
             rows = cell_rows(cells, a="A", b="B", n_images=1, most=MOST_LINES)
             yield from table_lines(rows, indent=2, n_rows=len(cells))
             if note := shift_note(cell.change for cell in cells[:MOST_LINES]):
                 yield f"  {note}"
+        elif cells:
+            names = (explanation.a.name, explanation.b.name)
+            command = lab_command("compare", *names, store=explanation.store_folder)
+            yield f"  each of these cells: {command}"
     elif _differs_in_numbers_alone(explanation):
         yield explanation.sentence()
     words = "" if explanation.cause is None else explanation.cause.words
@@ -115,7 +120,7 @@ def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
     )
     n_cells = 0 if result is None else result.n_objects_a
     if result is None or result.n_differing:
-        yield "what follows is about the part that both show:"
+        yield "what follows is about the part that both show, with its corner at y 0, x 0:"
     elif n_cells:
         yield (
             f"in the part that both show, {amount(n_cells, 'cell')} or pieces of cells, every "

@@ -68,16 +68,13 @@ class Scaled:
     def text(self, result: MaskComparison) -> str:
         """Say how the sizes differ, and what else does, by the comparison at one size."""
         sizes = f"{self.larger} is {self.factor:.3g} times as large as {self.smaller}"
-        if self._is_copy(result):
+        if is_copy(result):
             enlarged = f"{self.larger} is {self.smaller} enlarged"
             reduced = f"{self.smaller} is {self.larger} reduced"
             sizes = f"{enlarged if self.is_enlarged else reduced} {self.factor:.3g} times"
-        n_changed = _n_changed(result)
-        if n_changed:
-            return (
-                f"{sizes}, and {with_verb(n_changed, 'cell', 'differs', 'differ')} besides "
-                f"({amount(result.n_objects_a, 'cell')} in A, {result.n_objects_b} in B)"
-            )
+        differ = changed_besides(result)
+        if differ:
+            return f"{sizes}, and {differ}"
         same = f"{sizes}, and holds the same {amount(result.n_objects_a, 'cell')}"
         if result.n_differing:
             return f"{same}, with outlines that differ in {pixels_text(result.ppm)}"
@@ -103,7 +100,7 @@ class Scaled:
                 f"{with_verb(self.n_too_small, 'cell', 'is', 'are')} too small in {self.larger} to "
                 f"be seen at the size of {self.smaller}, and not compared"
             )
-        if self._is_copy(result):
+        if is_copy(result):
             return
         yield "two sizes come from an image that was binned or enlarged before it was segmented"
         if may_be_scaled:
@@ -111,14 +108,22 @@ class Scaled:
             which = [f"{diameter_of(factor_of[side])} for {side}" for side in may_be_scaled]
             yield f"or from {by_cellpose_text(', or '.join(which))}"
 
-    def _is_copy(self, result: MaskComparison) -> bool:
-        """Whether one was made of the other, as cells are equal in every pixel."""
-        n_equal = sum(change.iou == 1 for change in result.objects)
-        return n_equal >= _OF_A_COPY * max(result.n_objects_a, result.n_objects_b, 1)
+
+def is_copy(result: MaskComparison) -> bool:
+    """Whether one was made of the other, as cells are equal in every pixel."""
+    n_equal = sum(change.iou == 1 for change in result.objects)
+    return n_equal >= _OF_A_COPY * max(result.n_objects_a, result.n_objects_b, 1)
 
 
-def _n_changed(result: MaskComparison) -> int:
-    return sum(result.kinds.values()) - result.kinds[ObjectKind.KEPT]
+def changed_besides(result: MaskComparison) -> str:
+    """Say how many cells differ in a copy; empty where none does."""
+    n_changed = sum(result.kinds.values()) - result.kinds[ObjectKind.KEPT]
+    if not n_changed:
+        return ""
+    return (
+        f"{with_verb(n_changed, 'cell', 'differs', 'differ')} besides "
+        f"({amount(result.n_objects_a, 'cell')} in A, {result.n_objects_b} in B)"
+    )
 
 
 def at_one_size(a: Integers, b: Integers) -> Scaled | None:

@@ -146,7 +146,9 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
     is_found = explanation.why is not None and explanation.why.is_found
     is_one_size = explanation.result is not None and explanation.scaled is None
     is_plane = is_one_size and explanation.a.masks.ndim == 2
-    is_of_one_image = explanation.is_in_place and not _is_of_two_images(explanation)
+    cause = None if explanation.why is None else explanation.why.cause
+    is_unmade = cause is not None and cause.name in (TWO_IMAGES, IMAGE_CROP)
+    is_of_one_image = explanation.is_in_place and not is_unmade
     if not explanation.differs or is_found or not is_plane or not is_of_one_image:
         return
     if explanation.why is not None and explanation.why.find_out:
@@ -159,11 +161,6 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
     command = lab_command("explain", *names, *options, store=explanation.store_folder)
     yield from find_out_lines(command)
     yield "    (segments the image again, and says which setting changes how many cells)"
-
-
-def _is_of_two_images(explanation: Explanation) -> bool:
-    cause = None if explanation.why is None else explanation.why.cause
-    return cause is not None and cause.name == TWO_IMAGES
 
 
 def _ways_on(explanation: Explanation) -> Iterator[str]:

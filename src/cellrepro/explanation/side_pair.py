@@ -15,7 +15,15 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.commands_of_record import commands_of_record
 from cellrepro.explanation.condition_commands import LabSetup
-from cellrepro.explanation.crops import Part, in_common, is_in_place, part_shown, with_crop
+from cellrepro.explanation.crops import (
+    Part,
+    cut_out,
+    in_common,
+    is_in_place,
+    part_shown,
+    with_crop,
+)
+from cellrepro.explanation.equal_cells import hint_of_equal_cells
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.label_notes import label_notes
 from cellrepro.explanation.one_size import Scaled, at_one_size
@@ -156,7 +164,10 @@ class SidePair:
         why = why_from_files(evidence, find_out="")
         cause = self._cause_of_sizes(shown)
         if cause is None:
-            return why
+            if why is None or why.cause is not None or shown is None:
+                return why
+            hint = hint_of_equal_cells(shown.result)
+            return replace(why, remains=(hint,)) if hint else why
         recorded = () if why is None or why.cause is None else (why.cause, *why.others)
         if any(each.name == IMAGE for each in recorded):  # which no size explains
             return why
@@ -164,10 +175,12 @@ class SidePair:
         return Why(cause, () if cause.confirmed else tuple(others))
 
     def _cause_of_sizes(self, shown: MasksInCommon | None) -> Cause | None:
-        """What the two sizes tell; None of equal ones, and of a crop."""
+        """What the two sizes tell; None of equal ones, and of a crop that was segmented."""
         if self.scaled is not None and shown is not None:
             words = self.scaled.text(shown.result)
             return Cause(IMAGE_SHAPE, confirmed=not shown.result.n_differing, words=words)
+        if self.part is not None and shown is not None:
+            return cut_out(self.a, self.b, shown.result)
         if shown is None:
             for turn in turns_between(self.a.masks > 0, self.b.masks > 0):
                 return Cause(POSITION, words=f"B is A {turn}")

@@ -30,7 +30,7 @@ class Cuts(Result):
     images: tuple[CutImage, ...]
     """One for each label image."""
     vacuous: bool
-    """Whether the label image holds no object."""
+    """Whether the label image holds no cell."""
     is_stack: bool = field(default=False, repr=False)
     """Whether it has planes, between which cells may be cut as well."""
 
@@ -48,7 +48,7 @@ class Cuts(Result):
             yield f"{image.name}:"
             yield from cut_lines(image.cuts)
         elif self.vacuous:
-            yield f"{image.name}: vacuous: it holds no object, so none could be cut"
+            yield f"{image.name}: vacuous: it holds no cell, so none could be cut"
         else:
             along = "row, column or plane" if self.is_stack else "row or column"
             yield (

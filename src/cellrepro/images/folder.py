@@ -186,7 +186,7 @@ def _read_pair(pair: ImagePair, survey: Survey, axes: Axes) -> LabelledImage | N
             )
             return None
         if pair.split == "train" and not masks.pixels.any():
-            survey.warnings.append(f"{survey.relative(pair.masks)}: no object, all background")
+            survey.warnings.append(f"{survey.relative(pair.masks)}: no cell, all background")
     if image is None:
         return None
     return LabelledImage(

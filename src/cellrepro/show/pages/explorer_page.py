@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cellrepro.errors import no_such_file
 from cellrepro.show.explorer.page_part import explorer_part
 from cellrepro.show.explorer.read_view import read_view
 from cellrepro.show.local_server import LocalServer, open_in_browser
@@ -211,6 +212,9 @@ def explore_files(
 
     ``cellrepro explore cells.tif --model cpsam_v2``
     """
+    for file in (image, a, b, truth):
+        if file is not None and not Path(file).exists():
+            raise no_such_file(file)
     if model is not None:
         refuse_idle(("html", "overwrite"), "with --model, where the page asks this computer")
         if a is not None:
