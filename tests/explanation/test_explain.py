@@ -327,10 +327,7 @@ def test_cells_that_somebody_erased_are_said_to_be_perhaps_of_a_hand(made, small
     assert "different network" not in out
 
 
-@pytest.mark.parametrize("is_turned", [False, True])
-def test_a_network_that_a_file_records_is_no_probable_one(
-    made, small_store, other_network, invoke, is_turned
-):
+def test_a_network_that_a_file_records_is_no_probable_one(made, small_store, other_network, invoke):
     """One side is made again with the given network, the other records a different one."""
     settings = {"diameter": 24.0, "flow_threshold": 0.4, "cellprob_threshold": 0.0}
     settings |= {"normalize": {"percentile": [1.0, 99.0]}}
@@ -340,16 +337,15 @@ def test_a_network_that_a_file_records_is_no_probable_one(
     usual = made("usual")
     own = {"model": str(small_store.weights), "model_digest": file_digest(small_store.weights)}
     write_sidecar(usual, {"settings": {}, "precision": "float32", **own})
-    sides = [of_another, usual] if is_turned else [usual, of_another]
     given = options(model=small_store.weights, image=made.image("grey"), minutes=0.05)
-    answer = invoke("explain", *sides, *given)
+    answer = invoke("explain", usual, of_another, *given)
     usual.with_suffix(".json").unlink()
     assert answer.out.startswith("likely: model; ")
     assert "probably" not in answer.out
     assert "did not confirm" not in answer.out
     (command,) = re.findall("to find out: cellrepro (.*)", answer.out)
     assert "--model" not in command
-    alone = invoke("explain", *sides, *given)  # the record of one side tells it, too
+    alone = invoke("explain", usual, of_another, *given)  # the record of one side tells it, too
     assert alone.out.startswith("likely: model; ")
     assert "probably" not in alone.out
 
@@ -359,9 +355,9 @@ def other_network(small_store, tmp_path):
     """The network of the store with weights that are a tenth larger or smaller."""
     with safe_open(small_store.weights, framework="pt") as file:
         metadata = file.metadata()
-    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     changed = {
-        name: tensor * (0.9 + 0.2 * torch.rand_like(tensor))
+        name: tensor * (0.9 + 0.2 * torch.rand(tensor.shape, generator=generator))
         for name, tensor in load_file(small_store.weights).items()
     }
     save_file(changed, tmp_path / "other.safetensors", metadata=metadata)

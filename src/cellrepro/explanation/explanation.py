@@ -135,13 +135,14 @@ class Explanation(Result):
         doubt = ""
         if doubted:
             verb = verb_of(len(another or doubted), "was", "were")
-            doubt = f": {joined(another or doubted)} {verb} probably made with a different network"
+            doubt = f"{joined(another or doubted)} {verb} probably made with a different network"
         elif unmade := [letter for letter, fit in replayed.fits if fit.makes_no_cell]:
             doubt = (
-                f": probably a different network made {' and '.join(unmade)}, or cells were drawn "
+                f"probably a different network made {' and '.join(unmade)}, or cells were drawn "
                 "or changed by hand"
             )
         in_time = _not_tried_text(replayed, interrupted=self.interrupted)
+        doubt = f"{'; ' if in_time else ': '}{doubt}" if doubt else ""
         if self.from_record is not None and self.from_record.cause is not None:
             unconfirmed = f"segmenting again did not confirm it{in_time}{doubt}"
             return replace(self.from_record, remains=(unconfirmed, *remains), find_out="")
@@ -338,7 +339,11 @@ class _Remainder:
 
 def _not_tried_text(replayed: Replayed, *, interrupted: bool) -> str:
     """Say what of a search was not done when it ended; empty where all was."""
-    cut = [(letter, fit) for letter, fit in replayed.fits if fit.stopped]
+    cut = [
+        (letter, fit)
+        for letter, fit in replayed.fits
+        if fit.stopped and (fit.n_values_left or not fit.network_doubt)  # else nothing is combined
+    ]
     if not cut:
         return "; the search was cut short" if interrupted else ""
     ended = "before you ended the search" if interrupted else "in the time given"
