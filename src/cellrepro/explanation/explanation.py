@@ -150,14 +150,15 @@ class Explanation(Result):
 
     def _why_other_network(self, replayed: Replayed) -> Why | None:
         """Take the network as the likely cause, where a side that was not made records another."""
-        unmade = {letter for letter, fit in replayed.fits if not fit.came_to_something}
+        unmade = {letter: fit for letter, fit in replayed.fits if not fit.came_to_something}
         others = [each for each in self.networks_unlike_given if each.letter in unmade]
         if not others:
             return None
-        recorded = f"{joined([f'{each.letter} records {short(each.name)}' for each in others])}"
-        remains = (
-            f"both were segmented with {short(others[0].given)}, which --model names; {recorded}",
-        )
+        recorded = joined([f"{each.letter} records {short(each.name)}" for each in others])
+        remains: tuple[str, ...] = ()
+        if not all(unmade[each.letter].network_doubt for each in others):  # which says it below
+            given = short(others[0].given)
+            remains = (f"both were segmented with {given}, which --model names; {recorded}",)
         find_out = self.without_model
         of_record = self.from_record
         if of_record is not None and of_record.cause is not None and of_record.cause.name == MODEL:
@@ -173,7 +174,7 @@ class Explanation(Result):
         return tuple(
             f"{fit.exact} of {letter}'s {amount(fit.n_target, 'cell')} are made again pixel for "
             f"pixel; the other {fit.n_target - fit.exact} may have been drawn or changed by hand"
-            f"{', or depend on a value that was not tried' if fit.stopped else ''}"
+            f"{', or depend on a value that was not tried (--minutes)' if fit.stopped else ''}"
             for letter, fit in replayed.fits
             if fit.found == Reproduced.IN_PART and fit.exact < fit.n_target
         )

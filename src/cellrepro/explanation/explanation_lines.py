@@ -305,7 +305,7 @@ def _tried_sentence(fit: Fit, *, cut_short: bool) -> str:
         return f"{tried}, and more near the best"
     if cut_short:
         return f"{tried} before you ended the search"
-    return f"{tried} when time was up (--minutes gives it more)"
+    return f"{tried} when time was up"
 
 
 def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
