@@ -101,14 +101,15 @@ _WHOLE_COMMAND = re.compile(
 )
 """A command as a user types it, in backticks or to the end of its line."""
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+_SHARE_ADVICE = frozenset({"compare", "explain"})
+"""Commands that print each other's sentences, and so name each other's options."""
 _OF_EVERY_COMMAND = frozenset({"--json", "--help", "--version"})
 
 
 def strange_options(words, said):
     """The options that a command names in what it says and does not have, whole commands apart."""
-    own = [one for one in commands() if one.words == tuple(words[: len(one.words)])]
-    if not own:
+    if not words or words[0] not in _SHARE_ADVICE or "--json" in words:
         return []
-    names = {name for one in own[0].options for name in one.options}
+    names = {name for one in command_named(words[0]).options for name in one.options}
     plain = _WHOLE_COMMAND.sub("", said)
     return sorted({*_OPTION.findall(plain)} - names - {*words} - _OF_EVERY_COMMAND)
