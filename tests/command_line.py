@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import re
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -89,4 +90,26 @@ def carried_out(*words):
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = run([str(word) for word in words])
+    said = out.getvalue() + err.getvalue()
+    strange = strange_options([str(word) for word in words], said)
+    assert not strange, f"{words[0]} has no {strange}, and names them: {said}"
     return code, out.getvalue(), err.getvalue()
+
+
+_WHOLE_COMMAND = re.compile(
+    r"`?\b(?:cellrepro|samebits|python[\d.]*|pip|cellpose|uv) [^`\n]*", re.MULTILINE
+)
+"""A command as a user types it, in backticks or to the end of its line."""
+_OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+_SHARE_ADVICE = frozenset({"compare", "explain"})
+"""Commands that print each other's sentences, and so name each other's options."""
+_OF_EVERY_COMMAND = frozenset({"--json", "--help", "--version"})
+
+
+def strange_options(words, said):
+    """The options that a command names in what it says and does not have, whole commands apart."""
+    if not words or words[0] not in _SHARE_ADVICE or "--json" in words:
+        return []
+    names = {name for one in command_named(words[0]).options for name in one.options}
+    plain = _WHOLE_COMMAND.sub("", said)
+    return sorted({*_OPTION.findall(plain)} - names - {*words} - _OF_EVERY_COMMAND)

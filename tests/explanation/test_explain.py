@@ -297,14 +297,67 @@ def test_runs_say_what_they_are_and_two_changes_are_told_apart(small_store, invo
     assert {"diameter=20.0", "min_size=100"} <= {*line}
 
 
+def test_a_search_that_ran_out_of_time_accuses_nobody(made, small_store, invoke):
+    """A was made again, of B nearly nothing was tried: the cause may be any value that is left."""
+    usual, other = made("usual"), made("diameter", diameter=20.0)
+    given = options(model=small_store.weights, image=made.image("grey"), minutes=1e-6)
+    answer = invoke("explain", usual, other, *given)
+    first, *others = answer.out.splitlines()
+    left = r"in the time given: (\d+) of (\d+) values for B were not tried \(--minutes"
+    n_left, n_values = map(int, re.search(left, first).groups())
+    assert 0 < n_left <= n_values
+    assert f"{n_values} for B" in answer.err.replace(" values", "")
+    assert f"{n_values - n_left} of {n_values} values" in answer.out or n_left == n_values
+    assert "A was made again exactly, with the usual settings" in others
+    assert "different network" not in answer.out
+    assert "by hand" not in answer.out
+
+
+def test_cells_that_somebody_erased_are_said_to_be_perhaps_of_a_hand(made, small_store, invoke):
+    usual = made("usual")
+    edited = made("erased", edit=lambda masks: np.where(masks % 5 == 1, 0, masks))
+    n_cells = len(np.unique(tifffile.imread(edited))) - 1
+    drawn = tifffile.imread(edited)
+    drawn[drawn == drawn.max()] = 0
+    drawn[2:9, 2:9] = drawn.max() + 1
+    tifffile.imwrite(edited, drawn)
+    given = options(model=small_store.weights, image=made.image("grey"), minutes=1e-6)
+    out = invoke("explain", usual, edited, *given).out
+    assert re.search(rf"of B's {n_cells} cells .*; the other \d+ may have been .* by hand", out)
+    assert "different network" not in out
+
+
+def test_a_network_that_a_file_records_is_no_probable_one(made, small_store, other_network, invoke):
+    """One side is made again with the given network, the other records a different one."""
+    settings = {"diameter": 24.0, "flow_threshold": 0.4, "cellprob_threshold": 0.0}
+    settings |= {"normalize": {"percentile": [1.0, 99.0]}}
+    of_another = made("of_another_network", edit=lambda masks: np.roll(masks, 40, axis=0))
+    network = {"model": str(other_network), "model_digest": file_digest(other_network)}
+    write_sidecar(of_another, {"settings": settings, "precision": "float32", **network})
+    usual = made("usual")
+    own = {"model": str(small_store.weights), "model_digest": file_digest(small_store.weights)}
+    write_sidecar(usual, {"settings": {}, "precision": "float32", **own})
+    given = options(model=small_store.weights, image=made.image("grey"), minutes=0.05)
+    answer = invoke("explain", usual, of_another, *given)
+    usual.with_suffix(".json").unlink()
+    assert answer.out.startswith("likely: model; ")
+    assert "probably" not in answer.out
+    assert "did not confirm" not in answer.out
+    (command,) = re.findall("to find out: cellrepro (.*)", answer.out)
+    assert "--model" not in command
+    alone = invoke("explain", usual, of_another, *given)  # the record of one side tells it, too
+    assert alone.out.startswith("likely: model; ")
+    assert "probably" not in alone.out
+
+
 @pytest.fixture
 def other_network(small_store, tmp_path):
     """The network of the store with weights that are a tenth larger or smaller."""
     with safe_open(small_store.weights, framework="pt") as file:
         metadata = file.metadata()
-    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     changed = {
-        name: tensor * (0.9 + 0.2 * torch.rand_like(tensor))
+        name: tensor * (0.9 + 0.2 * torch.rand(tensor.shape, generator=generator))
         for name, tensor in load_file(small_store.weights).items()
     }
     save_file(changed, tmp_path / "other.safetensors", metadata=metadata)

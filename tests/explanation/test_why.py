@@ -416,10 +416,10 @@ def test_of_repeats_of_one_run_nothing_recorded_tells(tmp_path, invoke):
 
 
 @pytest.mark.parametrize(
-    ("exact", "tried", "is_doubted"), [(0, 12, True), (1, 12, False), (0, 3, False)]
+    ("exact", "stopped", "is_doubted"), [(0, False, True), (1, False, False), (0, True, False)]
 )
-def test_a_network_is_doubted_where_most_was_tried_and_no_cell_made(exact, tried, is_doubted):
-    fit = Fit({}, {}, Gap(9, 99), 20, 10, exact, 100, tried, n_first=12)
+def test_a_network_is_doubted_where_all_was_tried_and_no_cell_made(exact, stopped, is_doubted):
+    fit = Fit({}, {}, Gap(9, 99), 20, 10, exact, 100, 12, n_values=12, stopped=stopped)
     assert fit.makes_no_cell == is_doubted
 
 

@@ -77,7 +77,7 @@ class Decision(Result):
         if self.refusal in ("", NO_SEEDS) or n_missing <= 0:
             return ""
         values = "another value" if n_missing == 1 else f"{n_missing} other values"
-        return f" (the same command with {values} of --seed adds the runs)"
+        return f" (to add runs, repeat the command with {values} of the seed)"
 
     def sentence(self) -> str:
         """Say what was decided, with its numbers, or why nothing was."""

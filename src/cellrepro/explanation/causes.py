@@ -25,6 +25,8 @@ class RecordedResult(NamedTuple):
     """(Y, X), 0 is background."""
     is_network_certain: bool = False
     """Whether the digest of the network is the recorded one."""
+    other_network: str = ""
+    """The network that is recorded, where it is segmented with a different one."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from cellrepro.explanation.conditions import IMAGE_CROP, MODEL, PRECISION, Condi
 from cellrepro.explanation.crops import cut_out
 from cellrepro.explanation.explanation import Explanation
 from cellrepro.explanation.fit import Fit, Reproduced
+from cellrepro.explanation.recorded_network import OtherNetwork
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.references import file_or_run, refuse_to_segment
 from cellrepro.explanation.replay import ReplayedImage
@@ -30,6 +31,7 @@ from cellrepro.process.setup import Setup
 from cellrepro.profiles import profiles
 from cellrepro.progress import print_note
 from cellrepro.spec import defaults
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.stated import refuse_idle
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
@@ -97,7 +99,8 @@ def explain(
     store : str or Path
         Folder of finished runs.
     minutes : float
-        After which the search of what nobody recorded ends, half of them for each side.
+        After which the search of what nobody recorded ends, whether or not all was tried: half of
+        them for the first side, and for the other what that left.
     crop : str or sequence of int, optional
         Replay a window of the image alone, which takes as much less time as it needs fewer of
         Cellpose's tiles: ``Y,X`` or ``Y,X,SIZE``, its centre and the pixels along an edge, or
@@ -163,6 +166,7 @@ def explain(
         sides, note = _with_networks(sides, opened_store)
     sources = networks((sides.a, sides.b), model, opened_store)
     profile_settings = profiles.load(profile)
+    unlike_given = _networks_unlike(sides, sources, opened_store) if model is not None else ()
     by_hand = sides.by_hand()
     window = None
     made_again = None
@@ -179,7 +183,15 @@ def explain(
             print_note(note)
         replayed_image = ReplayedImage(pixels, sources, window)
         try:
-            made_again = replayed(sides, replayed_image, setup, minutes=minutes, quiet=quiet)
+            made_again = replayed(
+                sides,
+                replayed_image,
+                setup,
+                minutes=minutes,
+                unlike_given=unlike_given,
+                command=_command(a, b, image, model, opened_store),
+                quiet=quiet,
+            )
         except KeyboardInterrupt:
             interrupted = True
             why_not_replayed = _INTERRUPTED
@@ -197,6 +209,8 @@ def explain(
         notes=(*shown.notes, *([note] if note else []), *by_hand.notes),
         by_hand=by_hand,
         store_folder=opened_store.root,
+        networks_unlike_given=unlike_given,
+        without_model=_without_model(sides, image, opened_store) if unlike_given else "",
         from_record=_why_recorded(sides, shown, opened_store),
         interrupted=interrupted or (made_again is not None and made_again.cut_short),
     )
@@ -216,6 +230,31 @@ def _with_networks(sides: SidePair, store: Store) -> tuple[SidePair, str]:
     recorded = sides.each(lambda side: side.with_recorded_network(store))
     a, b, note = with_usual_networks(recorded.a, recorded.b)
     return SidePair(a, b), note
+
+
+def _networks_unlike(
+    sides: SidePair, sources: Mapping[str, ModelSource], store: Store
+) -> tuple[OtherNetwork, ...]:
+    """Find the sides that record another network than the given one."""
+    given = next(iter(sources.values()))
+    of_sides = [
+        side.network_unlike(given, store, letter)
+        for letter, side in (("A", sides.a), ("B", sides.b))
+    ]
+    return tuple(each for each in of_sides if each is not None)
+
+
+def _without_model(sides: SidePair, image: str | Path, store: Store) -> str:
+    """Write the command that takes the network of each side; empty where one is not here."""
+    recorded = sides.each(lambda side: side.with_recorded_network(store))
+    if recorded.a.model is None or recorded.b.model is None:
+        return ""
+    return _command(sides.a.name, sides.b.name, image, None, store)
+
+
+def _command(a: str, b: str, image: str | Path, model: str | None, store: Store) -> str:
+    of_model = [] if model is None else ["--model", model]
+    return lab_command("explain", a, b, "--image", image, *of_model, store=store.root)
 
 
 def _commands_for_both(

@@ -18,6 +18,7 @@ from cellrepro.explanation.explanation_lines import explanation_lines
 from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
 from cellrepro.explanation.hand_edits import EffectOfHand
 from cellrepro.explanation.one_size import Scaled
+from cellrepro.explanation.recorded_network import OtherNetwork
 from cellrepro.explanation.setting_meanings import recorded_in_words
 from cellrepro.explanation.settings_of_both import SettingOfBoth, network_diameter
 from cellrepro.explanation.sides import Side
@@ -25,6 +26,7 @@ from cellrepro.explanation.why import Cause, Why
 from cellrepro.model.window import Window
 from cellrepro.words import share_text
 from samebits.results import Result, Row, derived
+from samebits.shown_text import short
 from samebits.words import amount, joined, verb_of
 
 
@@ -65,6 +67,11 @@ class Explanation(Result):
     """Whether the user ended the search, so that the causes are those found until then."""
     store_folder: Path | None = field(default=None, repr=False)
     """Of the store in which runs and networks were looked up."""
+    networks_unlike_given: tuple[OtherNetwork, ...] = field(default=(), repr=False)
+    """Networks that sides record, where ``model`` is another one."""
+    without_model: str = field(default="", repr=False)
+    """The command that makes each side again with the network that it records; empty where not
+    both record one that is here."""
     from_record: Why | None = field(default=None, repr=False)
     """The cause as far as files alone tell."""
 
@@ -115,24 +122,60 @@ class Explanation(Result):
         """Take causes as found where both sides, or a good part of them, were made again."""
         doubted = [letter for letter, fit in replayed.fits if fit.network_doubt]
         another = [letter for letter, fit in replayed.fits if fit.network_doubt == PROBABLY_ANOTHER]
+        remains = self._maybe_by_hand(replayed)
         if replayed.causes and all(fit.came_to_something for _, fit in replayed.fits):
             if self._are_trained_apart(replayed) and self.from_record is not None:
                 return self._why_trained_apart(self.from_record, replayed)
             found = [self._found(each) for each in replayed.causes]
-            return Why(found[0], tuple(found[1:]), remains=(self.remains,))
+            return Why(found[0], tuple(found[1:]), remains=(self.remains, *remains))
+        if self.networks_unlike_given and (why := self._why_other_network(replayed)) is not None:
+            return why
         doubt = ""
         if doubted:
             verb = verb_of(len(another or doubted), "was", "were")
-            doubt = f": {joined(another or doubted)} {verb} probably made with a different network"
+            doubt = f"{joined(another or doubted)} {verb} probably made with a different network"
         elif unmade := [letter for letter, fit in replayed.fits if fit.makes_no_cell]:
             doubt = (
-                f": probably a different network made {' and '.join(unmade)}, or cells were drawn "
+                f"probably a different network made {' and '.join(unmade)}, or cells were drawn "
                 "or changed by hand"
             )
+        in_time = _not_tried_text(replayed, interrupted=self.interrupted)
+        doubt = f"{'; ' if in_time else ': '}{doubt}" if doubt else ""
         if self.from_record is not None and self.from_record.cause is not None:
-            remains = f"segmenting again did not confirm it{doubt}{self._cut_short}"
-            return replace(self.from_record, remains=(remains,))
-        return Why(None, nothing_tells=f"no cause was found{doubt}{self._cut_short}")
+            unconfirmed = f"segmenting again did not confirm it{in_time}{doubt}"
+            return replace(self.from_record, remains=(unconfirmed, *remains), find_out="")
+        return Why(None, nothing_tells=f"no cause was found{in_time}{doubt}", remains=remains)
+
+    def _why_other_network(self, replayed: Replayed) -> Why | None:
+        """Take the network as the likely cause, where a side that was not made records another."""
+        unmade = {letter: fit for letter, fit in replayed.fits if not fit.came_to_something}
+        others = [each for each in self.networks_unlike_given if each.letter in unmade]
+        if not others:
+            return None
+        recorded = joined([f"{each.letter} records {short(each.name)}" for each in others])
+        remains: tuple[str, ...] = ()
+        if not all(unmade[each.letter].network_doubt for each in others):  # which says it below
+            given = short(others[0].given)
+            remains = (f"both were segmented with {given}, which --model names; {recorded}",)
+        find_out = self.without_model
+        of_record = self.from_record
+        if of_record is not None and of_record.cause is not None and of_record.cause.name == MODEL:
+            return replace(of_record, remains=remains, find_out=find_out)
+        made = [letter for letter, fit in replayed.fits if fit.found == Reproduced.MADE]
+        if not made:
+            return None
+        words = f"{made[0]} was made again with {short(others[0].given)}, and {recorded}"
+        return Why(Cause(MODEL, words=words), find_out=find_out)
+
+    def _maybe_by_hand(self, replayed: Replayed) -> tuple[str, ...]:
+        """Say of a side that was made again in part what its other cells may be."""
+        return tuple(
+            f"{fit.exact} of {letter}'s {amount(fit.n_target, 'cell')} are made again pixel for "
+            f"pixel; the other {fit.n_target - fit.exact} may have been drawn or changed by hand"
+            f"{', or depend on a value that was not tried (--minutes)' if fit.stopped else ''}"
+            for letter, fit in replayed.fits
+            if fit.found == Reproduced.IN_PART and fit.exact < fit.n_target
+        )
 
     def _found(self, change: Change) -> Cause:
         """Name a change as found, a network in the words of the records."""
@@ -226,11 +269,11 @@ class Explanation(Result):
             return []
         made = "with what was found" if replayed.causes else "as it was made again"
         n_b = replayed.b.n_target
-        of_both = f"{n_b} of B, and {replayed.n_cells - n_b} of A {made}"
+        of_both = f"{n_b} in B, and {replayed.n_cells - n_b} in A {made}"
         remainders = [_Remainder(replayed.left.n_unmatched, replayed.n_cells, of_both)]
         fit = replayed.a
         if fit.found != Reproduced.MADE:
-            of_a = f"{fit.n_target} of A, and {fit.of_cells - fit.n_target} of it as made again"
+            of_a = f"{fit.n_target} in A, and {fit.of_cells - fit.n_target} as made again"
             remainders.append(_Remainder(fit.cells_left, fit.of_cells, of_a))
         return remainders
 
@@ -290,7 +333,28 @@ class _Remainder:
 
     def __str__(self) -> str:
         share = share_text(self.n / max(1, self.of))
-        return f"{self.n} of {amount(self.of, 'cell')} ({share}; these are {self.whose})"
+        return f"{self.n} of {amount(self.of, 'cell')} ({share}; {self.whose})"
+
+
+def _not_tried_text(replayed: Replayed, *, interrupted: bool) -> str:
+    """Say what of a search was not done when it ended; empty where all was."""
+    cut = [
+        (letter, fit)
+        for letter, fit in replayed.fits
+        if fit.stopped and (fit.n_values_left or not fit.network_doubt)  # else nothing is combined
+    ]
+    if not cut:
+        return "; the search was cut short" if interrupted else ""
+    ended = "before you ended the search" if interrupted else "in the time given"
+    more = "" if interrupted else " (--minutes gives it more)"
+    left = [
+        f"{fit.n_values_left} of {amount(fit.n_values, 'value')} for {letter}"
+        for letter, fit in cut
+        if fit.n_values_left
+    ]
+    not_tried = joined(left) or "combinations of values"
+    verb = "was" if sum(fit.n_values_left for _, fit in cut) == 1 else "were"
+    return f" {ended}: {not_tried} {verb} not tried{more}"
 
 
 def _crop_as_cause(part: Part) -> Change:

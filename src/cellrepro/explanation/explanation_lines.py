@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING
 from cellrepro.comparison.changed_cells import cell_rows, listed_cells, shift_note
 from cellrepro.comparison.mask_totals import totals_over
 from cellrepro.comparison.object_changes import KEPT_IOU
+from cellrepro.explanation.conditions import (
+    IMAGE_CHANNELS,
+    IMAGE_DEPTH,
+    MODEL,
+    PRECISION,
+    VERSION,
+)
 from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.label_notes import no_cell_note
 from cellrepro.explanation.recorded_lines import (
@@ -15,13 +22,16 @@ from cellrepro.explanation.recorded_lines import (
     next_command_lines,
     recorded_lines,
 )
-from cellrepro.explanation.recorded_settings import NOT_RECORDED
+from cellrepro.explanation.recorded_settings import MODEL_DIGEST, NOT_RECORDED
+from cellrepro.explanation.search import DECIDING
 from cellrepro.explanation.setting_meanings import recorded_in_words
-from cellrepro.explanation.settings_of_both import setting_in_words, value_text
+from cellrepro.explanation.settings_of_both import is_usual_value, setting_in_words, value_text
+from cellrepro.explanation.why import find_out_lines
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import share_text, that_differ
 from samebits.results import MOST_LINES, table_lines
-from samebits.words import amount, grouped, some, verb_of
+from samebits.shown_text import short
+from samebits.words import amount, grouped, joined, some, verb_of
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -38,6 +48,8 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     result = explanation.result
     if explanation.why is not None:
         yield from explanation.why.said_lines()
+        if explanation.replayed is not None and explanation.why.find_out:
+            yield from find_out_lines(explanation.why.find_out)
     elif not explanation.differs:
         yield explanation.sentence()
     if explanation.from_files:
@@ -183,7 +195,7 @@ def cause_lines(explanation: Explanation) -> Iterator[str]:
         )
     if explanation.interrupted:
         yield "cut short: you ended the search, and what follows is what it had found until then"
-    yield from not_made_lines(explanation)
+    yield from made_again_lines(explanation)
     yield from (_cause_line(explanation, cause) for cause in replayed.causes)
     if replayed.causes and explanation.result is not None and explanation.result.kinds["moved"]:
         yield (
@@ -192,18 +204,22 @@ def cause_lines(explanation: Explanation) -> Iterator[str]:
         )
 
 
-def not_made_lines(explanation: Explanation) -> Iterator[str]:
-    """Say how near the search came to a side that was not made again, and what it cannot vary."""
+def made_again_lines(explanation: Explanation) -> Iterator[str]:
+    """Say whether each side was made again, or how near the search came to it."""
     replayed = explanation.replayed
     if replayed is None:
         return
     for letter, fit in replayed.fits:
-        if fit.found not in (Reproduced.MADE, Reproduced.VACUOUS):
+        if fit.found == Reproduced.MADE:
+            yield _made_line(letter, fit, explanation)
+        elif fit.found != Reproduced.VACUOUS:
             if fit.network_doubt:
                 yield _other_network_line(letter, fit, explanation)
             else:
                 yield _not_made_line(letter, fit, cut_short=explanation.interrupted)
     recorded = {*explanation.a.recorded, *explanation.b.recorded}
+    if explanation.networks_unlike_given:  # which can be, without --model
+        recorded -= {MODEL, MODEL_DIGEST}
     others = {
         recorded_in_words(setting.name)
         for setting in explanation.settings
@@ -216,6 +232,29 @@ def not_made_lines(explanation: Explanation) -> Iterator[str]:
         yield f"what differs and cannot be varied here: {', '.join(sorted(others))}"
 
 
+def _made_line(letter: str, fit: Fit, explanation: Explanation) -> str:
+    """Say that a side was made again, and with what."""
+    side = explanation.a if letter == "A" else explanation.b
+    exactly = f"but for {amount(fit.pixels_left, 'pixel')}" if fit.pixels_left else "exactly"
+    not_recorded = [
+        f"{recorded_in_words(name)} {value_text(name, value)}"
+        for name, value in fit.nearest.items()
+        if name not in side.known and not _is_usual_here(name, value)
+    ]
+    if not_recorded:
+        how = f"with {joined(not_recorded)}, which its file does not record"
+    else:
+        how = "as recorded" if side.record.tells_settings else "with the usual settings"
+    return f"{letter} was made again {exactly}, {how}"
+
+
+def _is_usual_here(name: str, value: object) -> bool:
+    """Whether a search takes a value by itself, or without it reads the image as it is."""
+    is_as_it_is = value is None and name in (IMAGE_DEPTH, IMAGE_CHANNELS)
+    of_process = name in (MODEL, VERSION) or (name, value) == (PRECISION, "float32")
+    return is_as_it_is or of_process or is_usual_value(name, value)
+
+
 def _other_network_line(letter: str, fit: Fit, explanation: Explanation) -> str:
     """Say that a side was probably made with a different network, or not searched for that."""
     if fit.network_doubt == "not searched":
@@ -223,54 +262,87 @@ def _other_network_line(letter: str, fit: Fit, explanation: Explanation) -> str:
             f"how {letter} was made was not searched, as the network is probably not the one that "
             "made the two"
         )
+    made = f"at most {fit.exact}" if fit.exact else "none"
+    unmade = (
+        f"{made} of its {amount(fit.n_target, 'cell')} {verb_of(fit.exact, 'is', 'are')} made "
+        "again pixel for pixel"
+    )
+    other = next(
+        (each for each in explanation.networks_unlike_given if each.letter == letter), None
+    )
+    if other is not None:
+        return (
+            f"{letter} records another network than --model gives: with {short(other.given)} "
+            f"{unmade}. One --model serves both sides"
+        )
     side = explanation.a if letter == "A" else explanation.b
     recorded = side.record.values.get("model")
     named = f" (its file names {recorded.value})" if recorded is not None else ""
-    made = f"at most {fit.exact}" if fit.exact else "none"
-    tried = f", or with {amount(fit.tried, 'other setting')} tried," if fit.tried else ""
+    values = ""
+    if fit.n_values_tried:
+        values = f", and with {_values_text(fit)} of what it does not record,"
     return (
-        f"{letter} was probably made with a different network{named}: the settings that decide are "
-        f"recorded, and with them{tried} {made} of its "
-        f"{amount(fit.n_target, 'cell')} {verb_of(fit.exact, 'is', 'are')} made again pixel for "
-        "pixel. Give its network with --model"
+        f"{letter} was probably made with a different network{named}: it records "
+        f"{joined(DECIDING)}, which change most cells. With these{values} {unmade}. If you know "
+        "its network, give that with --model"
     )
+
+
+def _values_text(fit: Fit) -> str:
+    """Say how many values were tried one by one, of how many.
+
+    >>> from cellrepro.explanation.trials import Gap
+    >>> of_fit = {"nearest": {}, "start": {}, "gap": Gap(9, 99), "of_cells": 9, "n_target": 4}
+    >>> _values_text(Fit(**of_fit, exact=0, n_pixels=50, tried=13, n_values=78, n_values_left=66))
+    '12 of 78 values'
+    """
+    tried = "each" if not fit.n_values_left else str(fit.n_values_tried)
+    return f"{tried} of {amount(fit.n_values, 'value')}"
+
+
+def _tried_sentence(fit: Fit, *, cut_short: bool) -> str:
+    """Say what was tried of a side."""
+    if not fit.n_values:
+        return "What is recorded was tried"
+    verb = "was" if fit.n_values_tried == 1 or not fit.n_values_left else "were"
+    tried = f"{_values_text(fit).capitalize()} {verb} tried"
+    if not fit.stopped:
+        return f"{tried}, and more near the best"
+    if cut_short:
+        return f"{tried} before you ended the search"
+    return f"{tried} when time was up"
 
 
 def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
     """Say how near a search came that did not make a side again."""
-    tried = f"{amount(fit.tried, 'setting')} tried"
-    if fit.stopped and fit.tried < fit.n_first:
-        tried = f"the {fit.tried} (of {amount(fit.n_first, 'setting')}) tried"
-    if fit.stopped and cut_short:
-        tried += " until you ended the search"
-    elif fit.stopped:
-        tried += ", when time was up (--minutes gives it more)"
+    tried = _tried_sentence(fit, cut_short=cut_short)
+    cells = amount(fit.n_target, "cell")
     if fit.cells_left == fit.of_cells:
         return (
-            f"how {letter} was made was not found: none of {tried} makes one of its "
-            f"{amount(fit.n_target, 'cell')}, not even with a different outline"
+            f"how {letter} was made was not found. {tried}: none makes one of its {cells}, not "
+            "even with a different outline"
+        )
+    if not fit.exact:
+        return (
+            f"how {letter} was made was not found. {tried}: none makes one of its {cells} pixel "
+            "for pixel"
         )
     changes = [
         f"{recorded_in_words(name)} {value_text(name, value)}"
         for name, value in fit.nearest.items()
         if fit.start.get(name) != value
     ]
-    nearest = ", ".join(changes) or "that with the recorded and the usual values"
-    if not fit.exact:
-        return (
-            f"how {letter} was made was not found: none of {tried} makes one of its "
-            f"{amount(fit.n_target, 'cell')} pixel for pixel"
-        )
+    nearest = joined(changes) or "the recorded and the usual values"
+    result = f"how {letter} was made was not found"
     if fit.found == Reproduced.IN_PART:
         result = f"{letter} was found in part"
-    else:
-        result = f"how {letter} was made was not found"
+    n_made = fit.of_cells - fit.n_target
+    differ = that_differ(fit.pixels_left, "pixel")
     return (
-        f"{result}: the nearest of {tried} is {nearest}; it makes {fit.exact} of {letter}'s "
-        f"{amount(fit.n_target, 'cell')} pixel for pixel, and leaves {fit.cells_left} of "
-        f"{amount(fit.of_cells, 'cell')} ({fit.n_target} of {letter}, and the "
-        f"{fit.of_cells - fit.n_target} that it makes) without a match; "
-        f"{that_differ(fit.pixels_left, 'pixel')}"
+        f"{result}: with {nearest}, {fit.exact} of its {cells} "
+        f"{verb_of(fit.exact, 'is', 'are')} made again pixel for pixel. Of {fit.n_target} in "
+        f"{letter} and {n_made} made again, {fit.cells_left or 'none'} "
+        f"{verb_of(fit.cells_left, 'has', 'have')} no match; {differ}. {tried}"
     )
 
 
@@ -315,5 +387,5 @@ def vacuous_lines(explanation: Explanation) -> Iterator[str]:
                 "explanation, since masks without a cell do not tell one from the other"
             )
         else:
-            reason = f"None of {amount(fit.tried, 'setting')} tried finds nothing, either"
+            reason = f"{_tried_sentence(fit, cut_short=explanation.interrupted)}: each finds cells"
         yield f"vacuous: {letter} has no cell. {reason}"

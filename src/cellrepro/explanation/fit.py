@@ -59,15 +59,17 @@ class Fit:
     """Pixels of the result's cells."""
     tried: int
     """Conditions that were tried."""
-    n_first: int = field(default=0, repr=False)
-    """Conditions that a search with enough time tries first, one by one."""
+    n_values: int = field(default=0, repr=False)
+    """Values that a search with enough time tries one by one, of what nobody recorded."""
+    n_values_left: int = field(default=0, repr=False)
+    """Those of them that were not tried."""
     stopped: bool = False
     """Whether time was up, or the user ended the search, before everything was tried."""
     empty_with: tuple[ValueTried, ...] = ()
     """Changes with which no cell is found."""
     network_doubt: NetworkDoubt = ""
-    """``probably another``: all settings that decide are recorded, and do not make it; ``not
-    searched``, as that is so of the other side. Else empty."""
+    """``probably another``: the settings that change most cells are recorded, and do not make it;
+    ``not searched``, as that is so of the other side. Else empty."""
 
     @derived
     def found(self) -> Reproduced:
@@ -94,9 +96,14 @@ class Fit:
 
     @property
     def makes_no_cell(self) -> bool:
-        """Whether what was tried makes not one cell exactly, though that was most of what a search
-        tries first: where the network is right, what is nearly right makes some."""
-        return not self.exact and self.tried >= self.n_first / 2
+        """Whether a search to its end makes not one cell exactly: where the network is right, what
+        is nearly right makes some."""
+        return not self.exact and not self.stopped
+
+    @property
+    def n_values_tried(self) -> int:
+        """Values that were tried one by one."""
+        return self.n_values - self.n_values_left
 
     @property
     def came_to_something(self) -> bool:

@@ -385,7 +385,7 @@ def why_of_runs(
         causes = [Cause(name, *environment[name]) for name in of_machine]
     if not causes:
         if mode not in _HELD:
-            words = f"{_SAME}, and mode {mode} lets repeats differ; --mode strict keeps them equal"
+            words = f"{_SAME}, and mode {mode} lets repeats differ; mode strict keeps them equal"
             return Why(Cause(CHANCE, words=words), find_out=find_out)
         return Why(None, nothing_tells=_SAME, evidence=told, find_out=find_out)
     is_known = [cause.name for cause in causes] == ["seed"]  # which alone changes all that follows

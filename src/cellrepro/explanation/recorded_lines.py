@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cellrepro.explanation.explanation import Explanation
     from cellrepro.explanation.settings_of_both import SettingOfBoth
 
-_DECIDING = ("model", "diameter", "cellprob_threshold", "flow_threshold", "min_size", "niter")
+_OFTEN_DIFFERS = ("model", "diameter", "cellprob_threshold", "flow_threshold", "min_size", "niter")
 _MOST_ALIKE = 8
 _MOST_USUAL = 4
 _FIRST_ALIKE = ("model", "model_digest", "cellpose", "diameter", "precision", "device", "channels")
@@ -62,9 +62,9 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
         values = [f"{recorded_in_words(each.name)} {_shown(each.name, each.a)}" for each in told]
         yield f"the same in both: {some(values, _MOST_ALIKE)}"
     known = {each.name for each in recorded}
-    unknown = [name for name in _DECIDING if name not in known]
+    unknown = [name for name in _OFTEN_DIFFERS if name not in known]
     if unknown and tell_settings(known):
-        yield f"neither records, of what usually decides: {joined(unknown)}"
+        yield f"neither records, of what often differs: {joined(unknown)}"
     of_both = [
         remark for remark in explanation.a.record.remarks if remark in explanation.b.record.remarks
     ]

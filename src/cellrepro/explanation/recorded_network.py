@@ -64,6 +64,19 @@ def recorded_network(record: RecordedSettings, store: Store) -> FoundNetwork:
     return FoundNetwork(None, remark)
 
 
+class OtherNetwork(NamedTuple):
+    """The network that a side records, where it was segmented again with a different one."""
+
+    letter: str
+    """Of the side."""
+    name: str
+    """As it is recorded, or the run that made it."""
+    given: str
+    """The one with which it was segmented again."""
+    is_here: bool
+    """Whether it was found on this machine."""
+
+
 def _source_of(candidate: str, store: Store) -> ModelSource | None:
     """The network that a path or name refers to on this machine, if any."""
     if Path(candidate).is_file():

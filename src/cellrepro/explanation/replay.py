@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +13,7 @@ import numpy as np
 from cellrepro.explanation.causes import CauseSearch, RecordedResult, Replayed
 from cellrepro.explanation.conditions import IMAGE_CROP, VERSION, Condition, without
 from cellrepro.explanation.fit import Fit
-from cellrepro.explanation.search import Search
+from cellrepro.explanation.search import DECIDING, Search
 from cellrepro.explanation.search_duration import SearchDuration
 from cellrepro.explanation.trials import Trials, Usual
 from cellrepro.model.cellpose_generation import known_version
@@ -21,6 +22,7 @@ from cellrepro.model.window import Window
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.process.interrupts import EndRequest
+from samebits.words import joined
 
 
 @dataclass(frozen=True)
@@ -87,26 +89,24 @@ def replay(
             elsewhere=partial(_with_another_version, child=child, image=image),
             tell=duration.add,
         )
-        search_of = partial(
-            _search, trials=trials, minutes=search_minutes / 2, end_request=end_request
+        search_of = partial(_search, trials=trials, end_request=end_request)
+        searches = _BothSearches(
+            child, duration, search_of(recorded_a), search_of(recorded_b), search_minutes
         )
-        searches = _BothSearches(child, duration, search_of(recorded_a), search_of(recorded_b))
+        others = {"A": recorded_a.other_network, "B": recorded_b.other_network}
         searches.expect_first_rounds()
         with generators_kept():
-            a, b = searches.fits(image.usual_network)
+            a, b = searches.fits(image.usual_network, others)
             replayed = CauseSearch(trials, a, b, recorded_a, recorded_b).replayed()
             child.tell("done", "causes")
             return replace(replayed, cut_short=end_request.is_made)
 
 
-def _search(
-    result: RecordedResult, *, trials: Trials, minutes: float, end_request: EndRequest
-) -> Search:
+def _search(result: RecordedResult, *, trials: Trials, end_request: EndRequest) -> Search:
     return Search(
         trials,
         result.masks,
         known=result.condition,
-        minutes=minutes,
         is_ended=lambda: end_request.is_made,
         is_network_certain=result.is_network_certain,
     )
@@ -120,47 +120,59 @@ class _BothSearches:
     duration: SearchDuration
     a: Search
     b: Search
+    minutes: float
+    """For both: half of them for the first, and for the second what that left."""
 
     def expect_first_rounds(self) -> None:
         """Count what each search tries first, for the estimate of how long they take."""
-        self.duration.expect("a", self.a.first_round())
-        self.duration.expect("b", self.b.first_round())
+        self.duration.expect("a", self.a)
+        self.duration.expect("b", self.b)
 
-    def fits(self, network: str) -> tuple[Fit, Fit]:
-        """Search for both, first for B where that was probably made with another network."""
+    def fits(self, network: str, others: Mapping[str, str]) -> tuple[Fit, Fit]:
+        """Search for both, first for B where that was probably made with another network.
+
+        ``others`` are the networks that sides record, where ``network`` is a different one.
+        """
         doubts = {"A": self.a.doubts_network(), "B": self.b.doubts_network()}
         for letter in (letter for letter, is_doubted in doubts.items() if is_doubted):
-            self.child.tell("note", _network_note(letter, network))
+            self.child.tell("note", _network_note(letter, network, others[letter]))
+        begin = time.monotonic()
+        half = begin + 30 * self.minutes
+        end = begin + 60 * self.minutes
         if doubts["B"] and not self.a.is_settled:
             self.duration.begin("b")
-            b = self.b.fit(near={})
+            b = self.b.fit(near={}, stop_at=half)
             self.child.tell("done", "B")
             self.duration.begin("a")
-            a = _fit_beside(self.a, b)
+            a = _fit_beside(self.a, b, stop_at=end)
             self.child.tell("done", "A")
             return a, b
-        a = self.a.fit(near={})
+        a = self.a.fit(near={}, stop_at=half)
         self.child.tell("done", "A")
         self.duration.begin("b")
-        b = _fit_beside(self.b, a)
+        b = _fit_beside(self.b, a, stop_at=end)
         self.child.tell("done", "B")
         return a, b
 
 
-def _fit_beside(search: Search, other: Fit) -> Fit:
+def _fit_beside(search: Search, other: Fit, *, stop_at: float) -> Fit:
     """Search near the condition of the other result, unless that has another network."""
     near = without(other.believed, IMAGE_CROP)
     if other.network_doubt and not search.is_settled:
         return search.start_alone(near=near)
-    return search.fit(near=near)
+    return search.fit(near=near, stop_at=stop_at)
 
 
-def _network_note(letter: str, network: str) -> str:
+def _network_note(letter: str, network: str, other: str) -> str:
+    if other:
+        return (
+            f"{letter} records another network than {network}, with which it is segmented: {other}"
+        )
     return (
         f"the network is probably a different one than {network}, or the image was read "
-        f"otherwise: {letter} records the settings that decide, and with them less than half of "
-        "its cells are made again. What nobody recorded is still tried, one value after the other, "
-        "and no combinations; --model takes the right network"
+        f"otherwise: {letter} records {joined(DECIDING)}, and with them less than half of its "
+        "cells are made again. What nobody recorded is still tried one by one; the best values are "
+        "not combined"
     )
 
 

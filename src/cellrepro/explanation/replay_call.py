@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 from cellrepro.explanation.causes import RecordedResult, Replayed
 from cellrepro.explanation.conditions import IMAGE_CROP
+from cellrepro.explanation.recorded_network import OtherNetwork
 from cellrepro.explanation.recorded_settings import MODEL_DIGEST, NOT_RECORDED
 from cellrepro.explanation.replay import ReplayedImage, replay
 from cellrepro.explanation.side_pair import SidePair
@@ -46,17 +47,30 @@ def replay_window(crop: str | Sequence[int], sides: SidePair) -> Window:
 
 
 def replayed(
-    sides: SidePair, image: ReplayedImage, setup: Setup, *, minutes: float, quiet: bool
+    sides: SidePair,
+    image: ReplayedImage,
+    setup: Setup,
+    *,
+    minutes: float,
+    unlike_given: Collection[OtherNetwork],
+    command: str,
+    quiet: bool,
 ) -> Replayed:
-    """Have both results made again in a process of its own, and the causes found."""
+    """Have both results made again in a process of its own, and the causes found.
+
+    ``unlike_given`` are networks that sides record, where a different one was given, and
+    ``command`` is that of `explain` which does the same.
+    """
+    others = {each.letter: each.name for each in unlike_given}
     window = image.window
     results = [
         RecordedResult(
             side.condition(image.sources),
             side.masks if window is None else window.cells_of(side.masks),
             _is_network_certain(side, image.sources),
+            others.get(letter, ""),
         )
-        for side in (sides.a, sides.b)
+        for letter, side in (("A", sides.a), ("B", sides.b))
     ]
     with (
         progress(3, "replays", quiet=quiet, even=False) as bar,
@@ -68,7 +82,7 @@ def replayed(
             sides=results,
             search_minutes=minutes,
             end_request=end_request,
-            shorter=_what_makes_it_shorter(sides, setup.profile, window),
+            shorter=_what_makes_it_shorter(sides, setup.profile, window, command),
         )
         try:
             return in_child(task, setup, label="replays", on_event=_SearchListener(bar))
@@ -85,19 +99,23 @@ def _is_network_certain(side: Side, sources: Mapping[str, ModelSource]) -> bool:
     return bool(recorded & {source.digest for source in sources.values()})
 
 
-def _what_makes_it_shorter(sides: SidePair, profile: Profile, window: Window | None) -> str:
-    """Say what a user can do about a search that takes too long."""
+def _what_makes_it_shorter(
+    sides: SidePair, profile: Profile, window: Window | None, command: str
+) -> str:
+    """Say what a user can do about a search that takes too long, whichever command began it."""
     ways = ["Ctrl-C ends it with what it has found"]
     with suppress(BadInput):  # where no window shows the difference
         if window is None:
             needed = tiles_needed(replay_window(AUTO, sides), sides.a.masks.shape)
             if needed.n < needed.of:
                 ways.append(
-                    f"--crop auto replays a window around changed cells, on {needed.n} of the "
-                    f"image's {needed.of} tiles"
+                    f"a window around changed cells takes {needed.n} of the image's {needed.of} "
+                    f"tiles: `{command} --crop auto`"
                 )
     if profile.kind == "cpu":
-        ways += [f"--profile auto computes on {gpu['name']}" for gpu in hardware.gpus()[:1]]
+        ways += [
+            f"`{command} --profile auto` computes on {gpu['name']}" for gpu in hardware.gpus()[:1]
+        ]
     return "; ".join(ways)
 
 

@@ -26,7 +26,15 @@ from cellrepro.explanation.search_values import (
     multiples,
     neighbours,
 )
-from cellrepro.explanation.trials import Gap, Trial, Trials, is_elsewhere, n_differing, nearest
+from cellrepro.explanation.trials import (
+    Gap,
+    Trial,
+    Trials,
+    condition_digest,
+    is_elsewhere,
+    n_differing,
+    nearest,
+)
 from samebits.errors import BadInput
 
 MOST_CHANGES = 3
@@ -37,7 +45,7 @@ _LESS = 0.8  # of the differing pixels that one more change must leave at most
 _STARTS = 2  # pairs of values around which the search goes on
 _SHIFTS = (-1, 1, -2, 2, -3, 3)  # pixels by which a crop may lie elsewhere than its masks say
 
-_DECIDING = frozenset({"diameter", "flow_threshold", "cellprob_threshold", "normalize.percentile"})
+DECIDING = ("diameter", "flow_threshold", "cellprob_threshold", "normalize.percentile")
 """With these recorded, the other settings can change no more than a part of the cells."""
 
 
@@ -56,7 +64,6 @@ class Search:
         target: np.ndarray,
         *,
         known: Condition,
-        minutes: float = math.inf,
         is_ended: Callable[[], bool] | None = None,
         is_network_certain: bool = False,
     ) -> None:
@@ -64,17 +71,28 @@ class Search:
         self._target = target
         self._known = known
         self._near: Condition = {}
-        self._minutes = minutes
         self._is_ended = is_ended or (lambda: False)
         self._is_network_certain = is_network_certain
         self._stop_at = math.inf
         self._stopped = False
-        self._n_tried_before = trials.n_tried
+        self._tried: set[str] = set()
+        self._start_condition: Condition = known
+
+    @property
+    def seconds_left(self) -> float:
+        """The time that is left to it."""
+        return max(0.0, self._stop_at - time.monotonic())
+
+    @property
+    def n_values_left(self) -> int:
+        """Values that were not yet tried one by one."""
+        firsts = ({**self._start_condition, **change} for change in self.first_round())
+        return sum(condition_digest(each) not in self._tried for each in firsts)
 
     @property
     def is_settled(self) -> bool:
         """Whether all that decides is recorded, and only the network may be another."""
-        return self._known.keys() >= _DECIDING and not self._is_network_certain
+        return self._known.keys() >= {*DECIDING} and not self._is_network_certain
 
     def doubts_network(self) -> bool:
         """Whether the network is probably another: the recorded values do not make the result."""
@@ -83,12 +101,12 @@ class Search:
         start = self._start()
         return not self._as_fit(start, start).came_to_something
 
-    def fit(self, *, near: Condition) -> Fit:
-        """Search for the condition that comes closest."""
+    def fit(self, *, near: Condition, stop_at: float = math.inf) -> Fit:
+        """Search for the condition that comes closest, until a time of the monotonic clock."""
         self._near = near
-        self._n_tried_before = self._trials.n_tried
-        self._stop_at = time.monotonic() + 60 * self._minutes
+        self._stop_at = stop_at
         self._stopped = False
+        self._tried.clear()
         start = self._start()
         if not self._target.any():
             return self._as_fit(start, start, empty_with=self._emptying(start))
@@ -102,7 +120,7 @@ class Search:
     def start_alone(self, *, near: Condition) -> Fit:
         """Try what is recorded and near, without a search."""
         self._near = near
-        self._n_tried_before = self._trials.n_tried
+        self._tried.clear()
         start = self._start()
         fit = self._as_fit(start, start)
         return fit if fit.came_to_something else replace(fit, network_doubt="not searched")
@@ -117,7 +135,8 @@ class Search:
         """The better of what is recorded beside near and beside usual values."""
         start = self._best([{**self._near, **self._known}, self._known])
         if IMAGE_CROP in self._known and not start.exact:
-            return self._with_crop_moved(start)
+            start = self._with_crop_moved(start)
+        self._start_condition = start.condition
         return start
 
     def _with_more(self, best: Trial, start: Trial) -> Trial:
@@ -250,6 +269,7 @@ class Search:
         for condition in conditions:
             if trials and self._is_over():
                 break
+            self._tried.add(condition_digest(condition))
             try:
                 trials.append(Trial(self._trials.gap(condition, self._target), condition))
             except CellreproError as error:  # Cellpose may ignore one of these beside the others
@@ -293,7 +313,9 @@ class Search:
         for change in self._untried():
             if self._is_over():
                 break
-            gap = self._trials.gap_if_possible({**start.condition, **change}, self._target)
+            condition = {**start.condition, **change}
+            self._tried.add(condition_digest(condition))
+            gap = self._trials.gap_if_possible(condition, self._target)
             if gap == Gap(0, 0):
                 emptying += [ValueTried(name, value) for name, value in change.items()]
         return tuple(emptying)
@@ -320,8 +342,9 @@ class Search:
             n_target=table.n_b,
             exact=int(np.count_nonzero(is_whole_a & is_whole_b)),
             n_pixels=int(np.count_nonzero(self._target)),
-            tried=self._trials.n_tried - self._n_tried_before,
-            n_first=1 + len(self.first_round()),
+            tried=len(self._tried),
+            n_values=len(self.first_round()),
+            n_values_left=self.n_values_left,
             stopped=self._stopped,
             empty_with=empty_with,
             network_doubt=network_doubt,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from cellrepro.explanation.conditions import Condition
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK
 from cellrepro.words import minutes
-from samebits.words import with_verb
+from samebits.words import amount, joined
 
 if TYPE_CHECKING:
+    from cellrepro.explanation.search import Search
     from cellrepro.process.child import EventKind
 
 SideLetter = Literal["a", "b"]
@@ -20,7 +20,7 @@ _NOTE_SECONDS = 5.0  # between two notes
 
 
 class SearchDuration:
-    """Counts the settings that two searches have tried, and says how long they still take."""
+    """Says how many values two searches have tried, and how long they still take."""
 
     def __init__(
         self,
@@ -29,32 +29,26 @@ class SearchDuration:
         shorter: str,
         tell: Callable[[EventKind, str], None],
     ) -> None:
-        self._first_rounds: dict[SideLetter, Sequence[Condition]] = {}
+        self._searches: dict[SideLetter, Search] = {}
         self._most_minutes = most_minutes
         self._shorter = shorter
         self._tell = tell
         self._said_at = time.monotonic()
         self._seconds_of_first: float | None = None
-        self._seconds_tried = 0.0
-        self._n_tried = 0
         self._side: SideLetter = "a"
         self._began_at = time.monotonic()
 
-    def expect(self, side: SideLetter, first_round: Sequence[Condition]) -> None:
-        """Count the changes that the search for a side tries first, one by one."""
-        self._first_rounds[side] = first_round
+    def expect(self, side: SideLetter, search: Search) -> None:
+        """Count the values that the search for a side tries one by one."""
+        self._searches[side] = search
 
     def begin(self, side: SideLetter) -> None:
         """Start the clock of the search for a side."""
         self._side = side
         self._began_at = time.monotonic()
-        self._n_tried = 0
-        self._seconds_tried = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one more setting that was tried."""
-        self._n_tried += 1
-        self._seconds_tried += seconds
+        """Take note of one more segmentation."""
         if self._seconds_of_first is None:
             self._seconds_of_first = seconds
             self._tell("note", self.sentence(seconds))
@@ -65,31 +59,42 @@ class SearchDuration:
     def sentence(self, seconds: float) -> str:
         """Say how long both searches may take."""
         one = f"how long: one segmentation takes {seconds:.1f} s here"
-        changes = [change for round_ in self._first_rounds.values() for change in round_]
+        of_sides = {side: search.first_round() for side, search in self._searches.items()}
+        changes = [change for first_round in of_sides.values() for change in first_round]
         if not changes:
             return (
                 f"{one}; all settings are recorded, so that each result is made again once, and "
                 f"with each change between the two: a few segmentations. {self._shorter}"
             )
         n_with_network = sum(not AFTER_NETWORK.issuperset(change) for change in changes)
-        needed = minutes(seconds * len(changes))
-        allowed = minutes(60 * self._most_minutes)
+        needed = seconds * len(changes)
+        values = [
+            f"{amount(len(first_round), 'value')} for {side.upper()}"
+            for side, first_round in of_sides.items()
+            if first_round
+        ]
         return (
-            f"{one}; of what nobody recorded, {with_verb(len(changes), 'value', 'is', 'are')} "
-            f"tried first, {n_with_network} of them through the network: up to {needed}. Only if "
-            f"none of them explains all, the best are combined, for {allowed} at most (--minutes). "
-            f"{self._shorter}"
+            f"{one}; of what nobody recorded, {joined(values)} are tried one by one, "
+            f"{n_with_network} of them through the network: up to {minutes(needed)}. If none "
+            f"explains all, the best are combined. {self._end_text(needed)}. {self._shorter}"
         )
 
+    def _end_text(self, seconds_needed: float) -> str:
+        """Say when the search ends at the latest, and whether that may be too soon."""
+        allowed = 60 * self._most_minutes
+        end = f"All this ends after {minutes(allowed)} (--minutes)"
+        return f"{end}, perhaps before all is tried" if seconds_needed > allowed else end
+
     def _progress_text(self) -> str:
-        """Say how many settings of a side were tried, and what time its search still has."""
-        n_first = 1 + len(self._first_rounds[self._side])
-        seconds_allowed = 30 * self._most_minutes - (time.monotonic() - self._began_at)
-        if self._n_tried > n_first:
-            tried = f"{self._n_tried} settings tried, combining the best"
-            seconds_left = seconds_allowed
-        else:
-            tried = f"{self._n_tried} of {n_first} settings tried"
-            seconds_needed = self._seconds_tried / self._n_tried * (n_first - self._n_tried)
-            seconds_left = min(seconds_allowed, seconds_needed)
-        return f"{self._side.upper()}: {tried}, up to {minutes(max(0.0, seconds_left))} left"
+        """Say how many values of a side were tried, and what time its search still has."""
+        search = self._searches[self._side]
+        n_values = len(search.first_round())
+        n_tried = n_values - search.n_values_left
+        seconds_left = min(search.seconds_left, 60 * self._most_minutes)
+        if search.n_values_left and n_tried:
+            seconds_of_one = (time.monotonic() - self._began_at) / n_tried
+            seconds_left = min(seconds_left, seconds_of_one * search.n_values_left)
+        tried = f"{n_tried} of {amount(n_values, 'value')} tried"
+        if not search.n_values_left:
+            tried += ", then more near the best"
+        return f"{self._side.upper()}: {tried}, up to {minutes(seconds_left)} left"

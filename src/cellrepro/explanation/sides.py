@@ -14,8 +14,10 @@ from cellrepro.explanation.conditions import MODEL, VERSION, Condition
 from cellrepro.explanation.hand_edits import HandEdit
 from cellrepro.explanation.image_readings import reading_of, received_pixels
 from cellrepro.explanation.mask_file_record import recorded_masks
-from cellrepro.explanation.recorded_network import recorded_network, usual_network
+from cellrepro.explanation.recorded_network import OtherNetwork, recorded_network, usual_network
 from cellrepro.explanation.recorded_settings import (
+    MODEL_DIGEST,
+    NOT_RECORDED,
     GenerationNumber,
     RecordedSettings,
     generation_number,
@@ -123,6 +125,19 @@ class Side:
             return self
         record = replace(self.record, remarks=(*self.record.remarks, remark))
         return replace(self, record=record)
+
+    def network_unlike(self, given: ModelSource, store: Store, letter: str) -> OtherNetwork | None:
+        """The network that it records, if that is surely another one than a given one."""
+        source = self.model or recorded_network(self.record, store).source
+        name = self.record.value(MODEL) if source is None else source.label
+        digest = self.record.value(MODEL_DIGEST) if source is None else source.digest
+        if given.digest is None:
+            is_other = source is not None and source.label != given.label
+        else:
+            is_other = digest not in (None, NOT_RECORDED, given.digest)
+        if not is_other:
+            return None
+        return OtherNetwork(letter, str(name), given.label, is_here=source is not None)
 
     @property
     def version(self) -> str | None:

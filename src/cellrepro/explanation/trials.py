@@ -69,6 +69,11 @@ def gap_between(a: np.ndarray, b: np.ndarray) -> Gap:
     )
 
 
+def condition_digest(condition: Mapping[str, Any]) -> str:
+    """Stand for a condition, whatever the order of its names."""
+    return value_digest(sorted((name, str(value)) for name, value in condition.items()))
+
+
 def n_cells_in(masks: np.ndarray) -> int:
     """Count the cells of a label image."""
     return int(canonical(masks).max(initial=0))
@@ -109,7 +114,6 @@ class Trials:
         self.image = image
         self.usual = usual
         self.window = window
-        self.n_tried = 0
         self._build = build
         self._elsewhere = elsewhere
         self._tell = tell
@@ -118,7 +122,7 @@ class Trials:
 
     def masks(self, condition: Mapping[str, Any]) -> np.ndarray:
         """The labels (Y, X) under a condition; of a window, the cells wholly in it."""
-        key = value_digest(sorted((name, str(value)) for name, value in condition.items()))
+        key = condition_digest(condition)
         labels: np.ndarray = self._results.get(key, lambda: self._segmented(condition))
         return labels
 
@@ -134,7 +138,6 @@ class Trials:
             return None
 
     def _segmented(self, condition: Mapping[str, Any]) -> np.ndarray:
-        self.n_tried += 1
         if self._elsewhere is not None and is_elsewhere(condition):
             segment = partial(self._elsewhere, dict(condition))
         else:

@@ -66,7 +66,8 @@ def compare(
         change at a time, until it is found why the two differ, as `explain` does, which
         has more options. Without it the cause is the likely one of what the files record.
     minutes : float
-        After which that search ends, half of them for each side.
+        After which that search ends, whether or not all was tried: half of them for the first side,
+        and for the other what that left.
     html : str or Path, optional
         A file that ends in ``.html``: a page with the cause, the settings that differ, both masks
         on the image, the cells that differ most, the list of all changed cells, and the scores. It

@@ -24,7 +24,7 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
 from cellrepro.explanation.cellpose_call import words_to_replace
 from cellrepro.explanation.differing_fields import follows
-from cellrepro.explanation.explanation_lines import not_made_lines
+from cellrepro.explanation.explanation_lines import made_again_lines
 from cellrepro.explanation.label_notes import counting_notes, of_images
 from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
@@ -376,7 +376,7 @@ def _why_facts(why: Why, explanation: Explanation | None) -> Iterator[str]:
         yield as_sentence(why.others_text)
     yield from map(as_sentence, (*why.remains, *why.evidence))
     if explanation is not None:
-        yield from map(as_sentence, not_made_lines(explanation))
+        yield from map(as_sentence, made_again_lines(explanation))
 
 
 # -- pictures --------------------------------------------------------------------------------
