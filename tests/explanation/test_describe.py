@@ -222,7 +222,7 @@ def test_what_a_folder_holds_is_said(tmp_path):
         ("images", "of 2 images without masks"),
         ("train", "with masks of 2 images"),
         ("labels", "with masks of 2 images"),
-        ("", "they are in labels, train"),
+        ("", "they are in labels and train"),
     ):
         with pytest.raises(BadInput, match=expected):
             describe(str(tmp_path / folder))

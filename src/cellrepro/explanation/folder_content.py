@@ -1,8 +1,8 @@
-"""What a folder that was given in place of a file holds: masks, images alone, or further folders."""
+"""What a folder that was given in place of a file holds: masks, images alone, or folders."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from cellrepro.images.image_file import read_labels
 from cellrepro.images.image_names import is_named_as_masks
 from cellrepro.images.outline_files import is_outline_file
 from samebits.errors import BadInput
-from samebits.words import amount, some
+from samebits.words import amount, joined, some
 
 _MOST_FOLDERS = 4  # named in a sentence
 
@@ -29,7 +29,7 @@ def folder_content(folder: Path) -> str:
         return f"a folder of {amount(len(files), 'image')} without masks"
     inner = [path.name for path in sorted(folder.iterdir()) if _is_folder_of_masks(path)]
     if inner:
-        return f"a folder without masks of its own; they are in {some(inner, _MOST_FOLDERS)}"
+        return f"a folder without masks of its own; they are in {_listed(inner)}"
     return "a folder without masks"
 
 
@@ -46,6 +46,10 @@ def are_masks(files: Mapping[str, Path]) -> bool:
     except BadInput:
         return False
     return True
+
+
+def _listed(names: Sequence[str]) -> str:
+    return joined(names) if len(names) <= _MOST_FOLDERS else some(names, _MOST_FOLDERS)
 
 
 def _is_folder_of_masks(path: Path) -> bool:
