@@ -74,12 +74,14 @@ def iou_text(iou: float, decimals: int = 2) -> str:
 
 
 def pixels_text(ppm: float, unit: str = "pixels") -> str:
-    """A share of the pixels to read, given in parts per million.
+    """A share of the pixels to read, given in parts per million, which stand after a tiny one.
 
     >>> pixels_text(1234.5), pixels_text(3, "voxels")
-    ('0.12 % of the pixels', '3 ppm of the voxels')
+    ('0.12 % of the pixels', '0.0003 % of the voxels (3 ppm)')
     """
-    return f"{share_text(ppm / 1e6)} of the {unit}"
+    share = ppm / 1e6
+    text = f"{percent_text(share)} of the {unit}"
+    return f"{text} ({share_text(share)})" if 0 < ppm < _LEAST_PERCENT else text
 
 
 def place_text(position: Sequence[float], shape: Sequence[int] = ()) -> str:

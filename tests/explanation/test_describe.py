@@ -206,6 +206,28 @@ def test_what_is_refused(tmp_path, monkeypatch):
     assert not (tmp_path / "trace").exists()
 
 
+def test_what_a_folder_holds_is_said(tmp_path):
+    """Images are no masks, and masks in folders of a folder are found."""
+    grey = np.random.default_rng(1).integers(0, 200, (32, 32, 3), dtype=np.uint8)
+    for name in ("images", "train", "labels"):
+        (tmp_path / name).mkdir()
+    for name in ("a", "b"):
+        tifffile.imwrite(tmp_path / "images" / f"{name}.tif", grey, photometric="rgb")
+        tifffile.imwrite(tmp_path / "train" / f"{name}.tif", grey, photometric="rgb")
+        labels = np.zeros((32, 32), np.uint16)
+        labels[4:9, 4:9] = 3
+        tifffile.imwrite(tmp_path / "train" / f"{name}_masks.tif", labels)
+        tifffile.imwrite(tmp_path / "labels" / f"{name}.tif", labels)
+    for folder, expected in (
+        ("images", "of 2 images without masks"),
+        ("train", "with masks of 2 images"),
+        ("labels", "with masks of 2 images"),
+        ("", "they are in labels and train"),
+    ):
+        with pytest.raises(BadInput, match=expected):
+            describe(str(tmp_path / folder))
+
+
 def test_a_run_is_compared_with_files(small_store, tmp_path):
     """Its masks with a mask file of one image and with a folder, its weights with a file."""
     repeat = Store(small_store.root).find(small_store.key)

@@ -73,6 +73,7 @@ def test_the_command_says_whether_it_stands(folders, capsys, monkeypatch):
     assert "+7.00" in section
     axes = re.findall(r"<svg.*?</svg>", section, flags=re.DOTALL)
     assert len(axes) == 3
+    assert all('class="effect-difference"' in axis and 'class="margin"' in axis for axis in axes)
     assert all(len(re.findall(r'class="tick"', axis)) >= 2 for axis in axes)
     badges = re.findall(r'class="word word-(\w+)"><b>.</b> (.*?)</span>', section)
     assert ("changes", "changes") in badges
@@ -105,6 +106,28 @@ def test_an_effect_that_grows_less_is_said_with_its_unit_and_margin():
     assert "0.500" not in concluded[0].reading
     assert not part.has_intervals
     assert concluded[0].rows()[0]["B minus A"] == "\N{MINUS SIGN}7.00 (no spread)"
+
+
+def test_an_estimate_that_moves_is_no_other_answer():
+    """Without an effect on either side a reader concludes the same; only the estimate differs."""
+    sizes = {"ctrl": ((9, 2, 5, 12), 0), "drug": ((3, 11, 8, 6), 4)}
+    a = {f"{g}_{i}": row_of(n) for g, (counts, _) in sizes.items() for i, n in enumerate(counts)}
+    b = {
+        f"{g}_{i}": row_of(n + more)
+        for g, (counts, more) in sizes.items()
+        for i, n in enumerate(counts)
+    }
+    of_both = {name: name.partition("_")[0] for name in a}
+    concluded = cellrepro.conclusion(a, b, groups=of_both, readouts="count").conclusions
+    part = conclusion_part(concluded)
+    assert part is not None
+    (shown,) = part.shown
+    assert concluded[0].word == "changes"
+    assert "conclusion changes" not in part.headline
+    assert "no effect is shown under either" in part.headline
+    assert shown.word != "changes"
+    assert "margin" in shown.conclusion.rule
+    assert shown.difference.point > shown.margin[1] > shown.zero > shown.margin[0]
 
 
 def test_outlines_under_other_names_are_measured_in_the_size_of_the_masks(folders, capsys):

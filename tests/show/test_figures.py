@@ -203,6 +203,13 @@ def test_equal_curves_share_a_line(store):
     assert apart.lines[0].get_ydata() == pytest.approx(np.abs(np.subtract(first, other)))
     assert "Learning rate, first to last epoch: " in picture.caption
     assert all((loss.get_ylabel(), apart.get_ylabel(), apart.get_xlabel()))
+    assert "test images after epoch 1: 1.9" in picture.caption
+    assert "After epoch 1 it is still that of the starting network" in picture.caption
+    trained = run.repeats[0].manifest.training
+    trained.test_losses[:] = [None, 1.25, None]
+    assert "after epoch 2: 1.25" in training.training_curves(run.repeats[:1]).caption
+    assert "starting" not in training.training_curves(run.repeats[:1]).caption
+    trained.test_losses[:] = [1.9, None, None]
     with pytest.raises(BadInput, match="2 labels were given for 3"):
         training.training_curves(run.repeats, labels=["a", "b"])
     for repeat in run.repeats[1:]:  # they kept a checkpoint after the first epoch

@@ -9,6 +9,7 @@ from cellrepro.errors import CellreproError
 from cellrepro.explanation.describe import describe
 from cellrepro.explanation.description import Description
 from cellrepro.model.cellpose_generation import generation_of, installed_version
+from cellrepro.model.known_weights import AS_IT_IS
 from cellrepro.model.weight_sources import cellpose_folder
 
 _DOWNLOAD_AGAIN = "remove the file, and Cellpose downloads it again when it next needs it"
@@ -53,7 +54,7 @@ def _judged(network: Description, name: str, *, what: str) -> Finding:
             what=f"{what} is the network {name} as it was published, and Cellpose loads it",
             remedy="nothing",
         )
-    if network.loads_as != "itself":
+    if network.loads_as != AS_IT_IS:
         return Finding(
             level="warning",
             what=f"{what} is not one that Cellpose loads as it is: {network.note}",

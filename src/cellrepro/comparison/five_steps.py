@@ -138,7 +138,8 @@ def protocol(spread: Spread) -> tuple[Step, ...]:
 def open_questions(steps: Sequence[Step]) -> str:
     """List what has no answer yet, and what to run for one, in Markdown; empty where all have."""
     lines = [
-        f"- *{step.question}* {step.answer} To answer it, run {step.runs_needed}."
+        f"- Step {step.number}: *{step.question}* {step.answer} To answer it, run "
+        f"{step.runs_needed}."
         for step in steps
         if step.runs_needed
     ]

@@ -100,7 +100,7 @@ def every_cell_matches(ppm: float) -> str:
     """Say of results in which every cell has a match how much the difference matters.
 
     >>> every_cell_matches(20.3)
-    'hardly, 20.3 ppm of the pixels differ and every cell has a match'
+    'hardly, 0.002 % of the pixels (20.3 ppm) differ and every cell has a match'
     """
     how_much = "hardly" if ppm < _MANY_PPM else "in outlines alone"
     return f"{how_much}, {pixels_text(ppm)} differ and every cell has a match"

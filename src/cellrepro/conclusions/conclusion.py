@@ -39,6 +39,7 @@ NO_SPREAD = "no spread"
 """Stands for an interval without width."""
 _NOT_SHOWN = "no effect is shown"
 _NONE_UNDER_EITHER = f"{_NOT_SHOWN} under either"
+_ESTIMATE_ONLY = "estimate only"
 _TO_BE_SURE = 1.96 + 0.84
 """Standard errors between an effect and a limit, with which 95 % intervals exclude the limit in
 80 % of experiments."""
@@ -84,7 +85,37 @@ class Conclusion(Result):
     @in_json
     def sentence(self) -> str:
         """Say the word, both effects, and how far they lie apart."""
-        return f"for {self.readout} the conclusion {IN_WORDS[self.word]}: {self.figures}"
+        return f"for {self.readout} the conclusion {self.word_text}: {self.figures}"
+
+    @property
+    def word_text(self) -> str:
+        """The word as screens say it, and whether only the estimates call for it."""
+        return IN_WORDS[self.word] + (f" ({_ESTIMATE_ONLY})" if self.is_of_estimate else "")
+
+    @property
+    def rule(self) -> str:
+        """Which part of the rule gave the word."""
+        if math.isnan(self.difference.low):
+            return "there are too few images for an interval"
+        sides = {side_of(self.a), side_of(self.b)}
+        beyond = "B minus A lies beyond the margin, with its whole interval"
+        same = "both show no effect" if sides == {"no effect"} else "both show the same direction"
+        if self.word == "stands":
+            return f"{same}, and B minus A lies within the margin, with its whole interval"
+        if self.word == "changes":
+            if sides == {"higher", "lower"}:
+                return "the effects have opposite directions"
+            if len(sides) == 1:
+                return f"{same}, but {beyond}"
+            if _excludes_zero(self.difference):
+                return (
+                    "an effect is shown under one side alone, and the interval of B minus A does "
+                    "not hold 0"
+                )
+            return beyond
+        if len(sides) == 1:
+            return f"{same}, but the interval of B minus A reaches over an end of the margin"
+        return "an effect is shown under one side alone, but the interval of B minus A holds 0"
 
     @property
     def figures(self) -> str:
@@ -159,6 +190,11 @@ class Conclusion(Result):
         return f"{self.readout} of {self.treated}" if several else self.readout
 
     @property
+    def is_of_estimate(self) -> bool:
+        """Whether what changes is how large the effect is, and not whether or where one shows."""
+        return self.word == "changes" and side_of(self.a) == side_of(self.b)
+
+    @property
     def is_of_none(self) -> bool:
         """Whether what stands is that no effect is shown."""
         return self.word == "stands" and side_of(self.a) == "no effect"
@@ -204,12 +240,23 @@ class Conclusion(Result):
         if self.images_needed is None:
             yield "more images would hardly decide it"
         else:
-            needed = f"about {grouped(self.images_needed)} images would probably decide it"
+            n_images = grouped(_two_digits_up(self.images_needed))
+            needed = f"about {n_images} images would probably decide it"
             yield f"{needed} (here {self.n_images})"
 
     def rows(self) -> list[Row]:
         """Give one row."""
         return conclusion_rows([self])
+
+
+def _two_digits_up(number: int) -> int:
+    """Round a number of images up, to the digits that such an estimate has.
+
+    >>> _two_digits_up(5392), _two_digits_up(37), _two_digits_up(101)
+    (5400, 37, 110)
+    """
+    unit = 10 ** max(0, len(str(number)) - 2)
+    return -(-number // unit) * unit
 
 
 def side_of(effect: GroupEffect) -> Side:
@@ -314,8 +361,7 @@ def decide(a: GroupEffect, b: GroupEffect, difference: GroupEffect, *, margin: f
     if math.isnan(difference.low):
         return Decision("undecidable")
     sides = {side_of(a), side_of(b)}
-    excludes_zero = difference.low > 0 or difference.high < 0
-    if len(sides) == 2 and ("no effect" not in sides or excludes_zero):
+    if len(sides) == 2 and ("no effect" not in sides or _excludes_zero(difference)):
         return Decision("changes")
     if difference.low > margin or difference.high < -margin:
         return Decision("changes")
@@ -327,6 +373,10 @@ def decide(a: GroupEffect, b: GroupEffect, difference: GroupEffect, *, margin: f
     of_difference = _times(difference, abs(difference.effect))
     of_effect = _times(unshown, abs(unshown.effect))
     return Decision("undecidable", min(of_difference, of_effect))
+
+
+def _excludes_zero(difference: GroupEffect) -> bool:
+    return difference.low > 0 or difference.high < 0
 
 
 def _is_within(difference: GroupEffect, margin: float) -> bool:
@@ -412,7 +462,7 @@ def conclusion_rows(conclusions: Sequence[Conclusion]) -> list[Row]:
         {
             "readout": each.readout_text,
             "group": each.treated if several else "",
-            "conclusion": IN_WORDS[each.word],
+            "conclusion": each.word_text,
             "effect under A": estimate_text(each.a),
             "under B": estimate_text(each.b),
             "B minus A": estimate_text(each.difference),
@@ -438,16 +488,36 @@ def summary(conclusions: Sequence[Conclusion]) -> str:
 
     Each readout stands there once for each group that is compared with the control.
     """
-    parts = []
+    of_words = []
     for word, says in IN_WORDS.items():
         names = [
             each.readout_of(conclusions) + (f" ({_NONE_UNDER_EITHER})" if each.is_of_none else "")
             for each in conclusions
-            if each.word == word
+            if each.word == word and not each.is_of_estimate
         ]
         if names:
-            parts.append(f"{says} for {_listed(names)}")
-    return f"the conclusion {'; '.join(parts)}"
+            of_words.append(f"{says} for {_listed(names)}")
+    parts = [f"the conclusion {'; '.join(of_words)}"] if of_words else []
+    is_other_answer = any(
+        each.word == "changes" and not each.is_of_estimate for each in conclusions
+    )
+    of_estimates = [*_estimate_clauses(conclusions)]
+    return "; ".join([*parts, *of_estimates] if is_other_answer else [*of_estimates, *parts])
+
+
+def _estimate_clauses(conclusions: Sequence[Conclusion]) -> Iterator[str]:
+    """Say for which readouts both sides say the same, and only how large the effect is differs."""
+    for same, what in (
+        (_NONE_UNDER_EITHER, "estimates"),
+        ("the direction of the effect is the same under both", "effects"),
+    ):
+        names = [
+            each.readout_of(conclusions)
+            for each in conclusions
+            if each.is_of_estimate and (side_of(each.a) == "no effect") == (what == "estimates")
+        ]
+        if names:
+            yield f"for {_listed(names)} {same}, but the {what} differ by more than the margin"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -94,6 +94,9 @@ class ConclusionsOverRuns(Result):
             having = [one for one in of_readout if one.word == word]
             if len(having) >= least:
                 of_none = " (no effect shown)" if any(one.is_of_none for one in having) else ""
+                n_of_estimate = sum(one.is_of_estimate for one in having)
+                if n_of_estimate:
+                    of_none = f" (in {n_of_estimate} the estimate only)"
                 counts.append(f"{first.readout_of(firsts)} in {len(having)}{of_none}")
         return counts
 
@@ -106,7 +109,7 @@ class ConclusionsOverRuns(Result):
             rows.append({**kind, "run": self.reference, "effect": reference, "conclusion": "–"})
             for run in self.runs:
                 one = run.conclusions[position]
-                of_run = {"effect": estimate_text(one.b), "conclusion": IN_WORDS[one.word]}
+                of_run = {"effect": estimate_text(one.b), "conclusion": one.word_text}
                 rows.append({**kind, "run": run.run, **of_run})
         return rows
 

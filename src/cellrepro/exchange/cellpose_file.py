@@ -25,7 +25,7 @@ from cellrepro.extras import needs
 from cellrepro.images.folder import LabelledImage
 from cellrepro.images.synthetic_sets import labelled_nuclei
 from cellrepro.model.cellpose_generation import generation_of, installed_version, known_version
-from cellrepro.model.known_weights import recognise
+from cellrepro.model.known_weights import AS_IT_IS, recognise
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.calling import in_child
 from cellrepro.process.setup import Setup
@@ -205,7 +205,7 @@ def _refuse_unbuildable(repeat: Repeat, source: ModelSource) -> None:
     assert source.path is not None
     shapes = {name: tensor.shape for name, tensor in open_weights(source.path).items()}
     recognised = recognise(shapes, saved_by_torch=True)
-    if recognised.loads_as == "itself":
+    if recognised.loads_as == AS_IT_IS:
         return
     architecture = repeat.manifest.model.architecture
     why = recognised.note or f"Cellpose would load {recognised.loads_as} of it"

@@ -17,11 +17,12 @@ from cellrepro.errors import no_such_file
 from cellrepro.explanation.commands_of_record import commands_of_record
 from cellrepro.explanation.description import Description
 from cellrepro.explanation.file_kinds import FileKind
+from cellrepro.explanation.folder_content import folder_content
 from cellrepro.explanation.hand_edits import hand_edits
 from cellrepro.explanation.image_description import described_image
 from cellrepro.explanation.label_notes import n_by_plane
 from cellrepro.explanation.mask_file_record import label_image_record, seg_file_record
-from cellrepro.explanation.mask_files import MASK_ENDINGS, mask_files
+from cellrepro.explanation.mask_files import MASK_ENDINGS
 from cellrepro.explanation.recognition import may_hold_weights, recognised, unknown
 from cellrepro.explanation.references import reference_kind
 from cellrepro.explanation.run_log import is_run_log, log_record
@@ -34,6 +35,7 @@ from cellrepro.images.ome_zarr import is_zarr
 from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.images.seg_file import SegFile, read_seg
 from cellrepro.model.cellpose_generation import generation_of, of_another_generation
+from cellrepro.model.known_weights import AS_IT_IS
 from cellrepro.model.pretrained import known_to_cellpose
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file, checkpoints
@@ -86,7 +88,7 @@ def _described(reference: str, path: Path, store: Store) -> Description:
     kind = reference_kind(path)
     if kind == "folder":
         raise BadInput(
-            f"{path} is a folder{_masks_in(path)}; expected one file in it, or a KEY of the store. "
+            f"{path} is {folder_content(path)}; expected one file in it, or a KEY of the store. "
             "`cellrepro compare A B` takes two folders of masks"
         )
     if not path.exists():
@@ -99,14 +101,6 @@ def _described(reference: str, path: Path, store: Store) -> Description:
     if path.is_file() and not may_hold_weights(path):
         return _of_other(unknown(path))
     return described_weights(path)
-
-
-def _masks_in(folder: Path) -> str:
-    try:
-        n_images = len(mask_files(folder))
-    except BadInput:
-        return ""
-    return f" with masks of {amount(n_images, 'image')}" if n_images else " without masks"
 
 
 def _of_masks_or_image(path: Path, store: Store) -> Description:
@@ -220,7 +214,7 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
         if "/" in reference:
             raise
         if known_to_cellpose(reference):
-            return Description("name", loads_as="itself", note="one of this Cellpose's models")
+            return Description("name", loads_as=AS_IT_IS, note="one of this Cellpose's models")
         owner = of_another_generation(reference)
         if not owner:
             expected = "a file, KEY/REPEAT of a stored run, or the name of a network of Cellpose"

@@ -20,6 +20,7 @@ from cellrepro.explanation.settings_of_both import (
     value_text,
 )
 from cellrepro.images.image_axes import size_text
+from cellrepro.model.known_weights import AS_IT_IS
 from cellrepro.store.baseline_file import cells_by_image, held_text
 from cellrepro.store.installed_versions import PACKAGES
 from samebits.libraries import has_library
@@ -99,7 +100,7 @@ class Description(Result):
         parts = [self._first_line()]
         if self.generation is not None:
             parts.append(f"of Cellpose {self.generation}")
-        if self.loads_as is not None:
+        if self.loads_as is not None and self.loads_as != AS_IT_IS:
             parts.append(f"Cellpose loads it as {self.loads_as}")
         if self.note:
             parts.append(self.note)
@@ -157,7 +158,7 @@ class Description(Result):
             images = amount(details["n_images"], "image")
             return f"run {details['name']}: {details['label']}; {cells} in {images}"
         if self.kind == "name":
-            is_known = self.loads_as == "itself"
+            is_known = self.loads_as == AS_IT_IS
             return (
                 "name of a network"
                 if is_known
@@ -170,6 +171,8 @@ class Description(Result):
         n_parameters = self.n_parameters
         of_network = n_parameters is not None or self.kind == "name"
         loads_as = self.loads_as or (_NOT_LOADED if has_library("cellpose") else None)
+        if loads_as == AS_IT_IS:
+            loads_as = "the network it holds" if n_parameters is not None else None
         left_out = {"settings", "n_manual", "largest_label", *_DIGESTS}
         if self.kind in ("image", "outlines", "label image", "_seg.npy", "run"):
             left_out |= _IN_FIRST_LINE

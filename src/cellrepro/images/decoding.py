@@ -52,7 +52,7 @@ def read_bytes(file: Path) -> Content:
     """Read a file whole, so that digest and pixels come from the same bytes; map a large one."""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
-            raise BadInput(f"{file}: a folder or a device, expected a file; rename or remove it")
+            raise _no_file(file)
         data = content_of(file)
     except FileNotFoundError as error:
         if file.is_symlink():
@@ -65,9 +65,21 @@ def read_bytes(file: Path) -> Content:
     return data
 
 
+def _no_file(path: Path) -> BadInput:
+    """The error for what is there and no file: a user may have given it, or a folder may hold it.
+
+    It names no way to be rid of it, since what is there may be someone's data.
+    """
+    if path.is_dir():
+        return BadInput(f"{path}: a folder, expected one file; give the path of a file in it")
+    return BadInput(
+        f"{path}: a device or a pipe, expected a file; save what it gives as a file, and give that"
+    )
+
+
 def empty_file(file: Path) -> BadInput:
     """The error for a file without a byte."""
-    return BadInput(f"{file}: empty (0 bytes); copy it again from its source or remove it")
+    return BadInput(f"{file}: empty (0 bytes); copy it again from its source, or leave it out")
 
 
 def why_unreadable(error: OSError, what: str) -> str:

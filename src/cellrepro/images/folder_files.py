@@ -225,7 +225,8 @@ def _list_split(
     for stem, path in masks.items():
         survey.problems.append(
             f"{path}: a mask without its image, expected {stem.removesuffix(_MASKS)}.tif (or "
-            f"{OTHER_ENDINGS}) beside it, spelled like that; add the image or remove the mask"
+            f"{OTHER_ENDINGS}) beside it, spelled like that; add the image, or move the mask "
+            "to another folder"
         )
     return found.any_seen
 
@@ -259,7 +260,8 @@ def _by_stem(directory: Path, entries: Sequence[Path], survey: Survey) -> _Files
         if other is not path:
             survey.problems.append(
                 f"{path}: the same name as {other.name} up to case and extension, so one would "
-                "hide the other; rename or remove one of them"
+                "hide the other; rename one of them, or move it to "
+                "another folder"
             )
         else:
             by_kind[kind][path.stem] = path

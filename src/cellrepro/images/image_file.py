@@ -115,7 +115,7 @@ def _checked_image(file: Path, decoded: Decoded, axes: Axes) -> Checked:
     if min(across) < _SMALLEST_SIDE:
         raise BadInput(
             f"{file}: (Y, X) = {across}, expected at least {_SMALLEST_SIDE} pixels on a "
-            f"side; remove the image or export it at full size"
+            f"side; export it at full size, or leave it out"
         )
     _refuse_not_finite(file, image)
     remarks = []

@@ -113,7 +113,7 @@ def _refuse_other_files(folder: Path, contents: Mapping[str, bytes]) -> None:
         if not (ours or path.is_dir() or is_litter(name)):
             raise BadInput(
                 f"{path} is no file of this synthetic set, or a different one (different seed or "
-                "shape, or changed since); delete it or choose a different folder"
+                "shape, or changed since); choose an empty folder"
             )
 
 

@@ -18,6 +18,8 @@ OFFICIAL_NAMES = {
     "0f1cc3f7ecdd8a037a57c6c48d9d8921391be4cbce3fa9f13c3e3a2e1253c667": "cpsam_v2",
 }
 """Cellpose's own networks by the SHA-256 of their files as published in 2025 and 2026."""
+AS_IT_IS = "itself"
+"""As what a network is loaded that Cellpose takes as it is."""
 _SHIPPED = "vit-l"
 """The encoder of Cellpose's own networks."""
 _PATCHES = "encoder.patch_embed.proj.weight"
@@ -69,7 +71,7 @@ class _Weights:
         if not self.saved_by_torch:
             why = "Cellpose reads what torch.save wrote; cellrepro loads this one"
             return _refused(generation, network, why)
-        return Recognised(generation, network, "itself", note)
+        return Recognised(generation, network, AS_IT_IS, note)
 
 
 def recognise(shapes: Mapping[str, tuple[int, ...]], *, saved_by_torch: bool) -> Recognised:

@@ -22,7 +22,7 @@ from cellrepro.terminal_values import EvalSettings
 from cellrepro.words import as_sentence
 from samebits.errors import BadInput
 from samebits.mode_names import Mode
-from samebits.words import joined
+from samebits.words import amount, joined
 
 
 def forecast(
@@ -187,13 +187,16 @@ def _write_page(target: PageTarget, foretold: Forecast, example: ForecastExample
             image_name=example.image,
             name_a="as this computer computes it",
             name_b=f"draw {example.draw}, with simulated rounding of another computer",
+            kicker=f"A forecast of {amount(len(foretold.images), 'image')} on other computers",
             headline=as_sentence(foretold.sentence()),
             a=example.usual,
             b=example.masks,
             image=example.pixels,
             comparison=comparison,
             settings=(),
-            remarks=tuple(foretold.lines()),
+            remarks=tuple(  # what the headline does not say; rows of the table are indented
+                line if line.startswith(" ") else as_sentence(line) for line in foretold.lines()[1:]
+            ),
             by_image={example.image: comparison},
         ),
     )

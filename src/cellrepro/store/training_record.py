@@ -45,7 +45,8 @@ class TrainingRecord(StoredRecord):
     train_losses: list[float]
     """Mean loss of each epoch."""
     test_losses: list[float | None]
-    """Test loss of each epoch; null where Cellpose's schedule evaluates nothing."""
+    """Loss on the test images after each epoch; null where Cellpose's schedule evaluates nothing.
+    That of the first epoch is the starting network's, as the learning rate is 0 until then."""
     n_steps: Count
     """Optimizer steps in all epochs."""
     n_removed: Count

@@ -107,7 +107,7 @@ def _draw_readout(axes: Axes, conclusions: Sequence[Conclusion], names: Sequence
     _draw_effect(axes, 0, first.a, None)
     for row, conclusion in enumerate(conclusions, start=1):
         _draw_effect(axes, row, conclusion.b, conclusion.word)
-        word = "" if conclusion.word == "stands" else IN_WORDS[conclusion.word]
+        word = "" if conclusion.word == "stands" else conclusion.word_text
         style.beside_row(axes, row, word)
     style.rows(axes, names)
     treated, control = first.group_names

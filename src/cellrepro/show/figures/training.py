@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, MARKERS, WIDTH, Picture
 from cellrepro.words import span
 from samebits.errors import BadInput
-from samebits.words import amount
+from samebits.words import amount, joined
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -34,6 +34,12 @@ class _Course:
     """The score had training ended there, by epoch; of epochs whose checkpoint was kept."""
     labels: list[str]
 
+    @property
+    def test_losses(self) -> Mapping[int, float]:
+        """Losses on the test images by the epoch after which they were evaluated, from 1."""
+        losses = enumerate(self.record.test_losses, start=1)
+        return {epoch: loss for epoch, loss in losses if loss is not None}
+
 
 def training_curves(
     repeats: Sequence[Repeat], *, labels: Sequence[str] | None = None, width: float = WIDTH
@@ -44,7 +50,7 @@ def training_curves(
     rate, where courses differ in it or there is one. Where checkpoints were kept, also the score
     had training ended there. Repeats that are equal in all of it to the last digit share one line.
     Lines drawn later are thinner and dashed. Markers are losses on the test images, where these
-    were evaluated at two epochs or more.
+    were evaluated at two epochs or more; the caption says which are those of a starting network.
 
     Parameters
     ----------
@@ -122,12 +128,29 @@ def _caption(courses: Sequence[_Course]) -> str:
         values = next(iter(rates))
         said = f"{values[0]:.2g} to {values[-1]:.2g}" if len(rates) == 1 else "not drawn"
         sentences.append(f"Learning rate, first to last epoch: {said}.")
-    tested = [course for course in courses if not _is_tested_repeatedly(course)]
-    losses = [loss for course in tested for loss in course.record.test_losses if loss is not None]
-    if losses:
+    return " ".join([*sentences, *_test_loss_sentences(courses)])
+
+
+def _test_loss_sentences(courses: Sequence[_Course]) -> Iterator[str]:
+    """Say of which epoch a loss on the test images is, and where it is no trained network's."""
+    by_epoch: dict[int, list[float]] = {}
+    for course in courses:
+        if not _is_tested_repeatedly(course):
+            for epoch, loss in course.test_losses.items():
+                by_epoch.setdefault(epoch, []).append(loss)
+    for epoch, losses in sorted(by_epoch.items()):
         reach = span(f"{min(losses):.4g}", f"{max(losses):.4g}")
-        sentences.append(f"Loss on the test images, evaluated once: {reach}.")
-    return " ".join(sentences)
+        yield f"Loss on the test images after epoch {epoch}: {reach}."
+    untrained = {
+        epoch
+        for course in courses
+        for epoch in course.test_losses
+        if not any(course.record.learning_rates[:epoch])
+    }
+    if untrained:
+        # Weights stay as they are at a rate of 0; weight decay, too, is scaled by the rate.
+        epochs = f"epoch{'s' * (len(untrained) > 1)} {joined([str(e) for e in sorted(untrained)])}"
+        yield f"After {epochs} it is still that of the starting network: the learning rate was 0."
 
 
 def _parting(courses: Sequence[_Course]) -> str:
@@ -147,7 +170,7 @@ def _parting(courses: Sequence[_Course]) -> str:
 
 
 def _is_tested_repeatedly(course: _Course) -> bool:
-    return sum(loss is not None for loss in course.record.test_losses) > 1
+    return len(course.test_losses) > 1
 
 
 def _courses(repeats: Sequence[Repeat], labels: Sequence[str]) -> list[_Course]:

@@ -129,7 +129,9 @@ def difference_histograms(
         _mark_equal(axes, edges, equal, n_undefined)
     return figure.described(
         f"How the parameters of {pairs} of networks differ: {len(chosen)} of "
-        f"{len(differences.layers)} parts; {np.count_nonzero(n_differing == 0)} equal throughout"
+        f"{len(differences.layers)} parts; {np.count_nonzero(n_differing == 0)} equal throughout",
+        "In each panel: the share of its parameters that are equal in both networks, from the pair "
+        "with fewest to the pair with most; they lie in the grey interval.",
     )
 
 
@@ -139,7 +141,7 @@ def _mark_equal(axes: Axes, edges: np.ndarray, equal: np.ndarray, n_undefined: i
     axes.axvspan(-least, least, color="#EEEEEE", zorder=0)
     style.with_zero(axes, "x", edges, mirrored=True)
     shares = dict.fromkeys([share_text(equal.min()), share_text(equal.max())])
-    text = f"equal: {' to '.join(shares)}"
+    text = f"{' to '.join(shares)} equal"
     if n_undefined:
         text += f"; not finite: {grouped(n_undefined)}"
     axes.text(0.02, 0.97, text, transform=axes.transAxes, va="top", fontsize=8, color=GREY)

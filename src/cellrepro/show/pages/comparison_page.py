@@ -105,6 +105,8 @@ class ShownPair:
     """What the groups of images say under each side, where they were named."""
     lacks_images: bool = False
     """Whether one side has images that the other lacks, and nothing else differs."""
+    kicker: str = ""
+    """What the page is about, above the headline; empty where it is the two results."""
     headline: str = ""
     """Said before what the two hold, where B is no result of its own."""
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cellrepro.conclusions.conclusion import (
-    IN_WORDS,
     Conclusion,
     Word,
     compared_text,
@@ -59,6 +58,10 @@ class ShownConclusion:
     """Where no effect lies in the picture."""
     a: Bar
     b: Bar
+    difference: Bar
+    """B minus A, which decides."""
+    margin: tuple[float, float]
+    """Where the margin begins and ends."""
     ticks: tuple[Tick, ...]
     axis: str
     """What the numbers of the axis are."""
@@ -102,7 +105,7 @@ def conclusion_part(conclusions: Sequence[Conclusion]) -> ConclusionPart | None:
         headline=as_sentence(summary(conclusions)),
         compared=compared_text(conclusions),
         intervals=intervals_text(conclusions),
-        has_intervals=any(bar.has_width for one in shown for bar in (one.a, one.b)),
+        has_intervals=any(bar.has_width for one in shown for bar in (one.a, one.b, one.difference)),
         margin=_margin_text(conclusions),
         table=table(rows, kinds, file="conclusions"),
         names_groups=len({each.treated for each in conclusions}) > 1,
@@ -138,8 +141,10 @@ def _numbers(conclusion: Conclusion) -> dict[str, object]:
 
 def _shown(conclusion: Conclusion) -> ShownConclusion:
     values = [0.0]
-    for effect in (conclusion.a, conclusion.b):
+    for effect in (conclusion.a, conclusion.b, conclusion.difference):
         values += [effect.effect, *_ends(effect)]
+    margin = conclusion.margin
+    values += [-margin, margin]
     least = min(values)
     span = max(values) - least or 1.0
 
@@ -153,10 +158,12 @@ def _shown(conclusion: Conclusion) -> ShownConclusion:
     return ShownConclusion(
         conclusion=conclusion,
         sign=SIGNS[conclusion.word],
-        word=IN_WORDS[conclusion.word],
+        word=conclusion.word_text,
         zero=x(0.0),
         a=bar(conclusion.a),
         b=bar(conclusion.b),
+        difference=bar(conclusion.difference),
+        margin=(x(-margin), x(margin)),
         ticks=tuple(Tick(x(value), _tick_text(value)) for value in _ticks(least, least + span)),
         axis=_axis_text(conclusion),
     )

@@ -19,6 +19,7 @@ import psutil
 
 from cellrepro.errors import CellreproError
 from cellrepro.explanation.file_kinds import NOT_USED
+from cellrepro.explanation.folder_content import are_masks, folder_content
 from cellrepro.explanation.mask_files import MASK_ENDINGS, mask_files
 from cellrepro.explanation.recognition import recognised
 from cellrepro.explanation.references import kind_in_words, reference_kind
@@ -29,7 +30,7 @@ from cellrepro.images.image_file import image_in, read_labels
 from cellrepro.images.image_names import is_named_as_masks
 from cellrepro.images.outline_files import is_outline_file, read_outlines
 from samebits.errors import BadInput, NotPossibleHere
-from samebits.words import amount, grouped
+from samebits.words import grouped
 
 Use = Literal["image", "masks", "beside"]
 
@@ -194,13 +195,12 @@ def _cells(n: int) -> str:
 
 def _folder(path: Path) -> DroppedFile:
     try:
-        n_images = len(mask_files(path))
+        files = mask_files(path)
     except BadInput as error:
         return DroppedFile(path, "masks", "a folder", _without_path(error, path))
-    problem = "" if n_images else f"{path.name} holds no masks ({', '.join(MASK_ENDINGS)})"
-    return DroppedFile(
-        path, "masks", f"a folder with masks of {amount(n_images, 'image')}", problem
-    )
+    has_masks = bool(files) and are_masks(files)
+    problem = "" if has_masks else f"{path.name} holds no masks ({', '.join(MASK_ENDINGS)})"
+    return DroppedFile(path, "masks", folder_content(path), problem)
 
 
 def _picture(path: Path) -> DroppedFile:

@@ -1,0 +1,64 @@
+"""What a folder that was given in place of a file holds: masks, images alone, or folders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from cellrepro.explanation.mask_files import mask_files
+from cellrepro.images.folder_files import is_litter
+from cellrepro.images.image_file import read_labels
+from cellrepro.images.image_names import is_named_as_masks
+from cellrepro.images.outline_files import is_outline_file
+from samebits.errors import BadInput
+from samebits.words import amount, joined, some
+
+_MOST_FOLDERS = 4  # named in a sentence
+
+
+def folder_content(folder: Path) -> str:
+    """Say what a folder holds, as "a folder with masks of 6 images"."""
+    try:
+        files = mask_files(folder)
+    except BadInput:
+        return "a folder with masks, several of one image"
+    if files and are_masks(files):
+        return f"a folder with masks of {amount(len(files), 'image')}"
+    if files:
+        return f"a folder of {amount(len(files), 'image')} without masks"
+    inner = [path.name for path in sorted(folder.iterdir()) if _is_folder_of_masks(path)]
+    if inner:
+        return f"a folder without masks of its own; they are in {_listed(inner)}"
+    return "a folder without masks"
+
+
+def are_masks(files: Mapping[str, Path]) -> bool:
+    """Whether files that `mask_files` found are masks: any file of pixels may be, by its name.
+
+    Where no name tells, the first file does: its pixels are labels, or no labels at all.
+    """
+    first, *_ = files.values()
+    if is_named_as_masks(first.stem) or is_outline_file(first):
+        return True
+    try:
+        read_labels(first)
+    except BadInput:
+        return False
+    return True
+
+
+def _listed(names: Sequence[str]) -> str:
+    return joined(names) if len(names) <= _MOST_FOLDERS else some(names, _MOST_FOLDERS)
+
+
+def _is_folder_of_masks(path: Path) -> bool:
+    if is_litter(path.name) or not path.is_dir():
+        return False
+    with suppress(OSError):  # one that may not be read
+        try:
+            files = mask_files(path)
+        except BadInput:  # several of one image
+            return True
+        return bool(files) and are_masks(files)
+    return False
