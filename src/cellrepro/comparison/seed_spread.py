@@ -23,6 +23,7 @@ from cellrepro.comparison.within_spread import (
     FEWEST_SEEDS,
     NO_SEEDS,
     NOTHING_BESIDE,
+    SAME_OUTLINES,
     Decision,
     decide,
 )
@@ -192,7 +193,7 @@ class Spread(Result):
         baselines = _grouped(itertools.chain.from_iterable(groups), lambda pair: pair.settings)
         decisions = [decide(pairs, seeds) for seeds in baselines or [[]]]
         worst = max(decisions, key=_objection)
-        if elsewhere and worst.is_judged:
+        if elsewhere and worst.is_judged and worst.reason != SAME_OUTLINES:
             return replace(
                 worst, reason=f"{worst.reason}; the seeds are of {_places_of(elsewhere)}"
             )
