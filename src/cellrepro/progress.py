@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -92,6 +93,12 @@ def _shown(total: int, label: str) -> Progress:
 def print_note(sentence: str) -> None:
     """Tell the user something on standard error."""
     print(fitted(f"note: {visible(sentence)}", sys.stderr), file=sys.stderr, flush=True)
+
+
+@functools.cache
+def note_once(sentence: str) -> None:
+    """Tell the user something once a process, however often it is found."""
+    print_note(sentence)
 
 
 def print_line(line: str) -> None:

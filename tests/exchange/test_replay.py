@@ -50,8 +50,10 @@ def test_a_replay_says_what_it_is_over_and_what_is_not_the_same(store):
     assert document["environment"] == {"threads": {"theirs": 16, "here": None}}
     assert replay.exit_code == 1
     first, *others = replay.as_text().splitlines()
-    assert first.startswith(f"different: {original.name} computed again as {again.name}; weights")
+    assert first == f"different: {original.name} was computed again as {again.name}"
     assert others == [
+        "  the weights differ",
+        "  equal masks in 2 of 3 images, equal outlines in 2",
         "  not the same there and here:",
         "    number of threads: 16 there, nothing here",
         "  the run itself is not in the store",

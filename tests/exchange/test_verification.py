@@ -134,7 +134,7 @@ def test_the_file_of_a_network_is_none_of_its_run(store, network_file, tmp_path)
     seen = checked(network_file, store)
     assert (seen.verdict, seen.exit_code) == ("identical", 0)
     over = f"{seen.files - 1} files of 1 repeat and 1 file with a network"
-    assert f"identical: {over} in {network_file} are as they were made" in str(seen)
+    assert f"intact: {over} in {network_file} are as they were made" in str(seen)
 
 
 def test_only_repeats_that_are_here_are_called_identical(store, tmp_path):

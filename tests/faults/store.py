@@ -51,7 +51,7 @@ def a_changed_twin_spreads(replace_by_link):
 
 
 @breaks(
-    "cellrepro.store.store:_say_once",
+    "cellrepro.store.store:note_once",
     "A run that another version stored is passed over; all others are listed.",
     tests=["tests/store/test_store.py::test_a_run_of_a_newer_version_is_passed_over"],
 )

@@ -23,10 +23,14 @@ from cellrepro.comparison.within_spread import (
     FEWEST_SEEDS,
     NO_SEEDS,
     NOTHING_BESIDE,
+    SAME_OUTLINES,
     Decision,
     decide,
 )
+from cellrepro.errors import Damaged
+from cellrepro.progress import note_once
 from cellrepro.spec.spec import PARAMETERS, Spec
+from cellrepro.store.stored_run import undamaged
 from cellrepro.words import share_text, span
 from samebits.errors import BadInput
 from samebits.results import Result, Row
@@ -121,7 +125,12 @@ def compared(masks: MaskPairs, chosen: Sequence[Pair]) -> list[Pair]:
     for pair in chosen:
         if masks.n_compared >= enough:  # equal ones come free, but they alone would be a choice
             break
-        result.append(replace(pair, images=masks.differences(pair.a, pair.b)))
+        try:
+            images = masks.differences(pair.a, pair.b)
+        except Damaged as error:  # of one pair; the others still say something
+            note_once(f"left out: {error}")
+            continue
+        result.append(replace(pair, images=images))
     return result
 
 
@@ -184,7 +193,7 @@ class Spread(Result):
         baselines = _grouped(itertools.chain.from_iterable(groups), lambda pair: pair.settings)
         decisions = [decide(pairs, seeds) for seeds in baselines or [[]]]
         worst = max(decisions, key=_objection)
-        if elsewhere and worst.is_judged:
+        if elsewhere and worst.is_judged and worst.reason != SAME_OUTLINES:
             return replace(
                 worst, reason=f"{worst.reason}; the seeds are of {_places_of(elsewhere)}"
             )
@@ -401,12 +410,13 @@ def _seeds_beside(
     nothing = dict.fromkeys(fields & Spec.model_fields.keys())
     specs = [side.spec.model_copy(update=nothing) for side in (a, b)]
     alike = {Sample(side).facts_without(*may_differ) for side in (a, b)}
-    family = [
-        sample
+    repeats = (
+        repeat
         for run in runs
         if run.spec.model_copy(update=nothing) in specs  # before any manifest is read
-        for sample in map(Sample, run.repeats)
-        if sample.facts_without(*may_differ) in alike
-    ]
+        for repeat in run.repeats
+        if Sample(repeat).facts_without(*may_differ) in alike
+    )
+    family = [*map(Sample, undamaged(repeats))]
     chosen, _ = choose(family, "seed", MOST_PAIRS, Names(sample.repeat for sample in family))
     return Axis("seed", compared(masks, chosen))

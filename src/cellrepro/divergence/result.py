@@ -88,11 +88,15 @@ class Divergence(Result):
             over = f"no difference in {grouped(self.compared)} entries of their ledgers and files"
             vacuous = "; vacuous: nothing was trained or found, so that proves little"
             return over + vacuous if self.verdict == Verdict.VACUOUS else over
-        return "; ".join(self._statements(self.first))
+        return "; ".join([self._result(), *self.statements(self.first)])
 
-    def _statements(self, first: FirstDifference) -> list[str]:
-        """Say what it came to, where they diverge, where that shows, and what it is."""
-        statements = [self.cells(), f"the first difference: {first.sentence()}"]
+    def _result(self) -> str:
+        """Say what it came to in cells and weights."""
+        return "; ".join(filter(None, [self.cells(), self.weights()]))
+
+    def statements(self, first: FirstDifference) -> list[str]:
+        """Say where they diverge, where that shows, and what it is."""
+        statements = [f"the first difference: {first.sentence()}"]
         if self.computed is not None and self.computed is not first:
             statements.append(f"it first shows in {self.computed.sentence()}")
         is_said = self.judgement == "settings" and first.stage == "spec"
@@ -121,7 +125,9 @@ class Divergence(Result):
         evidence = () if self.evidence is None else evidence_lines(self.evidence)
         notes = (f"  note: {note}" for note in self.notes)
         title = ["what differs, by stage:"] if self.stages else []
-        said = [self.sentence()] if self.first is None else self._statements(self.first)
+        said = [self.sentence()]
+        if self.first is not None:
+            said = [self._result(), *self.statements(self.first)]
         return [*said, *title, *stages, *evidence, *notes]
 
     def _what_differs(self, stage: str, most: int) -> str:
@@ -136,7 +142,7 @@ class Divergence(Result):
         return f"{text} (from step {min(steps)})" if steps else text
 
     def cells(self) -> str:
-        """Say what it came to in cells and weights."""
+        """Say what it came to in cells."""
         comparison = self.comparison
         if not comparison.masks:
             return "no masks to compare"
@@ -155,10 +161,14 @@ class Divergence(Result):
                 f"{n_changed} of {amount(n_cells, 'cell')} changed in the end "
                 f"({changes}; {pixels_text(comparison.ppm)})"
             )
-        if comparison.weights is not None and not comparison.weights.equal:
-            relative = f"{comparison.weights.relative_l2:.2g}"
-            text += f"; the weights differ by {relative} of their norm"
         return text
+
+    def weights(self) -> str:
+        """Say how far the weights are apart; empty where they are equal, or not there."""
+        weights = self.comparison.weights
+        if weights is None or weights.equal:
+            return ""
+        return f"the weights differ by {weights.relative_l2:.2g} of their norm"
 
 
 def _names_in_words(stage: str, names: Sequence[str], most: int) -> str:

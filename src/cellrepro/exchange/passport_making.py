@@ -41,7 +41,7 @@ from cellrepro.exchange.statement import ResourceDescriptor, Statement, read_pay
 from cellrepro.spec.spec import Spec
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.manifest import Manifest
-from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat, Run
+from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat, Run, readable
 from cellrepro.words import cut
 from samebits.digests import file_digest
 from samebits.errors import BadInput
@@ -234,7 +234,7 @@ def _result(repeat: Repeat, run: Run | None) -> ResourceDescriptor:
     """The verdict over the repeats of this machine, and why equality may prove nothing."""
     manifest = repeat.manifest
     repeats = {repeat.index: repeat} if run is None else run.machines.get(repeat.machine, {})
-    judgement = judge([each.outcome for each in repeats.values()])
+    judgement = judge([each.outcome for each in readable(repeats.values())])
     vacuous = [_one_line(reason) for reason in manifest.vacuous[:_MOST_REASONS]]
     return ResourceDescriptor(
         name=RESULT,

@@ -106,14 +106,23 @@ class Replay(Result):
 
     def sentence(self) -> str:
         """Say the verdict, over what it is, and where the two part."""
-        parts = [f"{self.verdict}: {self.original} computed again as {self.repeat}"]
+        return "; ".join([self._verdict_in_words(), *self._statements()])
+
+    def _verdict_in_words(self) -> str:
+        return f"{self.verdict}: {self.original} was computed again as {self.repeat}"
+
+    def _statements(self) -> Iterator[str]:
+        """Say what of the results is equal, and where the two part."""
         digests = self._digests
+        divergence = self._divergence
         if digests.weights_equal is not None:
-            parts.append(f"weights {'equal' if digests.weights_equal else 'differ'}")
-        parts.append(_masks_in_words(digests))
-        if self._divergence is not None and self._divergence.first is not None:
-            parts.append(f"they part at {self._divergence.sentence()}")
-        return "; ".join(parts)
+            how_far = "" if divergence is None else divergence.weights()
+            yield how_far or f"the weights {'are equal' if digests.weights_equal else 'differ'}"
+        yield _masks_in_words(digests)
+        if divergence is not None and divergence.first is not None:
+            if not digests.labels_equal:
+                yield divergence.cells()
+            yield from divergence.statements(divergence.first)
 
     def rows(self) -> Sequence[Row]:
         """Give what is not the same in the environments."""
@@ -123,11 +132,12 @@ class Replay(Result):
         ]
 
     def lines(self) -> Sequence[str]:
-        """Give what is not the same there and here, and what deserves a look."""
-        return [self.sentence(), *self.remarks()]
+        """Give the verdict, each statement of its own, and what is not the same there and here."""
+        statements = [f"  {statement}" for statement in self._statements()]
+        return [self._verdict_in_words(), *statements, *self._remarks()]
 
-    def remarks(self) -> Iterator[str]:
-        """Say what follows its sentence."""
+    def _remarks(self) -> Iterator[str]:
+        """Say what is not the same there and here, and what deserves a look."""
         differences = list(self.environment.items())
         if differences:
             yield "  not the same there and here:"
@@ -176,6 +186,6 @@ def _masks_in_words(digests: DigestComparison) -> str:
     if digests.n_equal_labels is None or digests.n_equal_outlines is None:
         return f"the masks of {n_images} are not all equal"
     return (
-        f"of {n_images} {digests.n_equal_labels} with equal masks, "
-        f"{digests.n_equal_outlines} with equal outlines"
+        f"equal masks in {digests.n_equal_labels} of {n_images}, equal outlines in "
+        f"{digests.n_equal_outlines}"
     )

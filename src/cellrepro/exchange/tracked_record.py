@@ -13,7 +13,7 @@ from cellrepro.exchange.kept_passports import passports_of
 from cellrepro.spec.spec import Spec, fields_of_another_task
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.store import Store
-from cellrepro.store.stored_run import MANIFEST, Repeat
+from cellrepro.store.stored_run import MANIFEST, Repeat, readable
 from cellrepro.version import __version__
 from samebits.digests import file_digest
 from samebits.errors import BadInput
@@ -168,7 +168,7 @@ def _tags(repeat: Repeat, store: Store) -> dict[str, str]:
     run = store.run(repeat.spec.key)
     machines = {} if run is None else run.machines
     same_machine = machines.get(repeat.folder.parent.name, {}).values()
-    verdict = judge([other.outcome for other in same_machine]).overall
+    verdict = judge([other.outcome for other in readable(same_machine)]).overall
     manifest = repeat.manifest
     tags: dict[str, str | None] = {
         KNOWN_BY: file_digest(repeat.folder / MANIFEST),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cellrepro.errors import no_such_file
@@ -14,11 +15,13 @@ from cellrepro.exchange.selection import select_repeats
 from cellrepro.exchange.sent_check import check_bundle, check_export
 from cellrepro.exchange.signed.allowed_signers import read_allowed_signers
 from cellrepro.exchange.signed.signer import find_signer
-from cellrepro.exchange.stored_check import check_runs, check_whole_store
+from cellrepro.exchange.stored_check import check_runs, check_whole_store, images_in_words
 from cellrepro.exchange.target_findings import Checking, TargetFindings
 from cellrepro.exchange.verification_result import TargetKind, Verification
+from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.spec import defaults
 from cellrepro.spec.lab_command import lab_command
+from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Store
 from cellrepro.terminal import FileName, Quiet
 from samebits.errors import BadInput
@@ -149,7 +152,27 @@ def verify(
         checking=checking,
         file=Path(target) if kind == "file" else None,
     )
-    return dataclasses.replace(verification, replay=replayed, notes=(*verification.notes, *notes))
+    return dataclasses.replace(
+        verification,
+        replay=replayed,
+        repeats=tuple(_with_images_seen(verification.repeats, replayed.passport.spec)),
+        notes=(*verification.notes, *notes),
+    )
+
+
+def _with_images_seen(
+    repeats: Iterable[VerifiedRepeat], replayed: Spec
+) -> Iterator[VerifiedRepeat]:
+    """A replay has held the images of its run to their digest: they are no longer missing."""
+    for repeat in repeats:
+        spec = repeat.original.spec
+        is_seen = (spec.task, spec.data_digest) == (replayed.task, replayed.data_digest)
+        not_here = [
+            each
+            for each in repeat.not_here
+            if not (is_seen and each.startswith(images_in_words(spec)))
+        ]
+        yield dataclasses.replace(repeat, not_here=tuple(not_here))
 
 
 def _check_target(target: str | Path, kind: TargetKind, checking: Checking) -> TargetFindings:

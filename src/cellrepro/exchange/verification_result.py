@@ -98,7 +98,7 @@ class Verification(Result):
             over = f"{amount(self.files, 'file')} of {amount(self._n_repeats, 'repeat')}"
             return f"different: {self.target} is not as it was made, {problems} among {over}"
         if self._is_of_models_alone:
-            return f"identical: {self._networks_in_words()}"
+            return f"intact: {self._networks_in_words()}"
         if not self._n_repeats:
             return f"vacuous: {self.target} holds no run, so nothing is proven"
         if not self._n_compared:
@@ -116,7 +116,7 @@ class Verification(Result):
                 reasons for name, reasons in self.vacuous.items() if name not in self._absent
             )
             return f"vacuous: {self.target} is as it was made, and proves nothing: {joined(why)}"
-        return f"identical: {self._compared_in_words()} in {self.target} are as they were made"
+        return f"intact: {self._compared_in_words()} in {self.target} are as they were made"
 
     def _networks_in_words(self) -> str:
         files = joined(self._networks_here)
@@ -146,17 +146,16 @@ class Verification(Result):
         return [*self._lines()]
 
     def _lines(self) -> Iterator[str]:
-        yield self.sentence()
+        yield from [self.sentence()] if self.replay is None else self.replay.lines()
         yield from problem_lines(self.problems)
         for repeat in self.repeats:
             yield f"  {repeat.name}: passport {repeat.passport[:12]}, {repeat.signature}"
             for receipt in repeat.receipts:
                 yield f"    replayed on {receipt.machine}: {receipt.verdict}, {receipt.signature}"
             if repeat.not_here:
-                yield f"    not here: {', '.join(repeat.not_here)}"
+                holder = "file" if self.kind == "file" else "store"
+                yield f"    not in the {holder}: {', '.join(repeat.not_here)}"
         for model in self.models:
             yield f"  {model.file}: SHA-256 {model.sha256[:12]}, {model.signature}"
-        if self.replay is not None:
-            yield from self.replay.remarks()
         for note in self.notes:
             yield f"  {note}"

@@ -207,9 +207,10 @@ def _rounded_up(limit: float) -> float:
 
 def _pairs_along(axis: str, repeat: Repeat, store: Store) -> list[Pair]:
     """Pair the run of a repeat with all that is stored of the same images."""
-    run = store.find_run(repeat.spec.key)
+    runs = store.readable_runs(data_digest=repeat.spec.data_digest)
+    run = next(one for one in runs if one.key == repeat.spec.key)
     pairs: dict[tuple[str, str], Pair] = {}
-    for candidate in store.readable_runs(data_digest=run.spec.data_digest):
+    for candidate in runs:
         if candidate.spec.task != run.spec.task:
             continue
         two_runs = {run.key: run, candidate.key: candidate}  # one, where both are the same

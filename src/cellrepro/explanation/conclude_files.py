@@ -25,6 +25,7 @@ from cellrepro.images.image_file import image_of_masks, refuse_other_size
 from cellrepro.images.label_image import label_image
 from cellrepro.spec import defaults
 from cellrepro.store.store import Store
+from cellrepro.store.stored_run import undamaged
 from samebits.errors import BadInput
 from samebits.words import joined, some
 
@@ -185,7 +186,7 @@ def _runs_alike(store: Store) -> dict[str, MasksByImage]:
     """The first repeat of each spec and machine over the images of most of them, by short names."""
     repeats: dict[str, Repeat] = {}
     for run in store.readable_runs():
-        for repeat in run.repeats:
+        for repeat in undamaged(run.repeats):
             repeats.setdefault(place_of(repeat), repeat)
     counts = Counter(repeat.spec.images_digest for repeat in repeats.values())
     if not counts:

@@ -40,7 +40,7 @@ from cellrepro.model.pretrained import known_to_cellpose
 from cellrepro.spec import defaults
 from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Store
-from cellrepro.store.stored_run import Repeat, Run
+from cellrepro.store.stored_run import Repeat, Run, readable
 from samebits.digests import array_digest, file_digest
 from samebits.errors import BadInput
 from samebits.words import amount
@@ -230,7 +230,7 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
 def _of_run(repeat: Repeat, run: Run | None) -> Description:
     manifest = repeat.manifest
     repeats = {} if run is None else run.machines.get(repeat.folder.parent.name, {})
-    judgement = judge([each.outcome for each in repeats.values() if not each.why_unreadable])
+    judgement = judge([each.outcome for each in readable(repeats.values())])
     spec = repeat.spec
     of_training = {
         "epochs": spec.epochs,

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cellrepro.errors import Damaged
-from cellrepro.progress import print_note
+from cellrepro.progress import note_once
 from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store import committing, locks, store_paths, unfinished
 from cellrepro.store.committing import STAGED_DATA
@@ -139,8 +138,7 @@ class Store:
             try:
                 run = self.run(key)
             except BadInput as error:
-                self.passed_over[key] = str(error)
-                _say_once(f"passed over: {error}")
+                self._pass_over(key, error)
                 continue
             if run is not None:
                 runs.append(run)
@@ -163,12 +161,15 @@ class Store:
                 continue
             for repeat in run.repeats:
                 if repeat.why_unreadable is not None:
-                    self.passed_over[repeat.folder_name] = repeat.why_unreadable
-                    _say_once(f"passed over: {repeat.why_unreadable}")
+                    self._pass_over(repeat.folder_name, repeat.why_unreadable)
             readable = tuple(r for r in run.repeats if r.why_unreadable is None)
             if readable:
                 runs.append(Run(run.spec, readable))
         return runs
+
+    def _pass_over(self, name: str, why: object) -> None:
+        self.passed_over[name] = str(why)
+        note_once(f"passed over: {why}")
 
     def _keys(self) -> list[str]:
         return sorted(_folders(self.root / "runs"))
@@ -514,12 +515,6 @@ class Store:
         None where a spec cannot be read.
         """
         return unfinished.read_unfinished_specs(self.root)
-
-
-@functools.cache
-def _say_once(text: str) -> None:
-    """A note on standard error, once a process however often a store is read."""
-    print_note(text)
 
 
 def _not_as_stored(path: Path, why: object) -> Damaged:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from cellrepro.errors import Damaged
+from cellrepro.progress import note_once
 from cellrepro.spec.spec import Spec
 from cellrepro.store import store_paths
 from cellrepro.store.manifest import Manifest, ResultSummary
@@ -213,6 +214,16 @@ class Repeat:
             if expected is not None:  # no path objects: `list` looks at tens of thousands
                 refuse_damaged(f"{self.folder}{os.sep}{name}", expected, reading=reading)
 
+    @functools.cached_property
+    def why_damaged(self) -> str | None:
+        """Why it cannot be compared as it was stored; None where all is well."""
+        try:
+            self.refuse_damage()
+        except BadInput as error:
+            return str(error)
+        lost = [one.file for one in self.outcome.masks.values() if not self.has(one.file)]
+        return f"{self.folder / lost[0]} is not there; {RESTORE}" if lost else None
+
     @property
     def weights(self) -> Path | None:
         """The trained weights, none for a run that only segmented; `Damaged` if they changed."""
@@ -237,6 +248,30 @@ class Repeat:
                 f"{RESTORE}"
             )
         return masks
+
+
+def readable(repeats: Iterable[Repeat]) -> Iterator[Repeat]:
+    """Pass over the repeats whose manifest cannot be read, or is not theirs, with a note for each.
+
+    Their files may still be damaged.
+    """
+    for repeat in repeats:
+        if repeat.why_unreadable is None:
+            yield repeat
+        else:
+            note_once(f"passed over: {repeat.why_unreadable}")
+
+
+def undamaged(repeats: Iterable[Repeat]) -> Iterator[Repeat]:
+    """Leave out the damaged ones among repeats that nobody named, with a note for each.
+
+    What lies beside those that a user asked about must not take the answer away.
+    """
+    for repeat in repeats:
+        if repeat.why_damaged is None:
+            yield repeat
+        else:
+            note_once(f"left out: {repeat.why_damaged}")
 
 
 @dataclass(frozen=True)

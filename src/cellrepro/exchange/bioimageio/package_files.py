@@ -36,6 +36,7 @@ from cellrepro.exchange.cellpose_check import write_torch_file
 from cellrepro.exchange.kept_passports import attestations_of
 from cellrepro.exchange.statement import Attestation
 from cellrepro.store.store import Store
+from cellrepro.store.stored_run import readable
 from samebits.results import json_names, plain
 
 
@@ -63,7 +64,7 @@ class Package:
     def _judgement(self) -> Judgement:
         """The verdict over all repeats of the run."""
         run = self.store.find_run(self.subject.repeat.spec.key)
-        return judge([repeat.outcome for repeat in run.repeats])
+        return judge([repeat.outcome for repeat in readable(run.repeats)])
 
     def write_files(self, folder: Path) -> None:
         """Write all files of the package; its description is last, since that has their digests."""

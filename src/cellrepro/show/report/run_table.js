@@ -308,7 +308,7 @@
           make("code", {}, `${this.command(a, b)} --html two.html`))];
       }
       if (chapter[resultA] !== chapter[resultB]) {
-        return [head, make("p", {}, "The two are of different tasks or images, whose cells this page does not compare. A page with both, where the images are the same: ",
+        return [head, make("p", {}, "The two are of different tasks or images: this page holds no picture of the two beside each other. A page with both, where the images are the same: ",
           make("code", {}, `${this.command(a, b)} --html two.html`))];
       }
       const said = [head];

@@ -19,7 +19,6 @@ from cellrepro.comparison.run_names import Names
 from cellrepro.comparison.seed_spread import Spread, measure_spread
 from cellrepro.comparison.spread_axes import AXES, OBSERVING
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.errors import Damaged
 from cellrepro.show.shown_verdicts import SHOWN, VERDICT_SIGNS
 from cellrepro.spec.spec import PARAMETERS, Spec
 from cellrepro.store.manifest import mean_score
@@ -303,12 +302,10 @@ def _whole_runs(store: Store, left_out: dict[str, str]) -> list[Run]:
         for repeat in run.repeats:
             if repeat.folder_name in left_out:
                 continue
-            try:
-                repeat.refuse_damage()
-            except Damaged as error:
-                left_out[repeat.folder_name] = str(error)
-            else:
+            if repeat.why_damaged is None:
                 whole.append(repeat)
+            else:
+                left_out[repeat.folder_name] = repeat.why_damaged
         if whole:
             runs.append(Run(run.spec, tuple(whole)))
     left_out |= store.passed_over
