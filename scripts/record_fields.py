@@ -39,6 +39,7 @@ WORDS = {
     "Scores": "list of number",
     "Groups": "list of lists of integers",
     "TwoValues": "[any, any]",
+    "TileLine": "[`y` or `x`, integer]",
     "ShellLine": "text",
     "Word": "text",
     "JsonValue": "any",
