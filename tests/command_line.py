@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 
 from docstring_parser import parse
 
@@ -63,6 +64,7 @@ def commands(group=app, words=()):
             yield Command((*words, name), part.default_command, tuple(_parameters(part)))
 
 
+@cache
 def command_named(*words):
     return next(command for command in commands() if command.words == words)
 
@@ -97,9 +99,9 @@ def carried_out(*words):
 
 
 _WHOLE_COMMAND = re.compile(
-    r"`?\b(?:cellrepro|samebits|python[\d.]*|pip|cellpose|uv) [^`\n]*", re.MULTILINE
+    r"""`?\b(?:cellrepro|samebits|python[\d.]*|pip|cellpose|uv) (?:'[^']*'|"[^"]*"|[^`\n'"])*"""
 )
-"""A command as a user types it, in backticks or to the end of its line."""
+"""A command as a user types it, in backticks or to the end of its line, which quotes may span."""
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _SHARE_ADVICE = frozenset({"compare", "explain"})
 """Commands that print each other's sentences, and so name each other's options."""
