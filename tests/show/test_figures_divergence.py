@@ -55,7 +55,7 @@ DIVERGENCE = Divergence(
     stages=dict.fromkeys(("backward", "forward", "update", "weights", "flows"), ("x",)),
     judgement="race",
     verdict=Verdict.DIFFERENT,
-    comparison=SimpleNamespace(masks={}),
+    comparison=SimpleNamespace(masks={}, weights=None),
     evidence=Evidence("repetition", n_repetitions=7, n_replays=40, flips=3, n_asked=10),
     compared=13,
     ledgers=ledgers((4, "backward"), (5, "update"), (None, "weights")),
