@@ -113,5 +113,6 @@ def strange_options(words, said):
     if not words or words[0] not in _SHARE_ADVICE or "--json" in words:
         return []
     names = {name for one in command_named(words[0]).options for name in one.options}
+    given = {word.partition("=")[0] for word in words}
     plain = _WHOLE_COMMAND.sub("", said)
-    return sorted({*_OPTION.findall(plain)} - names - {*words} - _OF_EVERY_COMMAND)
+    return sorted({*_OPTION.findall(plain)} - names - given - _OF_EVERY_COMMAND)

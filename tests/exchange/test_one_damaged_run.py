@@ -5,6 +5,7 @@ The verbs are those that are registered: a new one takes part as soon as it exis
 
 import shutil
 
+import pytest
 from test_guarded_verbs import OWN_DOING
 
 from cellrepro.progress import note_once
@@ -62,6 +63,7 @@ def answers_of(store, keys, folder):
     return answers
 
 
+@pytest.mark.slow
 def test_damaged_runs_take_no_answer_away(tmp_path):
     root = tmp_path / "outputs"
     store = Store(root)

@@ -117,7 +117,9 @@ def test_writing_twice_touches_nothing(tmp_path):
 def test_nothing_is_written_beside_other_files(tmp_path):
     write_folder(tmp_path, n_train=1, n_test=0, shape=(64, 64))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    with pytest.raises(BadInput, match=r"is no file of this synthetic set, .*choose an empty folder"):
+    with pytest.raises(
+        BadInput, match=r"is no file of this synthetic set, .*choose an empty folder"
+    ):
         write_folder(tmp_path, n_train=1, n_test=0, shape=(64, 64), seed=1)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
 
