@@ -94,28 +94,8 @@ class Conclusion(Result):
 
     @property
     def rule(self) -> str:
-        """Which part of the rule gave the word."""
-        if math.isnan(self.difference.low):
-            return "there are too few images for an interval"
-        sides = {side_of(self.a), side_of(self.b)}
-        beyond = "B minus A lies beyond the margin, with its whole interval"
-        same = "both show no effect" if sides == {"no effect"} else "both show the same direction"
-        if self.word == "stands":
-            return f"{same}, and B minus A lies within the margin, with its whole interval"
-        if self.word == "changes":
-            if sides == {"higher", "lower"}:
-                return "the effects have opposite directions"
-            if len(sides) == 1:
-                return f"{same}, but {beyond}"
-            if _excludes_zero(self.difference):
-                return (
-                    "an effect is shown under one side alone, and the interval of B minus A does "
-                    "not hold 0"
-                )
-            return beyond
-        if len(sides) == 1:
-            return f"{same}, but the interval of B minus A reaches over an end of the margin"
-        return "an effect is shown under one side alone, but the interval of B minus A holds 0"
+        """Why it is this word."""
+        return decide(self.a, self.b, self.difference, margin=self.margin).rule
 
     @property
     def figures(self) -> str:
@@ -345,10 +325,15 @@ def _concluded(
 
 @dataclass(frozen=True)
 class Decision:
-    """The word, and how many times as many images would decide where these do not."""
+    """The word, why it is this one, and how many times as many images would decide."""
 
     word: Word
+    rule: str
     times: float | None = None
+    """None where these decide, or there is no interval."""
+
+
+_UNDER_ONE = "an effect is shown under one side alone"
 
 
 def decide(a: GroupEffect, b: GroupEffect, difference: GroupEffect, *, margin: float) -> Decision:
@@ -359,24 +344,30 @@ def decide(a: GroupEffect, b: GroupEffect, difference: GroupEffect, *, margin: f
     Statistician 60, 2006). The conclusion changes only where the paired difference excludes zero.
     """
     if math.isnan(difference.low):
-        return Decision("undecidable")
+        return Decision("undecidable", "there are too few images for an interval")
     sides = {side_of(a), side_of(b)}
-    if len(sides) == 2 and ("no effect" not in sides or _excludes_zero(difference)):
-        return Decision("changes")
-    if difference.low > margin or difference.high < -margin:
-        return Decision("changes")
+    is_beyond = difference.low > margin or difference.high < -margin
+    beyond = "B minus A lies beyond the margin, with its whole interval"
     if len(sides) == 1:
+        shown = "no effect" if sides == {"no effect"} else "the same direction"
+        if is_beyond:
+            return Decision("changes", f"both show {shown}, but {beyond}")
         if _is_within(difference, margin):
-            return Decision("stands")
-        return Decision("undecidable", _times(difference, abs(abs(difference.effect) - margin)))
+            rule = f"both show {shown}, and B minus A lies within the margin, with its interval"
+            return Decision("stands", rule)
+        rule = f"both show {shown}, but the interval of B minus A reaches over an end of the margin"
+        times = _times(difference, abs(abs(difference.effect) - margin))
+        return Decision("undecidable", rule, times)
+    if "no effect" not in sides:
+        return Decision("changes", "the effects have opposite directions")
+    if difference.low > 0 or difference.high < 0:
+        rule = f"{_UNDER_ONE}, and the interval of B minus A does not hold 0"
+        return Decision("changes", rule)
     unshown = a if side_of(a) == "no effect" else b
     of_difference = _times(difference, abs(difference.effect))
     of_effect = _times(unshown, abs(unshown.effect))
-    return Decision("undecidable", min(of_difference, of_effect))
-
-
-def _excludes_zero(difference: GroupEffect) -> bool:
-    return difference.low > 0 or difference.high < 0
+    rule = f"{_UNDER_ONE}, but the interval of B minus A holds 0"
+    return Decision("undecidable", rule, min(of_difference, of_effect))
 
 
 def _is_within(difference: GroupEffect, margin: float) -> bool:
@@ -488,7 +479,14 @@ def summary(conclusions: Sequence[Conclusion]) -> str:
 
     Each readout stands there once for each group that is compared with the control.
     """
-    of_words = []
+    of_words = "; ".join(_word_clauses(conclusions))
+    clauses = [f"the conclusion {of_words}"] if of_words else []
+    of_estimates = [*_estimate_clauses(conclusions)]
+    changes = any(each.word == "changes" and not each.is_of_estimate for each in conclusions)
+    return "; ".join(clauses + of_estimates if changes else of_estimates + clauses)
+
+
+def _word_clauses(conclusions: Sequence[Conclusion]) -> Iterator[str]:
     for word, says in IN_WORDS.items():
         names = [
             each.readout_of(conclusions) + (f" ({_NONE_UNDER_EITHER})" if each.is_of_none else "")
@@ -496,28 +494,20 @@ def summary(conclusions: Sequence[Conclusion]) -> str:
             if each.word == word and not each.is_of_estimate
         ]
         if names:
-            of_words.append(f"{says} for {_listed(names)}")
-    parts = [f"the conclusion {'; '.join(of_words)}"] if of_words else []
-    is_other_answer = any(
-        each.word == "changes" and not each.is_of_estimate for each in conclusions
-    )
-    of_estimates = [*_estimate_clauses(conclusions)]
-    return "; ".join([*parts, *of_estimates] if is_other_answer else [*of_estimates, *parts])
+            yield f"{says} for {_listed(names)}"
 
 
 def _estimate_clauses(conclusions: Sequence[Conclusion]) -> Iterator[str]:
     """Say for which readouts both sides say the same, and only how large the effect is differs."""
-    for same, what in (
-        (_NONE_UNDER_EITHER, "estimates"),
-        ("the direction of the effect is the same under both", "effects"),
-    ):
+    for is_shown in (False, True):
         names = [
             each.readout_of(conclusions)
             for each in conclusions
-            if each.is_of_estimate and (side_of(each.a) == "no effect") == (what == "estimates")
+            if each.is_of_estimate and (side_of(each.a) != "no effect") == is_shown
         ]
         if names:
-            yield f"for {_listed(names)} {same}, but the {what} differ by more than the margin"
+            same = "both show the same direction" if is_shown else _NONE_UNDER_EITHER
+            yield f"for {_listed(names)} {same}, but the effects differ by more than the margin"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -109,7 +109,7 @@ def _where_not(apart: Sequence[_Told]) -> list[str]:
     named = [f"{one.name}: {_in_what(one)}" for one in apart[:_MOST_NAMED]]
     if len(apart) > _MOST_NAMED:
         named.append(f"and {amount(len(apart) - _MOST_NAMED, 'more spec')}")
-    return _explained([f"{one}." for one in named])
+    return [f"{one}." for one in named]
 
 
 def _in_what(one: _Told) -> str:
@@ -142,14 +142,7 @@ def whether_it_matters(chapters: Sequence[Chapter]) -> list[str]:
         n_equal = _how_many_equal([pair for axis in repeats for pair in axis.evidence])
         text = f"Repeats of one spec {in_modes}: no, every cell has a match; {n_equal}."
         answers.append(_Matters(text, (0, 0)))
-    return _explained([one.text for one in sorted(answers, key=lambda answer: answer.order)])
-
-
-def _explained(lines: Sequence[str]) -> list[str]:
-    """Say in the first line with parts per million what they are."""
-    first = next((line for line in lines if " ppm " in line), None)
-    explained = " ppm (parts per million) "
-    return [line.replace(" ppm ", explained, 1) if line is first else line for line in lines]
+    return [answer.text for answer in sorted(answers, key=lambda answer: answer.order)]
 
 
 def _how_many_equal(pairs: Sequence[Pair]) -> str:
