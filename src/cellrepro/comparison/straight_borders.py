@@ -10,7 +10,7 @@ cells end straight more often: a line is held against those at the same place of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log1p, pi
@@ -33,7 +33,10 @@ _PATCH = 8  # pixels, of Cellpose-SAM; Cellpose 1 to 3 halve their images as far
 _EDGE = 3  # pixels from the image's own edge, where outlines are often drawn along it
 _CERTAIN = 0.01  # chance of a line like it anywhere in the image, at most
 _SAME_OUTLINE = 0.5  # IoU of a cell's last plane and the first of the one that goes on for it
-_AXES = ("y", "x")
+_AXES = ("y", "x", "z")
+
+_Line = tuple[str, int]
+"""An axis, and the first row, column or plane behind it."""
 
 
 @dataclass(frozen=True)
@@ -155,19 +158,19 @@ def _standing_out(
 
 
 def _usual(n_with_any: int, n_lines: int) -> float:
-    """How many straight borders a line has on average, by how many have any beside the one asked
-    for; counting those they have would let one seam hide another.
+    """How many straight borders a line has on average, by how many others have any.
+
+    To count the borders of those would let one seam hide another.
     """
     n_others = max(n_lines - 1, 1)
     share = min(max(n_with_any - 1, 1), n_others - 0.5) / n_others
     return -log1p(-share)
 
 
-def _by_line(ends: Sequence[_End]) -> dict[tuple[int, int], list[_End]]:
-    """The ends of each axis and line."""
-    found: dict[tuple[int, int], list[_End]] = {}
+def _by_line(ends: Iterable[_End]) -> dict[_Line, list[_End]]:
+    found: dict[_Line, list[_End]] = {}
     for end in ends:
-        found.setdefault((end.axis, end.at), []).append(end)
+        found.setdefault((_AXES[end.axis], end.at), []).append(end)
     return found
 
 
@@ -216,17 +219,11 @@ def seam(masks: ArrayLike, lines: Collection[tuple[str, int]]) -> Seam:
     image = label_image("the masks", masks)
     n_all = sum(size - 1 for size in image.shape[-2:])
     at_lines = {(axis, at) for axis, at in lines if 0 < at < image.shape[-2:][_AXES.index(axis)]}
-    counts = {
-        (_AXES[axis], at): _n_borders(ends)
-        for (axis, at), ends in _by_line(list(_ends(image))).items()
-    }
+    counts = {line: _n_borders(ends) for line, ends in _by_line(_ends(image)).items()}
     n_borders = sum(counts.values())
     n_at = sum(n for line, n in counts.items() if line in at_lines)
     chance = _chance(n_at, counts, at_lines, image.shape[-2:])
     return Seam(n_at, len(at_lines), n_borders - n_at, n_all - len(at_lines), chance)
-
-
-_Line = tuple[str, int]
 
 
 def _chance(
@@ -234,7 +231,7 @@ def _chance(
 ) -> float:
     """The probability of as many at some lines, if all at one place of a patch are alike."""
     probability = np.ones(1)  # of each number of borders at these lines
-    for axis, n_pixels in zip(_AXES, shape, strict=True):
+    for axis, n_pixels in zip(("y", "x"), shape, strict=True):
         for place in range(_PATCH):
             alike = [(axis, at) for at in range(1, n_pixels) if at % _PATCH == place]
             n_alike = sum(counts.get(line, 0) for line in alike)
