@@ -107,11 +107,13 @@ def straight_cell(masks, y, x):
 
 def test_cells_that_end_at_patches_of_the_network_are_not_cut(pictured):
     """Three at one line are a cut, unless many other lines of the same grid have some, too."""
+    alone = np.zeros((400, 400), np.int64)
+    straight_cell(alone, 100, 200)
+    straight_cell(alone, 200, 200)
+    assert straight_borders(alone) == ()
     masks = pictured[1].astype(np.int64)
-    straight_cell(masks, 100, 200)
-    straight_cell(masks, 200, 200)
-    assert straight_borders(masks) == ()
-    straight_cell(masks, 300, 200)
+    for y in (100, 200, 300):
+        straight_cell(masks, y, 200)
     (found,) = straight_borders(masks)
     assert (found.axis, found.at, found.n_borders) == ("x", 200, 3)
     for number, x in enumerate([32, 64, 96, 128, 264, 296, 328, 360]):
