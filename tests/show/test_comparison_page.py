@@ -2,6 +2,7 @@
 
 import base64
 import io
+import itertools
 import json
 import re
 from html import unescape
@@ -16,6 +17,7 @@ from cellrepro import compare
 from cellrepro.comparison.changed_cells import listed_changes
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.show.figures.colours import COLOURS, rgb
+from cellrepro.show.pages import page_file
 from cellrepro.show.pages.cell_tiles import cell_tiles
 from cellrepro.show.pages.mask_pictures import compared_masks
 from cellrepro.store.store import Store
@@ -24,6 +26,7 @@ from samebits.errors import BadInput
 from stores import SIZE as SIDE
 from stores import add_run
 
+TEMPLATES = Path(page_file.__file__).parent / "templates"
 SCRIPT_RECORD = (
     Path(__file__).parents[1] / "explanation" / "script_records" / "cellpose_4.0.8_masks.json"
 )
@@ -377,3 +380,16 @@ def test_a_page_about_two_runs_shows_their_image(tmp_path):
     assert "1 cell in A, 0 in B: 0 kept, 1 lost" in text
     assert "No image was given" not in text
     assert "In what the two runs differ" in text
+
+
+def test_the_parts_of_a_page_style_no_class_of_each_other():
+    """What all share stands in the style of the page alone."""
+    of_part = {}
+    for file in TEMPLATES.glob("*.css"):
+        selectors = re.findall(r"([^{}]+){", file.read_text(encoding="utf-8"))
+        of_part[file.name] = {
+            one for each in selectors for one in re.findall(r"\.([a-z][\w-]*)", each)
+        }
+    assert len(of_part) > 1
+    for a, b in itertools.combinations(of_part, 2):
+        assert not of_part[a] & of_part[b], (a, b)

@@ -81,7 +81,7 @@ def test_the_token_that_a_browser_is_started_with_counts_once(client, monkeypatc
     """Other users see the words with which it was started."""
     opened = []
     monkeypatch.setattr("cellrepro.show.local_server.open_in_browser", opened.append)
-    client.server._open(True)
+    client.server._open()
     (address,) = opened
     assert address != client.server.address
     path = address.partition(client.home)[2]

@@ -137,11 +137,14 @@ def has_screen() -> bool:
     return not sys.platform.startswith("linux") or any(map(os.environ.get, variables))
 
 
+def can_show_a_browser() -> bool:
+    """Whether a browser would be seen: without a screen one of text would take over the terminal."""
+    return has_screen() or bool(os.environ.get("BROWSER"))
+
+
 def open_in_browser(address: str) -> bool:
     """Ask a browser to show an address; whether there is one that can."""
-    # Without a screen a browser of text would take over the terminal.
-    can_be_seen = has_screen() or bool(os.environ.get("BROWSER"))
-    return can_be_seen and webbrowser.open(address)
+    return can_show_a_browser() and webbrowser.open(address)
 
 
 class LocalServer(ThreadingHTTPServer):
@@ -179,12 +182,15 @@ class LocalServer(ThreadingHTTPServer):
         ``what`` begins the sentence, such as ``the page``.
         """
         with _ended_by_signals():
-            opener = threading.Thread(target=self._open, args=(browser,), daemon=True)
             with suppress(KeyboardInterrupt):
                 print_line(f"{what}: {self.address}")
-                opener.start()  # a browser may take its time
+                if browser and can_show_a_browser():
+                    # A browser may take its time.
+                    threading.Thread(target=self._open, daemon=True).start()
+                else:
+                    print_line(self._how_to_open())
+                print_line("Ctrl-C here, or Stop on the page, ends it")
                 self.serve_forever(poll_interval=0.1)
-                opener.join(timeout=_SECONDS_TO_END)
             self._let_requests_end()
 
     def server_bind(self) -> None:
@@ -236,16 +242,18 @@ class LocalServer(ThreadingHTTPServer):
     def _address_with(self, token: str) -> str:
         return f"http://{_HOME}:{self.server_port}/?token={token}"
 
-    def _open(self, browser: bool) -> None:
-        if not (browser and open_in_browser(self._address_with(self._token_of_browser))):
-            port = self.server_port
-            print_line(
-                "open this address in a browser of this computer. If this computer is a remote "
-                "one, run on your own (HOST is the name with which you log in)\n"
-                f"    ssh -L {port}:{_HOME}:{port} HOST\n"
-                "and open the address there"
-            )
-        print_line("Ctrl-C here, or Stop on the page, ends it")
+    def _open(self) -> None:
+        if not open_in_browser(self._address_with(self._token_of_browser)):
+            print_line(self._how_to_open())
+
+    def _how_to_open(self) -> str:
+        port = self.server_port
+        return (
+            "open this address in a browser of this computer. If this computer is a remote "
+            "one, run on your own (HOST is the name with which you log in)\n"
+            f"    ssh -L {port}:{_HOME}:{port} HOST\n"
+            "and open the address there"
+        )
 
     def _stop(self, request: Request) -> Response:
         # It waits until serving has ended, so it cannot be called where that is done.

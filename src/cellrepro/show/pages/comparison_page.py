@@ -158,12 +158,14 @@ class ScoreRow:
 
 @dataclass(frozen=True)
 class ShownCause:
-    """A cause: what is seen first, and a sentence about it."""
+    """A cause: what is seen first, and sentences about it."""
 
     name: str
     """With the values of both sides, where these say all."""
     details: str
     """Empty where the name says all."""
+    meaning: str
+    """What the setting does; empty where its name says it, or a table below."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +176,6 @@ class WhyBox:
     title: str
     causes: tuple[ShownCause, ...]
     """Empty where nothing tells."""
-    meaning: str
-    """What the setting does; empty where its name says it."""
     facts: tuple[str, ...]
     """How it is known, what else may be the cause, what remains."""
     label: str
@@ -337,18 +337,17 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
             kind="unknown",
             title="Why they differ is not known",
             causes=(),
-            meaning="",
             facts=(f"{of_image}{as_sentence(why.nothing_tells)}", *facts),
             label=label,
             put_in=put_in,
             commands=tuple(commands),
         )
-    is_listed_below = any(row.differs for row in rows if row.name == why.cause.name)
+    listed_below = {row.name for row in rows if row.differs}
+    causes = [why.cause, *(why.others if why.is_found else ())]
     return WhyBox(
         kind="found" if why.is_found else "likely",
         title=_title(why),
-        causes=tuple(map(_shown_cause, [why.cause, *(why.others if why.is_found else ())])),
-        meaning="" if is_listed_below else as_sentence(setting_meaning(why.cause.name)),
+        causes=tuple(_shown_cause(cause, listed_below) for cause in causes),
         facts=tuple(facts),
         label=label,
         put_in=put_in,
@@ -363,10 +362,11 @@ def _title(why: Why) -> str:
     return "Cause found" if n_causes == 1 else f"{n_causes} causes found"
 
 
-def _shown_cause(cause: Cause) -> ShownCause:
+def _shown_cause(cause: Cause, listed_below: Collection[str]) -> ShownCause:
+    meaning = "" if cause.name in listed_below else as_sentence(setting_meaning(cause.name))
     if cause.words or cause.cells is not None or cause.images is not None:
-        return ShownCause(cause.title, as_sentence(cause.values_text))
-    return ShownCause(str(cause), "")
+        return ShownCause(cause.title, as_sentence(cause.values_text), meaning)
+    return ShownCause(str(cause), "", meaning)
 
 
 def _why_facts(why: Why, explanation: Explanation | None) -> Iterator[str]:
