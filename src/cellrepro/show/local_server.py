@@ -138,7 +138,8 @@ def has_screen() -> bool:
 
 
 def can_show_a_browser() -> bool:
-    """Whether a browser would be seen: without a screen one of text would take over the terminal."""
+    """Whether a browser would have a window of its own."""
+    # Without a screen a browser of text would take over the terminal.
     return has_screen() or bool(os.environ.get("BROWSER"))
 
 
