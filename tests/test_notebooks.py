@@ -17,6 +17,7 @@ from cellrepro.grid.packaged_files import find_notebook
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.run.options import TrainingOptions
 from cellrepro.spec import defaults
+from conftest import SMALL
 
 PROJECT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
@@ -27,7 +28,7 @@ FEW = {"data": "../data/few"}
 ONE_THREAD = {"profile": "cpu-1thread"}
 """Less waiting, since other tests run beside it."""
 SHORT = {
-    "01_seeded_training": {**FEW, **ONE_THREAD, "images_per_epoch": 6, "learning_rate": 0.006},
+    "01_seeded_training": {**FEW, **ONE_THREAD, **SMALL},
     "02_mask_comparison": FEW,
     "03_determinism_warnings": {
         **FEW,
@@ -49,8 +50,7 @@ SHORT = {
     "06_inference_benchmark": {
         **FEW,
         **ONE_THREAD,
-        "sizes": [256],
-        "size_repeats": 1,
+        "sizes": [],
     },
     "07_explorer": FEW,
     "08_segmentation_settings": {

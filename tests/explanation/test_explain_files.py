@@ -201,6 +201,16 @@ def test_a_file_that_is_not_there_is_said_in_the_same_words(invoke, command):
     assert answer.err == expected
 
 
+@pytest.mark.parametrize("command", ["explain", "compare"])
+def test_a_result_is_not_taken_for_the_image_that_it_is_of(invoke, tmp_path, command):
+    for name, value in (("a", 1), ("b", 2), ("again", 2)):
+        tifffile.imwrite(tmp_path / f"{name}.tif", np.full((9, 9), value, np.uint16))
+    a, b, again = (tmp_path / f"{name}.tif" for name in ("a", "b", "again"))
+    answer = invoke(command, a, b, "--image", again)
+    assert answer.code == 2
+    assert f"image is {again}, which is B itself; expected the image that was" in answer.err
+
+
 def test_a_folder_and_arrays_are_sent_to_what_takes_them(invoke, tmp_path):
     masks = np.ones((4, 4), np.uint16)
     tifffile.imwrite(tmp_path / "a.tif", masks)

@@ -28,7 +28,13 @@ from cellrepro.explanation.recorded_settings import (
     STORED_NETWORK,
     RecordedSettings,
 )
-from cellrepro.explanation.references import file_or_run, kind_in_words, masks_of, reference_kind
+from cellrepro.explanation.references import (
+    file_or_run,
+    kind_in_words,
+    masks_of,
+    reference_kind,
+    refuse_result_as_image,
+)
 from cellrepro.explanation.settings_of_both import SettingOfBoth, recorded_side_by_side
 from cellrepro.explanation.two_results import (
     ComparedMasks,
@@ -65,6 +71,7 @@ def compare(
     """
     path_a = file_or_run(a, name="a")
     path_b = file_or_run(b, name="b")
+    refuse_result_as_image(image, a=a, b=b)
     kinds = {reference_kind(path_a), reference_kind(path_b)}
     if pairs is not None and kinds != {"folder"}:
         raise BadInput(

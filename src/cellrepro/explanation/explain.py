@@ -18,7 +18,11 @@ from cellrepro.explanation.explanation import Explanation
 from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.recorded_network import OtherNetwork
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
-from cellrepro.explanation.references import file_or_run, refuse_to_segment
+from cellrepro.explanation.references import (
+    file_or_run,
+    refuse_result_as_image,
+    refuse_to_segment,
+)
 from cellrepro.explanation.replay import ReplayedImage
 from cellrepro.explanation.replay_call import replay_window, replayed
 from cellrepro.explanation.side_pair import MasksInCommon, SidePair
@@ -148,6 +152,7 @@ def explain(
         raise BadInput(f"minutes is {minutes}; expected how long a search may take, above 0")
     file_or_run(a, name="a")
     file_or_run(b, name="b")
+    refuse_result_as_image(image, a=a, b=b)
     opened_store = Store(store)
     if not (Path(a).exists() or Path(b).exists()):
         a, b = (repeat.name for repeat in opened_store.find_two(a, b))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import re
 from collections.abc import Mapping
@@ -74,6 +75,18 @@ def file_or_run(reference: str | Path, *, name: str) -> Path:
     elif not _MAY_BE_A_KEY.match(str(reference)):
         raise no_such_file(reference, expected="a file, a folder, or KEY/REPEAT of a stored run")
     return path
+
+
+def refuse_result_as_image(image: str | Path | None, *, a: str | Path, b: str | Path) -> None:
+    """Refuse one of two results as the image that they are of; nothing was ever made from it."""
+    if image is None or not Path(image).is_file():
+        return
+    for letter, side in (("A", a), ("B", b)):
+        if Path(side).is_file() and filecmp.cmp(image, side, shallow=False):
+            raise BadInput(
+                f"image is {image}, which is {letter} itself; expected the image that was "
+                "segmented, such as the microscope's"
+            )
 
 
 def kind_in_words(path: Path) -> str:
