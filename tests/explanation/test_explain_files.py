@@ -230,10 +230,11 @@ def test_cells_that_stay_equal_tell_which_settings_are_likely(invoke, tmp_path):
     for name, labels in {"whole": whole, "larger": larger, "lacking": lacking}.items():
         tifffile.imwrite(tmp_path / f"{name}.tif", labels.astype(np.uint16))
 
-    def hint(name):
-        answer = invoke("explain", tmp_path / "whole.tif", tmp_path / f"{name}.tif").out
+    def hint(name, command="explain"):
+        answer = invoke(command, tmp_path / "whole.tif", tmp_path / f"{name}.tif").out
         return answer.partition("more likely causes: ")[2].partition("\n")[0]
 
     assert "by hand" in hint("larger")
     assert "flow_threshold" not in hint("larger")  # which adds and removes whole cells alone
     assert "flow_threshold" in hint("lacking")
+    assert hint("lacking", command="compare") == hint("lacking")

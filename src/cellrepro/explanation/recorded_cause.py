@@ -15,6 +15,7 @@ from cellrepro.comparison.systematic_change import SystematicChange
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
 from cellrepro.explanation.differing_fields import follows
+from cellrepro.explanation.equal_cells import hint_of_equal_cells
 from cellrepro.explanation.hand_edits import EffectOfHand
 from cellrepro.explanation.recorded_settings import (
     DEVICE,
@@ -134,6 +135,8 @@ class FileEvidence:
     """Whether one side has no cell."""
     same_outlines: bool = False
     """Whether every pixel is of the same cell in both, whatever the numbers."""
+    equal_cells: str = ""
+    """What cells that are equal in every pixel tell of the cause; empty where they tell nothing."""
 
     @classmethod
     def of_masks(
@@ -158,6 +161,7 @@ class FileEvidence:
             smallest_cells=smallest_cells(result),
             is_empty=not (result.n_objects_a and result.n_objects_b),
             same_outlines=not result.n_differing,
+            equal_cells=hint_of_equal_cells(result),
         )
 
     @property
@@ -186,9 +190,14 @@ def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
         return Why(Cause(IMAGE, words=evidence.unrelated))
     likely = likely_causes(evidence)
     if not likely:
-        if not evidence.tells_settings:
-            return Why(None, nothing_tells="neither file records its settings", find_out=find_out)
-        return Why(None, find_out=find_out)
+        nothing = Why(
+            None,
+            remains=(evidence.equal_cells,) if evidence.equal_cells else (),
+            find_out=find_out,
+        )
+        if evidence.tells_settings:
+            return nothing
+        return replace(nothing, nothing_tells="neither file records its settings")
     return Why(likely[0], tuple(likely[1:]), find_out=find_out)
 
 

@@ -23,7 +23,6 @@ from cellrepro.explanation.crops import (
     part_shown,
     with_crop,
 )
-from cellrepro.explanation.equal_cells import hint_of_equal_cells
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.label_notes import label_notes
 from cellrepro.explanation.one_size import Scaled, at_one_size
@@ -164,10 +163,7 @@ class SidePair:
         why = why_from_files(evidence, find_out="")
         cause = self._cause_of_sizes(shown)
         if cause is None:
-            if why is None or why.cause is not None or shown is None:
-                return why
-            hint = hint_of_equal_cells(shown.result)
-            return replace(why, remains=(hint,)) if hint else why
+            return why
         recorded = () if why is None or why.cause is None else (why.cause, *why.others)
         if any(each.name == IMAGE for each in recorded):  # which no size explains
             return why
