@@ -216,10 +216,14 @@ def test_too_few_images_are_undecidable():
 
 
 def test_doses_and_several_groups():
-    doses = {name: 10.0 * i for i, name in enumerate(MASKS)}
+    doses = {name: 10.0 * i**2 for i, name in enumerate(MASKS)}
     (conclusion,) = concluded(groups=doses).conclusions
-    assert (conclusion.control, conclusion.treated, conclusion.is_dose) == ("0", "70", True)
-    assert "dose 70" in conclusion.sentence()
+    assert (conclusion.control, conclusion.treated, conclusion.is_dose) == ("0", "490", True)
+    assert "dose 490" in conclusion.sentence()
+    # That of the images, as of two groups: the line begins elsewhere.
+    at_lowest = MASKS["x_0"].max()
+    assert conclusion.margin == pytest.approx(0.1 * at_lowest)
+    assert conclusion.a.control != pytest.approx(at_lowest)
     three = {**GROUPS, "x_0": "z", "x_1": "z", "y_0": "z"}
     found = concluded(groups=three, control="y").conclusions
     assert [(each.treated, each.control) for each in found] == [("z", "y"), ("x", "y")]

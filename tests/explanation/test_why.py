@@ -14,6 +14,7 @@ from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
 from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.trials import Gap
 from cellrepro.store.store import Store
+from samebits.words import amount
 from stores import TRUTH, add_run, squares, three
 
 A = np.zeros((60, 60), np.uint16)
@@ -188,6 +189,9 @@ FOLDERS = {
         ("min_size", 2, 3, False),
     ),
     "in some, and an equal image keeps them": ([WITHOUT_SMALL] * 2 + [CELLS], None),
+    "in others than are smaller, which keep them": (
+        [smaller(CELLS)] * 2 + [WITHOUT_SMALL] * 2, ("outlines", 2, 4, True),
+    ),
     "in one, and the others keep smaller ones": (
         [WITHOUT_SMALL] + [smaller(CELLS)] * 2, ("outlines", 2, 3, True),
     ),
@@ -207,8 +211,12 @@ def test_a_cause_of_two_folders_is_tested_on_every_image(script, tmp_path, invok
         cause = (cause["name"], cause["images"]["n"], cause["images"]["of"], cause["confirmed"])
     assert cause == expected
     if expected is None or expected[0] == "outlines":
-        said = invoke("compare", tmp_path / "a", tmp_path / "b").out.splitlines()[1]
-        assert "min_size" not in said  # which other images contradict
+        said = invoke("compare", tmp_path / "a", tmp_path / "b").out
+        assert "min_size" not in said.splitlines()[1]  # which other images contradict
+        n_without = sum(masks is WITHOUT_SMALL for masks in of_b)
+        lacking = f"in {amount(n_without, 'image')} B lacks the {3 * n_without} smallest cells of A"
+        assert (lacking in said) == (n_without > 0)
+        assert ("so that no min_size explains it" in said) == (n_without > 0)
 
 
 def test_a_setting_that_only_some_images_record_is_counted(gui, tmp_path, invoke):

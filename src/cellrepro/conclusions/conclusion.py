@@ -76,6 +76,8 @@ class Conclusion(Result):
     """B minus A, paired by image; its means are what B has more in an image of each group."""
     margin: float
     """Effects that differ by less are the same."""
+    margin_share: float
+    """The margin over the mean of the control images under A, of a dose those of the lowest one."""
     word: Word
     """``stands``, ``changes``, or ``undecidable`` with so few images."""
     images_needed: int | None
@@ -270,7 +272,7 @@ def _concluded(
     groups: Groups,
     readout: ChosenReadout,
     treated: str,
-    margin: float,
+    share: float,
 ) -> Conclusion:
     wanted = {groups.control, treated} if groups.doses is None else {*groups.doses}
     used = [
@@ -297,7 +299,7 @@ def _concluded(
         return effect_along_doses(np.array([groups.doses[name] for name in names]), values)
 
     effect_a, effect_b, difference = map(effect, (values_a, values_b, values_b - values_a))
-    allowed = margin * abs(effect_a.control)
+    allowed = share * abs(float(values_a[names == groups.control].mean()))
     decision = decide(effect_a, effect_b, difference, margin=allowed)
     needed = None
     if decision.times is not None and decision.times * len(used) < _MOST_IMAGES:
@@ -315,6 +317,7 @@ def _concluded(
         b=effect_b,
         difference=difference,
         margin=allowed,
+        margin_share=share,
         word=decision.word,
         images_needed=needed,
     )

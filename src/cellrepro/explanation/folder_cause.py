@@ -18,9 +18,10 @@ from cellrepro.explanation.recorded_cause import (
     likely_causes,
     proven_cause,
 )
+from cellrepro.explanation.size_limit import SizeLimit
 from cellrepro.explanation.size_limit import over_images as limit_over_images
 from cellrepro.explanation.why import Cause, Share, Why
-from samebits.words import some, verb_of
+from samebits.words import amount, some, verb_of
 
 _MOST_IMAGES = 4  # that are named
 
@@ -59,14 +60,15 @@ def why_of_folders(
         nothing = "nothing that is recorded tells"
         if not any(each.tells_settings for each in rest.values()):
             nothing = "no file of either folder records its settings"
-        return Why(None, nothing_tells=nothing, find_out=command)
+        hints = tuple(_contradicted_limits(rest, by_image))
+        return Why(None, nothing_tells=nothing, remains=hints, find_out=command)
     which = some(list(rest), _MOST_IMAGES)
     others = f"the other {verb_of(len(rest), 'image that differs', 'images that differ')} ({which})"
-    remains = (
-        f"{others}: {Why(likely_ones[0], tuple(likely_ones[1:])).sentence}"
-        if likely
-        else (f"{others}: nothing tells")
-    )
+    if likely:
+        known = Why(likely_ones[0], tuple(likely_ones[1:])).sentence
+    else:
+        known = "; ".join(_contradicted_limits(rest, by_image)) or "nothing tells"
+    remains = f"{others}: {known}"
     return Why(proven_causes[0], tuple(proven_causes[1:]), remains=(remains,), find_out=command)
 
 
@@ -123,16 +125,47 @@ def _size_limits(
 ) -> Iterator[_Fitting]:
     """Find the size up to which a side lacks cells in some images, and keeps none in any."""
     n_changed = sum(evidence.n_changed for evidence in rest.values())
-    limits = {name: each.size_limit for name, each in rest.items() if each.size_limit}
-    for side in ("A", "B"):
-        of_side = {name: limit for name, limit in limits.items() if limit.side == side}
-        if not of_side:
-            continue
-        smallest = [evidence.smallest_cells for evidence in every.values()]
-        limit = limit_over_images(list(of_side.values()), smallest)
+    for of_side in _limits_by_side(rest):
+        limit = _limit_over(of_side, every)
         if limit is not None:
             share = Share(limit.n_missing, n_changed)
             yield _Fitting(Cause(MIN_SIZE, cells=share, words=limit.text), list(of_side))
+
+
+def _contradicted_limits(
+    rest: Mapping[str, FileEvidence], every: Mapping[str, FileEvidence]
+) -> Iterator[str]:
+    """Say of limits that hold in some images which cells of others contradict them."""
+    for of_side in _limits_by_side(rest):
+        limit = _limit_over(of_side, {name: every[name] for name in of_side})
+        if limit is None or _limit_over(of_side, every) is not None:
+            continue
+        smallest = min(
+            each.smallest_cells[limit.side]
+            for each in every.values()
+            if limit.side in each.smallest_cells
+        )
+        yield (
+            f"in {amount(len(of_side), 'image')} {limit.text}; in other "
+            f"images {limit.side} keeps cells down to {amount(smallest, 'pixel')}, so that "
+            f"no {MIN_SIZE} explains it that is the same for all images"
+        )
+
+
+def _limits_by_side(rest: Mapping[str, FileEvidence]) -> Iterator[dict[str, SizeLimit]]:
+    """Give the limits of the images in which A lacks the smallest cells, and those of B."""
+    limits = {name: each.size_limit for name, each in rest.items() if each.size_limit}
+    for side in ("A", "B"):
+        of_side = {name: limit for name, limit in limits.items() if limit.side == side}
+        if of_side:
+            yield of_side
+
+
+def _limit_over(
+    of_side: Mapping[str, SizeLimit], images: Mapping[str, FileEvidence]
+) -> SizeLimit | None:
+    smallest = [evidence.smallest_cells for evidence in images.values()]
+    return limit_over_images(list(of_side.values()), smallest)
 
 
 def _over(by_image: Mapping[str, Cause], rest: Mapping[str, FileEvidence]) -> Cause:

@@ -114,14 +114,11 @@ def conclusion_part(conclusions: Sequence[Conclusion]) -> ConclusionPart | None:
 
 def _margin_text(conclusions: Sequence[Conclusion]) -> str:
     """Say what the margin is of: the same share for all."""
-    for each in conclusions:
-        if each.a.control:
-            share = each.margin / abs(each.a.control)
-            return (
-                f"The margin is {100 * share:.3g} % of the mean of {each.group_names[1]} under A: "
-                "effects of A and B that differ by less count as the same"
-            )
-    return ""
+    first = conclusions[0]
+    return (
+        f"The margin is {100 * first.margin_share:.3g} % of the mean of {first.group_names[1]} "
+        "under A: effects of A and B that differ by less count as the same"
+    )
 
 
 def _numbers(conclusion: Conclusion) -> dict[str, object]:
