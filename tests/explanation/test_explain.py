@@ -384,6 +384,17 @@ def test_settings_that_decide_and_do_not_make_it_mean_another_network(
     assert "the network is probably a different one than other.safetensors" in answer.err
 
 
+def test_a_value_that_was_changed_before_the_file_was_saved_is_found(made, explained):
+    """The network makes the other side, so that it is not accused."""
+    recorded = {"diameter": 24.0, "flow_threshold": 0.4, "cellprob_threshold": 0.0}
+    recorded |= {"normalize": {"percentile": [1.0, 99.0]}}
+    saved_later = made("saved_later", diameter=20.0)
+    write_sidecar(saved_later, {"settings": recorded, "precision": "float32"})
+    found = explained(made("usual"), saved_later)
+    assert (found["cause"]["name"], found["cause"]["confirmed"]) == ("diameter", True)
+    assert (found["causes"][0]["b"], found["unexplained"]) == (20.0, 0)
+
+
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -18,9 +18,16 @@ from cellrepro.explanation.explanation_lines import explanation_lines
 from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
 from cellrepro.explanation.hand_edits import EffectOfHand
 from cellrepro.explanation.one_size import Scaled
+from cellrepro.explanation.recorded_cause import IMAGE
 from cellrepro.explanation.recorded_network import OtherNetwork
+from cellrepro.explanation.search_values import NUMBERS
 from cellrepro.explanation.setting_meanings import recorded_in_words
-from cellrepro.explanation.settings_of_both import SettingOfBoth, network_diameter
+from cellrepro.explanation.settings_of_both import (
+    SettingOfBoth,
+    is_usual_value,
+    network_diameter,
+    value_text,
+)
 from cellrepro.explanation.sides import Side
 from cellrepro.explanation.why import Cause, Why
 from cellrepro.model.window import Window
@@ -127,18 +134,26 @@ class Explanation(Result):
             if self._are_trained_apart(replayed) and self.from_record is not None:
                 return self._why_trained_apart(self.from_record, replayed)
             found = [self._found(each) for each in replayed.causes]
-            return Why(found[0], tuple(found[1:]), remains=(self.remains, *remains))
+            tried = self._found_by_trying(replayed)
+            return Why(found[0], tuple(found[1:]), remains=(self.remains, *tried, *remains))
         if self.networks_unlike_given and (why := self._why_other_network(replayed)) is not None:
             return why
         doubt = ""
         if doubted:
             verb = verb_of(len(another or doubted), "was", "were")
-            doubt = f"{joined(another or doubted)} {verb} probably made with a different network"
+            doubt = (
+                f"{joined(another or doubted)} {verb} probably made with a different network, or "
+                "with other settings than recorded"
+            )
         elif unmade := [letter for letter, fit in replayed.fits if fit.makes_no_cell]:
             doubt = (
-                f"probably a different network made {' and '.join(unmade)}, or cells were drawn "
-                "or changed by hand"
+                f"probably a different network made {' and '.join(unmade)}, of a different image "
+                "perhaps, or cells were drawn or changed by hand"
             )
+        recorded = None if self.from_record is None else self.from_record.cause
+        if self.from_record is not None and recorded is not None and recorded.name == IMAGE:
+            return replace(self.from_record, find_out="")  # which no setting confirms
+        remains = (*remains, *self._questions(replayed))
         in_time = _not_tried_text(replayed, interrupted=self.interrupted)
         doubt = f"{'; ' if in_time else ': '}{doubt}" if doubt else ""
         if self.from_record is not None and self.from_record.cause is not None:
@@ -176,6 +191,32 @@ class Explanation(Result):
             for letter, fit in replayed.fits
             if fit.found == Reproduced.IN_PART and fit.exact < fit.n_target
         )
+
+    def _questions(self, replayed: Replayed) -> Iterator[str]:
+        """Ask what nothing that was tried answers, where time was up before more was tried."""
+        none = [letter for letter, fit in replayed.fits if fit.stopped and not fit.exact]
+        if none:
+            yield (
+                f"nothing that was tried makes one cell of {' or '.join(none)} exactly: is this "
+                "the network that made them, and is the image the one that was segmented?"
+            )
+
+    def _found_by_trying(self, replayed: Replayed) -> Iterator[str]:
+        """Say which values no file records, so that others may do as well."""
+        for cause in replayed.causes:
+            for (letter, side), value in zip(self.sides, (cause.a, cause.b), strict=True):
+                against = side.against_record(cause.name, value)
+                is_recorded = cause.name in {*side.known, *side.recorded} and not against
+                if is_recorded or is_usual_value(cause.name, value):
+                    continue
+                shown = f"{recorded_in_words(cause.name)} {value_text(cause.name, value)}"
+                why = "as no file records it"
+                if against:
+                    why = (
+                        f"though {letter} records {value_text(cause.name, side.known[cause.name])}"
+                    )
+                near = "; values near it may make the same masks" if cause.name in NUMBERS else ""
+                yield f"{shown} in {letter} was found by trying, {why}{near}"
 
     def _found(self, change: Change) -> Cause:
         """Name a change as found, a network in the words of the records."""

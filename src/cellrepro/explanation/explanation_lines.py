@@ -50,6 +50,8 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield from explanation.why.said_lines()
         if explanation.replayed is not None and explanation.why.find_out:
             yield from find_out_lines(explanation.why.find_out)
+    elif explanation.vacuous:
+        yield from vacuous_lines(explanation)
     elif not explanation.differs:
         yield explanation.sentence()
     if explanation.from_files:
@@ -97,8 +99,6 @@ def replay_lines(explanation: Explanation) -> Iterator[str]:
     """Say what segmenting again has shown, and how to make each side again."""
     if explanation.result is not None and explanation.result.n_differing:
         yield from cause_lines(explanation)
-    if explanation.vacuous:
-        yield from vacuous_lines(explanation)
     yield from _command_lines(explanation)
 
 
@@ -216,7 +216,7 @@ def made_again_lines(explanation: Explanation) -> Iterator[str]:
             if fit.network_doubt:
                 yield _other_network_line(letter, fit, explanation)
             else:
-                yield _not_made_line(letter, fit, cut_short=explanation.interrupted)
+                yield _not_made_line(letter, fit, explanation)
     recorded = {*explanation.a.recorded, *explanation.b.recorded}
     if explanation.networks_unlike_given:  # which can be, without --model
         recorded -= {MODEL, MODEL_DIGEST}
@@ -241,7 +241,14 @@ def _made_line(letter: str, fit: Fit, explanation: Explanation) -> str:
         for name, value in fit.nearest.items()
         if name not in side.known and not _is_usual_here(name, value)
     ]
-    if not_recorded:
+    against_record = [
+        f"{recorded_in_words(name)} {value_text(name, value)}"
+        for name, value in fit.nearest.items()
+        if side.against_record(name, value)
+    ]
+    if against_record:
+        how = f"with {joined(against_record)}, where its file records something else"
+    elif not_recorded:
         how = f"with {joined(not_recorded)}, which its file does not record"
     else:
         how = "as recorded" if side.record.tells_settings else "with the usual settings"
@@ -284,7 +291,8 @@ def _other_network_line(letter: str, fit: Fit, explanation: Explanation) -> str:
     return (
         f"{letter} was probably made with a different network{named}: it records "
         f"{joined(DECIDING)}, which change most cells. With these{values} {unmade}. If you know "
-        "its network, give that with --model"
+        "its network, give that with --model; or its file records other settings than those it was "
+        "made with, as where they were changed before it was saved"
     )
 
 
@@ -307,15 +315,16 @@ def _tried_sentence(fit: Fit, *, cut_short: bool) -> str:
     verb = "was" if fit.n_values_tried == 1 or not fit.n_values_left else "were"
     tried = f"{_values_text(fit).capitalize()} {verb} tried"
     if not fit.stopped:
-        return f"{tried}, and more near the best"
+        return f"{tried}, then others near the best and combinations"
     if cut_short:
         return f"{tried} before you ended the search"
     return f"{tried} when time was up"
 
 
-def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
+def _not_made_line(letter: str, fit: Fit, explanation: Explanation) -> str:
     """Say how near a search came that did not make a side again."""
-    tried = _tried_sentence(fit, cut_short=cut_short)
+    side = explanation.a if letter == "A" else explanation.b
+    tried = _tried_sentence(fit, cut_short=explanation.interrupted)
     cells = amount(fit.n_target, "cell")
     if fit.cells_left == fit.of_cells:
         return (
@@ -332,7 +341,8 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
         for name, value in fit.nearest.items()
         if fit.start.get(name) != value
     ]
-    nearest = joined(changes) or "the recorded and the usual values"
+    unchanged = "what is recorded" if side.record.tells_settings else "the usual settings"
+    nearest = joined(changes) or unchanged
     result = f"how {letter} was made was not found"
     if fit.found == Reproduced.IN_PART:
         result = f"{letter} was found in part"
@@ -340,9 +350,9 @@ def _not_made_line(letter: str, fit: Fit, *, cut_short: bool) -> str:
     differ = that_differ(fit.pixels_left, "pixel")
     return (
         f"{result}: with {nearest}, {fit.exact} of its {cells} "
-        f"{verb_of(fit.exact, 'is', 'are')} made again pixel for pixel. Of {fit.n_target} in "
-        f"{letter} and {n_made} made again, {fit.cells_left or 'none'} "
-        f"{verb_of(fit.cells_left, 'has', 'have')} no match; {differ}. {tried}"
+        f"{verb_of(fit.exact, 'is', 'are')} made again pixel for pixel. Of the {fit.n_target} in "
+        f"{letter} and the {n_made} that were made again, {fit.cells_left or 'none'} "
+        f"{verb_of(fit.cells_left, 'has', 'have')} no match among the others; {differ}. {tried}"
     )
 
 
@@ -354,18 +364,7 @@ def _cause_line(explanation: Explanation, cause: Change) -> str:
     return (
         f"changing {recorded_in_words(cause.name)}{values} alone leaves {grouped(cause.cells)} of "
         f"the {amount(cause.of_cells, 'cell')} before and after it without a match"
-        f"{_found_by_trying(explanation, cause.name)}"
     )
-
-
-def _found_by_trying(explanation: Explanation, name: str) -> str:
-    """Say of which sides a value was searched, as no file records it."""
-    missing = [
-        letter
-        for letter, side in explanation.sides
-        if name not in side.known and name not in side.recorded
-    ]
-    return f"; its value in {' and '.join(missing)} was found by trying" if missing else ""
 
 
 def vacuous_lines(explanation: Explanation) -> Iterator[str]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from cellrepro.explanation.causes import CauseSearch, RecordedResult, Replayed
 from cellrepro.explanation.conditions import IMAGE_CROP, VERSION, Condition, without
-from cellrepro.explanation.fit import Fit
+from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
 from cellrepro.explanation.search import DECIDING, Search
 from cellrepro.explanation.search_duration import SearchDuration
 from cellrepro.explanation.trials import Trials, Usual
@@ -129,16 +129,33 @@ class _BothSearches:
         self.duration.expect("b", self.b)
 
     def fits(self, network: str, others: Mapping[str, str]) -> tuple[Fit, Fit]:
-        """Search for both, first for B where that was probably made with another network.
+        """Search for both, and where one alone is not made, against what is recorded of it.
 
         ``others`` are the networks that sides record, where ``network`` is a different one.
         """
+        end = time.monotonic() + 60 * self.minutes
+        a, b = self._fits_as_recorded(network, others, end=end)
+        if self._is_record_doubtful(a, b):
+            self.duration.begin("a")
+            a = self.a.fit_against_record(stop_at=end) or a
+        elif self._is_record_doubtful(b, a):
+            self.duration.begin("b")
+            b = self.b.fit_against_record(stop_at=end) or b
+        return a, b
+
+    @staticmethod
+    def _is_record_doubtful(fit: Fit, other: Fit) -> bool:
+        """Whether the network makes one result, and with the other's record not the other one."""
+        return fit.network_doubt == PROBABLY_ANOTHER and other.found == Reproduced.MADE
+
+    def _fits_as_recorded(
+        self, network: str, others: Mapping[str, str], *, end: float
+    ) -> tuple[Fit, Fit]:
+        """Search for both, first for B where that was probably made with another network."""
         doubts = {"A": self.a.doubts_network(), "B": self.b.doubts_network()}
         for letter in (letter for letter, is_doubted in doubts.items() if is_doubted):
             self.child.tell("note", _network_note(letter, network, others[letter]))
-        begin = time.monotonic()
-        half = begin + 30 * self.minutes
-        end = begin + 60 * self.minutes
+        half = end - 30 * self.minutes
         if doubts["B"] and not self.a.is_settled:
             self.duration.begin("b")
             b = self.b.fit(near={}, stop_at=half)

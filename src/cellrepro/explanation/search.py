@@ -12,7 +12,7 @@ import numpy as np
 from cellrepro.comparison.object_matching import overlap
 from cellrepro.errors import CellreproError
 from cellrepro.explanation.conditions import IMAGE_CROP, Condition, Crop, changed_names, without
-from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, NetworkDoubt, ValueTried
+from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, NetworkDoubt, Reproduced, ValueTried
 from cellrepro.explanation.image_readings import can_be_read
 from cellrepro.explanation.search_values import (
     COARSE,
@@ -124,6 +124,27 @@ class Search:
         start = self._start()
         fit = self._as_fit(start, start)
         return fit if fit.came_to_something else replace(fit, network_doubt="not searched")
+
+    def fit_against_record(self, *, stop_at: float) -> Fit | None:
+        """Try other values for one recorded setting after the other; None where none makes it.
+
+        What was changed before a file was saved is recorded, though the masks are older.
+        """
+        self._stop_at = stop_at
+        start = self._start()
+        others = [
+            {**start.condition, name: value}
+            for name, values in TRIED.items()
+            if name in self._known
+            for value in values
+        ]
+        if not others or self._is_over():
+            return None
+        best = self._best(others)
+        for name in changed_names(start.condition, best.condition):
+            best = self._refined(best, name)
+        fit = self._as_fit(best, start)
+        return fit if fit.found == Reproduced.MADE else None
 
     def first_round(self) -> list[Condition]:
         """Give the changes that are tried first, one by one; later rounds go on from the best."""

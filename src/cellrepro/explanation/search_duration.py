@@ -76,7 +76,8 @@ class SearchDuration:
         return (
             f"{one}; of what nobody recorded, {joined(values)} are tried one by one, "
             f"{n_with_network} of them through the network: up to {minutes(needed)}. If none "
-            f"explains all, the best are combined. {self._end_text(needed)}. {self._shorter}"
+            "explains all, values near the best and combinations follow, which can take longer. "
+            f"{self._end_text(needed)}. {self._shorter}"
         )
 
     def _end_text(self, seconds_needed: float) -> str:
@@ -89,6 +90,8 @@ class SearchDuration:
         """Say how many values of a side were tried, and what time its search still has."""
         search = self._searches[self._side]
         n_values = len(search.first_round())
+        if not n_values:
+            return f"{self._side.upper()}: segmented as recorded"
         n_tried = n_values - search.n_values_left
         seconds_left = min(search.seconds_left, 60 * self._most_minutes)
         if search.n_values_left and n_tried:
@@ -96,5 +99,5 @@ class SearchDuration:
             seconds_left = min(seconds_left, seconds_of_one * search.n_values_left)
         tried = f"{n_tried} of {amount(n_values, 'value')} tried"
         if not search.n_values_left:
-            tried += ", then more near the best"
+            tried += ", now values near the best and combinations"
         return f"{self._side.upper()}: {tried}, up to {minutes(seconds_left)} left"

@@ -24,6 +24,7 @@ from cellrepro.explanation.recorded_settings import (
 )
 from cellrepro.explanation.run_log import USUAL_NAME, log_record
 from cellrepro.explanation.run_record import run_record
+from cellrepro.explanation.search_values import TRIED
 from cellrepro.explanation.trials import n_cells_in
 from cellrepro.images.decoding import SEG_ENDING
 from cellrepro.images.outlines import Outlines
@@ -93,6 +94,11 @@ class Side:
     def n_cells(self) -> int:
         """How many cells it has."""
         return n_cells_in(self.masks)
+
+    def against_record(self, name: str, value: object) -> bool:
+        """Whether a value with which it was made again is another one than its file records."""
+        is_found = name in TRIED and name in self.known
+        return is_found and self.known[name] != value
 
     def drawn_like(self, other: Side) -> Side:
         """Draw its outlines, if it is made of such, in an image of the size of the other's."""
