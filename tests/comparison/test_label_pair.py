@@ -199,12 +199,12 @@ def rows_of_cells(*rows):
 
 
 def small_beside_a_clump():
-    """A lone cell far smaller than cells that touch: no mere fragment of these."""
+    """Cells far smaller than others that touch: no mere fragments of these."""
     image = np.zeros((40, 70), np.int64)
     for number in range(1, 6):
         image[2:14, 12 * number - 10 : 12 * number + 2] = number
-    image[20:26, 10:17], image[20:26, 17:24] = 6, 7
-    image[30:38, 30:36] = 8
+    image[20:23, 10:13], image[20:23, 13:16], image[20:23, 16:19] = 6, 7, 8
+    image[30:38, 30:36] = 9
     return image
 
 
@@ -248,6 +248,14 @@ def test_one_number_for_all_is_counted_as_its_pieces_are(cells, change, white):
         if change != "one gained":
             assert (f"take {'A' if side == 'B' else 'B'}" in notes) == touches
             assert ("but for 1 cell that it lacks" in notes) == (touches and change == "one lost")
+
+
+def test_a_black_and_white_mask_may_be_smaller_than_the_cells():
+    """Of a cell that touches another one, a piece of both shows too little to be it."""
+    a = rows_of_cells(2, 2, 2)
+    b = (a > 0) & (a == np.roll(a, 2, axis=0))  # four of the six rows of each cell
+    found = compare_masks(a, b.astype(np.uint8))
+    assert (found.n_objects_b, found.kinds) == (3, {"merged": 3})
 
 
 @pytest.mark.parametrize(
