@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import ndimage
 
 from cellrepro.comparison.category_map import categories
 from cellrepro.comparison.consensus import agree
 from cellrepro.comparison.label_numbers import canonical, numbering
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.number_remarks import number_remarks
-from cellrepro.comparison.shared_numbers import told_apart
 from cellrepro.explanation.label_notes import label_notes
 
 
@@ -184,18 +184,78 @@ def test_cells_that_touch_and_have_one_number_are_merged():
     assert (found.kinds, found.n_shared_b) == ({"merged": 1, "kept": 1}, 0)
 
 
-def test_what_remains_of_a_divided_number_is_none_of_its_parts():
-    """Two objects that touch fill a piece of number 3; another piece of it lies elsewhere."""
-    other = np.zeros((40, 60), np.int64)
-    other[:8, :4], other[:8, 4:8], other[20:26, :6], other[20:26, 30:36] = 1, 2, 21, 22
-    image = np.select([np.isin(other, (1, 2)), other > 0], [3, 7], 0)
-    image[30:37, 40:47] = 3
-    apart = told_apart(image, other, np.array([3, 7]))
-    assert apart is not None
-    found = apart.image
-    numbers = [found[2, 1], found[2, 6], found[32, 42], found[22, 2], found[22, 32]]
-    assert len({*numbers}) == 5
-    assert apart.given[numbers].tolist() == [3, 3, 3, 7, 7]
+# -- black-and-white masks ------------------------------------------------------------------------
+
+
+def rows_of_cells(*rows):
+    """Cells of 6 by 6 pixels, each row of cells that touch; rows do not."""
+    image = np.zeros((8 * len(rows), 6 * max(rows) + 2), np.int64)
+    number = 0
+    for y, n_cells in enumerate(rows):
+        for x in range(n_cells):
+            number += 1
+            image[8 * y + 1 : 8 * y + 7, 6 * x + 1 : 6 * x + 7] = number
+    return image
+
+
+def small_beside_a_clump():
+    """Cells far smaller than others that touch: no mere fragments of these."""
+    image = np.zeros((40, 70), np.int64)
+    for number in range(1, 6):
+        image[2:14, 12 * number - 10 : 12 * number + 2] = number
+    image[20:23, 10:13], image[20:23, 13:16], image[20:23, 16:19] = 6, 7, 8
+    image[30:38, 30:36] = 9
+    return image
+
+
+CELLS_OF_A = {
+    "none touch": rows_of_cells(1, 1, 1, 1),
+    "all touch": rows_of_cells(3, 2, 4, 2, 2),
+    "some touch": rows_of_cells(1, 2, 1, 1, 4, 1),
+    "two touch": rows_of_cells(1, 1, 2, 1),
+    "one clump": rows_of_cells(5, 1, 1),
+    "sizes differ": small_beside_a_clump(),
+}
+
+
+@pytest.mark.parametrize("white", [1, 255])
+@pytest.mark.parametrize("change", ["the same cells", "one lost", "one gained"])
+@pytest.mark.parametrize("cells", CELLS_OF_A.values(), ids=CELLS_OF_A)
+def test_one_number_for_all_is_counted_as_its_pieces_are(cells, change, white):
+    """Cells that touch are one in a black-and-white mask, as where its pieces are numbered."""
+    last = cells.max()
+    a = np.where((cells == last) & (change == "one gained"), 0, cells)
+    full = np.where((cells == last) & (change == "one lost"), 0, cells)
+    numbered, n_pieces = ndimage.label(full)
+    b = (white * (full > 0)).astype(np.uint8)
+    for expected, found, side in (
+        (compare_masks(a, numbered), compare_masks(a, b), "B"),
+        (compare_masks(numbered, a), compare_masks(b, a), "A"),
+    ):
+        assert (found.n_objects_a, found.n_objects_b) == (
+            expected.n_objects_a,
+            expected.n_objects_b,
+        )
+        assert n_pieces == (found.n_objects_b if side == "B" else found.n_objects_a)
+        assert found.kinds == expected.kinds
+        assert (found.n_differing, found.ap50) == (expected.n_differing, expected.ap50)
+        assert found.verdict == "different"
+        pair = (a, b) if side == "B" else (b, a)
+        notes = " ".join(label_notes(*pair, found).sentences)
+        assert f"1 number stands in {side}" in notes
+        assert "every number counts as one object" not in notes
+        touches = n_pieces < len(np.unique(full)) - 1
+        if change != "one gained":
+            assert (f"take {'A' if side == 'B' else 'B'}" in notes) == touches
+            assert ("but for 1 cell that it lacks" in notes) == (touches and change == "one lost")
+
+
+def test_a_black_and_white_mask_may_be_smaller_than_the_cells():
+    """Of a cell that touches another one, a piece of both shows too little to be it."""
+    a = rows_of_cells(2, 2, 2)
+    b = (a > 0) & (a == np.roll(a, 2, axis=0))  # four of the six rows of each cell
+    found = compare_masks(a, b.astype(np.uint8))
+    assert (found.n_objects_b, found.kinds) == (3, {"merged": 3})
 
 
 @pytest.mark.parametrize(

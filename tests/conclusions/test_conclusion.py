@@ -9,6 +9,7 @@ from scipy import ndimage, stats
 from scipy.spatial.distance import cdist
 
 import cellrepro
+from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.conclusions.conclusion import decide
 from cellrepro.conclusions.effects import GroupEffect, effect_along_doses, effect_of_groups
 from cellrepro.conclusions.measuring import measured_masks
@@ -180,6 +181,27 @@ def test_numbers_of_cells_and_planes_do_not_matter():
     fewer = np.where(plane == 3, 0, plane)[::-1]
     stack = np.stack([plane, fewer, plane])
     assert measured_masks(stack, None, chosen)["count"] == 8
+
+
+def test_cells_are_counted_as_a_comparison_of_the_masks_counts_them():
+    """Also in a black-and-white mask, and in planes whose numbers begin anew on one side."""
+    a = np.zeros((12, 60), int)
+    for number, x in enumerate((2, 8, 20, 32, 44), start=1):  # the first two touch
+        a[2:8, x : x + 6] = number
+    stack = np.stack([a, np.where(a == 1, 0, a), a])
+    anew = np.stack([a, np.where(a > 1, a - 1, 0), a])
+    for first, second in ((a, (a > 0).astype(int)), (stack, anew)):
+        names = [f"{group}_{i}" for group in "xy" for i in range(3)]
+        answer = cellrepro.conclusion(
+            dict.fromkeys(names, first),
+            dict.fromkeys(names, second),
+            groups={name: name[0] for name in names},
+            readouts="count",
+        )
+        counted = compare_masks(first, second)
+        for image in answer.images:
+            assert image.a["count"] == counted.n_objects_a
+            assert image.b["count"] == counted.n_objects_b > 1
 
 
 # -- what a user gives -----------------------------------------------------------------------

@@ -212,9 +212,14 @@ def test_a_picture_is_no_masks_and_a_foreground_map_gets_a_word(masks, invoke, t
     assert "2 channels" in invoke("describe", two_channels).out
     assert invoke("describe", masks("y_masks.tif", made.image)).code == 2  # its name says masks
     foreground = masks("f.tif", (made.masks > 0).astype(np.uint8))
-    note = "every number counts as one object; if it is a foreground map"
-    assert note in invoke("compare", cells, foreground).out
-    assert note in invoke("describe", foreground).out
+    assert "every number counts as one object; if it is a foreground map" in (
+        invoke("describe", foreground).out
+    )
+    compared = invoke("compare", cells, foreground).out
+    assert "cells that touch are one in it" in compared
+    assert "counts as one object" not in compared
+    apart = masks("apart.tif", ndimage.label(made.masks)[0].astype(np.uint16))
+    assert "if it is a foreground map" in invoke("compare", apart, foreground).out
 
 
 def test_weights_files(tmp_path):

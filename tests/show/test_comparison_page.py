@@ -111,6 +111,17 @@ def test_the_cause_says_more_than_the_headline_as_one_sentence(tmp_path, other):
         assert not [run for run in runs if run in said]
 
 
+def test_equal_outlines_are_not_called_different_ones(tmp_path):
+    """One number for cells that do not touch: nothing differs but the numbers."""
+    tifffile.imwrite(tmp_path / "a.tif", many_cells(0))
+    tifffile.imwrite(tmp_path / "b.tif", (many_cells(0) > 0).astype(np.uint8))
+    html = tmp_path / "page.html"
+    assert compare(tmp_path / "a.tif", tmp_path / "b.tif", html=html).verdict == "different"
+    text = words_of(html)
+    assert "different outlines" not in text
+    assert "What differs: only the numbers of the cells" in text
+
+
 def test_settings_that_differ_are_said_first(files, invoke):
     """In the terminal, in JSON, and at the top of the page."""
     html = files / "page.html"

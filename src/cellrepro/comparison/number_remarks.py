@@ -59,8 +59,11 @@ def may_be_cut(image: _Labels) -> bool:
     return int(image.max(initial=0)) in LARGEST_OF_BITS
 
 
-def piece_remarks(image: _Labels) -> Iterator[str]:
-    """Say of a label image which numbers are in several pieces, and whether they were cut."""
+def piece_remarks(image: _Labels, *, counts_pieces: bool = False) -> Iterator[str]:
+    """Say of a label image which numbers are in several pieces, and whether they were cut.
+
+    ``counts_pieces`` where these pieces are counted, and not their numbers.
+    """
     pieces = touching_pieces(image)
     areas = pieces.areas
     if not len(areas):
@@ -77,8 +80,9 @@ def piece_remarks(image: _Labels) -> Iterator[str]:
     if is_cut and several.tolist() == [limit]:
         yield (
             f"its numbers stop at {limit}, the largest of {LARGEST_OF_BITS[limit]}: that one "
-            f"number is in {amount(int(n_pieces[-1]), 'piece')} that do not touch, and counts as "
-            "one object; save the masks again, with 16 or 32 bits"
+            f"number is in {amount(int(n_pieces[-1]), 'piece')} that do not touch"
+            f"{'' if counts_pieces else ', and counts as one object'}; save the masks again, with "
+            "16 or 32 bits"
         )
         return
     why = (
@@ -91,7 +95,7 @@ def piece_remarks(image: _Labels) -> Iterator[str]:
     verb = "is" if len(several) == 1 else "are"
     yield (
         f"{len(several)} of its {amount(len(values), 'number')} {verb} in several pieces that do "
-        f"not touch, and each counts as one object{why}"
+        f"not touch{'' if counts_pieces else ', and each counts as one object'}{why}"
     )
 
 

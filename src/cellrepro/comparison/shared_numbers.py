@@ -1,7 +1,8 @@
 """Numbers of a label image that name several objects, and these objects apart.
 
-A number that was cut to 8 bits, say, names several objects that do not touch. It does so if several
-of its pieces, each by itself, are objects of another image of the same cells.
+A number that was cut to 8 bits, say, or the only one of a foreground map, names several objects
+that do not touch. It does so if several of its pieces, each by itself, are objects of another image
+of the same cells: one of them, or several that touch and are one object here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cellrepro.images.label_pieces import LEAST_OF_LARGEST, pieces_that_touch, t
 
 _Labels = NDArray[np.integer]
 
-_LEAST_IOU = 0.5  # of a piece and the object of the other image whose outline it is
+_LEAST_IOU = 0.5  # of a piece and the object, or touching objects, of which it is the outline
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,13 +35,13 @@ class ObjectsApart:
 
 
 class _Outline(NamedTuple):
-    """Pieces of one number that lie in one object of the other image; or one that lies in none."""
+    """Pieces of one number that lie in one object of the other image; or one that does not."""
 
     label: int
     inside: int | None
     """The object of the other image that they lie in."""
     piece: int | None = None
-    """The piece, where it lies in none."""
+    """The piece, where it lies in none, or holds several."""
 
 
 class _Undivided(NamedTuple):
@@ -62,11 +63,29 @@ def told_apart(image: _Labels, other: _Labels, suspects: Integers) -> ObjectsApa
         return None
     numbering = _Numbering()
     result = _numbered_pieces(pieces, shared, numbering)
-    n_objects = sum(n_known[label] for label in shared)
-    filled = _filled_pieces(pieces.table)
-    if len(np.unique(pieces.table.rows[filled])) <= n_objects:
-        shared |= _divide_filled(result, pieces, other, filled, numbering)
     return ObjectsApart(result, numbering.given(), len(shared))
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """What lies by half or more in each piece: objects of the other image."""
+
+    n_objects: Integers
+    areas: Integers
+    """Pixels of these objects, also outside the piece."""
+    pixels: Integers
+    """Pixels of these objects in the piece."""
+
+    @classmethod
+    def in_rows(cls, table: Overlap) -> _Held:
+        """Find those of the rows of an `Overlap`."""
+        is_held = 2 * table.pixels >= table.areas_b[table.columns]
+        rows = table.rows[is_held]
+        areas = np.zeros(table.n_a, np.int64)
+        pixels = np.zeros(table.n_a, np.int64)
+        np.add.at(areas, rows, table.areas_b[table.columns[is_held]])
+        np.add.at(pixels, rows, table.pixels[is_held])
+        return cls(np.bincount(rows, minlength=table.n_a), areas, pixels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +98,7 @@ class _Pieces:
     """Pieces as rows, objects of the other image as columns."""
     labels: _Labels
     """The number of each piece in the label image."""
+    held: _Held
     outlines: Sequence[_Outline]
     """The outline that each piece belongs to."""
 
@@ -101,22 +121,27 @@ def _pieces_in(image: _Labels, other: _Labels) -> _Pieces:
     pieces = pieces_that_touch(image)
     table = overlap(pieces, other)
     labels = image.ravel()[table.first_a]
-    return _Pieces(pieces, table, labels, _outlines(table, labels))
+    held = _Held.in_rows(table)
+    return _Pieces(pieces, table, labels, held, _outlines(table, labels, held))
 
 
-def _outlines(table: Overlap, labels: _Labels) -> list[_Outline]:
+def _outlines(table: Overlap, labels: _Labels, held: _Held) -> list[_Outline]:
     """Fragments belong to the outline of the largest piece with their number."""
     inside = np.full(table.n_a, -1)
     mostly = 2 * table.pixels >= table.areas_a[table.rows]
     inside[table.rows[mostly]] = table.columns[mostly]
+    inside[held.n_objects > 1] = -1  # objects that touch are none of them alone
+    # The size of an object, where touching ones are one piece.
+    sizes = table.areas_a / np.maximum(held.n_objects, 1)
     largest: dict[int, int] = {}
-    for piece in np.argsort(-table.areas_a, kind="stable").tolist():
+    for piece in np.argsort(-sizes, kind="stable").tolist():
         largest.setdefault(int(labels[piece]), piece)
     outlines = []
     for piece, label in enumerate(labels.tolist()):
         main = largest[label]
-        is_fragment = table.areas_a[piece] < LEAST_OF_LARGEST * table.areas_a[main]
-        known = piece if inside[piece] >= 0 or not is_fragment else main
+        is_fragment = table.areas_a[piece] < LEAST_OF_LARGEST * sizes[main]
+        is_object = inside[piece] >= 0 or held.n_objects[piece]
+        known = piece if is_object or not is_fragment else main
         if inside[known] >= 0:
             outlines.append(_Outline(label, int(inside[known])))
         else:
@@ -125,8 +150,9 @@ def _outlines(table: Overlap, labels: _Labels) -> list[_Outline]:
 
 
 def _n_known_objects(pieces: _Pieces) -> Counter[int]:
-    """Count for each number the outlines that are outlines of objects of the other image."""
+    """Count for each number the outlines of an object of the other image, or of touching ones."""
     table = pieces.table
+    held = pieces.held
     areas: Counter[_Outline] = Counter()
     for outline, area in zip(pieces.outlines, table.areas_a.tolist(), strict=True):
         areas[outline] += area
@@ -137,10 +163,15 @@ def _n_known_objects(pieces: _Pieces) -> Counter[int]:
         if pieces.outlines[piece].inside == column:
             shared_pixels[pieces.outlines[piece]] += n
     n_known: Counter[int] = Counter()
-    for outline, n in shared_pixels.items():
-        assert outline.inside is not None  # it shares pixels with that object
-        union = areas[outline] + int(table.areas_b[outline.inside]) - n
-        n_known[outline.label] += n >= _LEAST_IOU * union
+    for outline, area in areas.items():
+        if outline.inside is not None:
+            n = shared_pixels[outline]
+            union = area + int(table.areas_b[outline.inside]) - n
+            n_known[outline.label] += n >= _LEAST_IOU * union
+        elif outline.piece is not None:
+            n = int(held.pixels[outline.piece])
+            union = area + int(held.areas[outline.piece]) - n
+            n_known[outline.label] += n >= _LEAST_IOU * union
     return n_known
 
 
@@ -154,37 +185,3 @@ def _numbered_pieces(pieces: _Pieces, shared: set[int], numbering: _Numbering) -
         named = outline if is_divided else _Undivided(outline.label)
         number_of_piece[pieces.table.labels_a[piece]] = numbering.number_of(named)
     return number_of_piece[pieces.image]
-
-
-def _filled_pieces(table: Overlap) -> NDArray[np.bool_]:
-    """Which pairs are of a piece that several objects of the other image fill, all wholly inside.
-
-    Among other numbers that are shared these are shared, too, by objects that happen to touch.
-    """
-    is_inside = table.pixels == table.areas_b[table.columns]
-    n_inside = np.bincount(table.rows[is_inside], minlength=table.n_a)
-    n_filled = np.bincount(table.rows[is_inside], table.pixels[is_inside], table.n_a)
-    return is_inside & ((n_inside > 1) & (n_filled == table.areas_a))[table.rows]
-
-
-def _divide_filled(
-    image: _Labels,
-    pieces: _Pieces,
-    other: _Labels,
-    filled: NDArray[np.bool_],
-    numbering: _Numbering,
-) -> set[int]:
-    """Divide, in place, every filled piece as the other image does; get the numbers of these."""
-    table = pieces.table
-    divided: set[int] = set()
-    number_of_object = np.zeros(table.n_b, np.int64)
-    for pair in np.flatnonzero(filled):
-        label = int(pieces.labels[table.rows[pair]])
-        column = int(table.columns[pair])
-        divided.add(label)
-        number_of_object[column] = numbering.number_of(_Outline(label, column))
-    is_filled = np.isin(pieces.image, table.labels_a[table.rows[filled]])
-    by_label = np.argsort(table.labels_b)
-    order = np.searchsorted(table.labels_b[by_label], other[is_filled])
-    image[is_filled] = number_of_object[by_label[order]]
-    return divided

@@ -20,7 +20,6 @@ from cellrepro.conclusions.measuring import (
     MeasuredImage,
     PixelReaders,
     measured_pairs,
-    measured_side,
 )
 from cellrepro.conclusions.readouts import ChosenReadout
 from cellrepro.spec import defaults
@@ -65,11 +64,7 @@ def conclusions_of(
     """Measure the images that both sides have masks of, and draw the conclusions."""
     both = [name for name in a if name in b]
     found = read_groups(groups, both, control=control)
-    measured = measured_pairs(
-        measured_side(a, found.of, readouts, read_image=read_image),
-        measured_side(b, found.of, readouts, read_image=read_image),
-        found.of,
-    )
+    measured = measured_pairs(a, b, found.of, readouts, read_image=read_image)
     conclusions = conclude(measured, found, readouts, margin=margin)
     return Conclusions(conclusions, measured, (*found.notes, *_empty_notes(measured, readouts)))
 

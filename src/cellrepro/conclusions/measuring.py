@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cellrepro.comparison.label_numbers import canonical
+from cellrepro.comparison.label_pair import read_pair
 from cellrepro.conclusions.readouts import ChosenReadout, cells_of
 from samebits.errors import BadInput
 
@@ -32,39 +33,37 @@ class MeasuredImage:
     """Under the masks of B."""
 
 
-Measures = Mapping[str, Mapping[str, float]]
-"""By image, then by readout."""
-
-
-def measured_side(
-    masks: PixelReaders,
-    images: Iterable[str],
+def measured_pairs(
+    a: PixelReaders,
+    b: PixelReaders,
+    groups: Mapping[str, str],
     readouts: Sequence[ChosenReadout],
     *,
     read_image: ImageReader | None,
-) -> Measures:
-    """Measure some images under the masks of one side."""
-    measures = {}
-    for name in images:
+) -> tuple[MeasuredImage, ...]:
+    """Measure the images that have a group under the masks of both sides."""
+    measured = []
+    for name, group in groups.items():
         try:
-            labels = masks[name]()
-            image = None
-            if read_image is not None:
-                image = _with_channels(read_image(name, labels.shape), labels, readouts)
-            measures[name] = measured_masks(labels, image, readouts)
+            labels_a, labels_b = _read_alike(a[name](), b[name]())
+            image_a = _image(name, labels_a, readouts, read_image)
+            of_a = measured_masks(labels_a, image_a, readouts)
+            image_b = image_a
+            if labels_b.shape != labels_a.shape:
+                image_b = _image(name, labels_b, readouts, read_image)
+            of_b = measured_masks(labels_b, image_b, readouts)
         except BadInput as error:
             raise BadInput(f"image {name}: {error}") from error
-    return measures
+        measured.append(MeasuredImage(name, group, of_a, _as_equal(of_b, of_a)))
+    return tuple(measured)
 
 
-def measured_pairs(
-    a: Measures, b: Measures, groups: Mapping[str, str]
-) -> tuple[MeasuredImage, ...]:
-    """Put what was measured under both sides beside each other, image by image."""
-    return tuple(
-        MeasuredImage(name, group, a[name], _as_equal(b[name], a[name]))
-        for name, group in groups.items()
-    )
+def _read_alike(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Say which pixels are one cell as a comparison does, where the two can be compared."""
+    if a.shape != b.shape:
+        return a, b
+    pair = read_pair(a, b)
+    return pair.a.image, pair.b.image
 
 
 def measured_masks(
@@ -81,6 +80,18 @@ def _as_equal(values: Mapping[str, float], others: Mapping[str, float]) -> dict[
         name: others[name] if abs(value - others[name]) <= _SAME * abs(value) else value
         for name, value in values.items()
     }
+
+
+def _image(
+    name: str,
+    masks: np.ndarray,
+    readouts: Sequence[ChosenReadout],
+    read_image: ImageReader | None,
+) -> np.ndarray | None:
+    """Read the image of some masks, with an axis of channels."""
+    if read_image is None:
+        return None
+    return _with_channels(read_image(name, masks.shape), masks, readouts)
 
 
 def _with_channels(

@@ -15,12 +15,7 @@ from cellrepro.conclusions.conclusion import (
     estimate_text,
 )
 from cellrepro.conclusions.groups import GroupNames, read_groups
-from cellrepro.conclusions.measuring import (
-    ImageReader,
-    PixelReaders,
-    measured_pairs,
-    measured_side,
-)
+from cellrepro.conclusions.measuring import ImageReader, PixelReaders, measured_pairs
 from cellrepro.conclusions.readouts import ChosenReadout
 from cellrepro.spec import defaults
 from samebits.errors import BadInput
@@ -128,7 +123,7 @@ def conclusions_over(
     margin: float = defaults.MARGIN,
     read_image: ImageReader | None = None,
 ) -> ConclusionsOverRuns:
-    """Measure each result once, and draw the conclusions of each beside the reference."""
+    """Measure each result beside the reference, and draw the conclusions of each."""
     if len(results) < 2:
         raise BadInput(f"there is {amount(len(results), 'run')}; expected two or more to compare")
     first = next(iter(results)) if reference is None else reference
@@ -139,18 +134,17 @@ def conclusions_over(
         )
     in_all = [name for name in results[first] if all(name in masks for masks in results.values())]
     found = read_groups(groups, in_all, control=control)
-    measured = {
-        name: measured_side(masks, found.of, readouts, read_image=read_image)
-        for name, masks in results.items()
-    }
     runs = tuple(
         RunConclusions(
             run=name,
             conclusions=conclude(
-                measured_pairs(measured[first], measures, found.of), found, readouts, margin=margin
+                measured_pairs(results[first], masks, found.of, readouts, read_image=read_image),
+                found,
+                readouts,
+                margin=margin,
             ),
         )
-        for name, measures in measured.items()
+        for name, masks in results.items()
         if name != first
     )
     return ConclusionsOverRuns(first, runs, found.notes)

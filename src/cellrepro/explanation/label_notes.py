@@ -87,7 +87,8 @@ def counting_notes(result: MaskComparison, a: str = "A", b: str = "B") -> Iterat
         if n_shared:
             yield (
                 f"{with_verb(n_shared, 'number', 'stands', 'stand')} in {side} for several cells "
-                "that do not touch; each of these is counted as a cell"
+                f"that do not touch; each separate piece of {'it' if n_shared == 1 else 'them'} is "
+                "counted as a cell"
             )
 
 
@@ -134,17 +135,33 @@ def _number_change(a: _Side, b: _Side) -> str:
 
 
 def _joined_where_they_touch(a: _Side, b: _Side, result: MaskComparison) -> str:
-    """Say which side has the same foreground, with no border between cells that touch."""
-    if result.n_only_a or result.n_only_b or not result.n_other_object:
+    """Say which side has the other's foreground, with no border between cells that touch."""
+    if not result.n_other_object:
         return ""
-    for side, other in ((a, b), (b, a)):
-        is_told = other.n_objects - side.n_objects >= _LEAST_JOINED
-        if is_told and not _has_borders(side.labels):
+    sides = ((a, b, result.n_only_a, result.n_only_b), (b, a, result.n_only_b, result.n_only_a))
+    for side, other, n_only_side, n_only_other in sides:
+        n_fewer = other.n_objects - side.n_objects
+        least = 1 if side.n_shared else _LEAST_JOINED
+        if n_only_side or n_fewer < least:
+            continue
+        n_taken_out = _n_taken_out(other.labels, side.labels) if n_only_other else 0
+        if n_taken_out is None or n_fewer - n_taken_out < least:
+            continue
+        if not _has_borders(side.labels):
+            lacks = f" but for {amount(n_taken_out, 'cell')} that it lacks" if n_taken_out else ""
             return (
-                f"{side.name} has the same foreground as {other.name}, and cells that touch are "
-                f"one in it: the numbers are lost, as in a map of the foreground; take {other.name}"
+                f"{side.name} has the same foreground as {other.name}{lacks}, and cells that touch "
+                "are one in it: the numbers are lost, as in a map of the foreground; take "
+                f"{other.name}"
             )
     return ""
+
+
+def _n_taken_out(labels: Integers, other: Integers) -> int | None:
+    """Count the cells that are background on the other side; None where parts of cells are."""
+    numbers = np.unique(labels[(labels > 0) & (other == 0)])
+    of_both = labels[np.isin(labels, numbers) & (other > 0)]
+    return None if of_both.any() else len(numbers)
 
 
 def _has_borders(labels: Integers) -> bool:
@@ -174,9 +191,11 @@ def _remarks(side: _Side, *, by_plane: bool) -> list[str]:
     if by_plane:
         return remarks
     if 0 < side.n_numbers <= FEW_NUMBERS:
-        doubtful = None if remarks else doubt(side.labels)
+        doubtful = None if remarks else doubt(side.labels, counts_pieces=side.n_shared > 0)
         return remarks if doubtful is None else [f"it has {doubtful}"]
-    return [*remarks, *piece_remarks(side.labels)] if may_be_cut(side.labels) else remarks
+    if not may_be_cut(side.labels):
+        return remarks
+    return [*remarks, *piece_remarks(side.labels, counts_pieces=side.n_shared > 0)]
 
 
 def _reading_note(result: MaskComparison, a: str, b: str) -> str:

@@ -160,18 +160,22 @@ def refuse_picture(name: str, image: NDArray[np.integer]) -> None:
         )
 
 
-def doubt(image: NDArray[np.integer]) -> str | None:
-    """Say what deserves a look in a label image that may be none; None without doubt."""
+def doubt(image: NDArray[np.integer], *, counts_pieces: bool = False) -> str | None:
+    """Say what deserves a look in a label image that may be none; None without doubt.
+
+    ``counts_pieces`` where its pieces are counted, and not its numbers.
+    """
     part = image[_fullest_part(image)]
     if _most_pieces(part) <= _usual_pieces(int(np.count_nonzero(np.unique(part)))):
         return None
     pieces = pieces_of(image)
     if not pieces.in_many_pieces:
         return None
+    counted = "" if counts_pieces else ", and every number counts as one object"
     return (
-        f"{amount(pieces.n_values, 'number')} in {amount(pieces.n_pieces, 'separate piece')}, and "
-        "every number counts as one object; if it is a foreground map, a map of classes or a "
-        "picture, number its objects first (scipy.ndimage.label)"
+        f"{amount(pieces.n_values, 'number')} in {amount(pieces.n_pieces, 'separate piece')}"
+        f"{counted}; if it is a foreground map, a map of classes or a picture, number its objects "
+        "first (scipy.ndimage.label)"
     )
 
 

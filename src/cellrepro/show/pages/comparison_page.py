@@ -279,7 +279,9 @@ def _headline(pair: ShownPair) -> str:
     kinds = kinds_over(pair.by_image.values())
     if any(n for kind, n in kinds.items() if kind != ObjectKind.KEPT):
         return "The two hold different cells."
-    return "The two hold the same cells with different outlines."
+    if any(result.n_differing for result in pair.by_image.values()):
+        return "The two hold the same cells with different outlines."
+    return "The two hold the same outlines, numbered in another way."
 
 
 def _listed_text(n_changed: int, n_resized: int) -> str:

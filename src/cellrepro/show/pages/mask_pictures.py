@@ -162,7 +162,8 @@ class _DrawnPair:
             n_cells=n_cells,
             changes=changes,
             plane=shown.name,
-            are_renumbered=comparison.verdict == Verdict.SAME_OBJECTS,
+            are_renumbered=comparison.verdict in (Verdict.SAME_OBJECTS, Verdict.DIFFERENT)
+            and not comparison.n_differing,
         )
 
     @cached_property
