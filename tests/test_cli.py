@@ -437,6 +437,7 @@ def test_a_mistyped_choice_proposes_the_nearest_word(small_data, invoke, option,
         (["doctor", "--mode"], "--mode needs a value"),
         (["trian"], "there is no command 'trian'; do you mean train?"),
         (["baseline", "baseline"], "there is no command 'baseline'; expected one of save, check"),
+        (["--store", "here", "list"], "options come after it: `cellrepro list --store …`"),
         (["report", "--overwrit"], "no option --overwrit; do you mean --overwrite?"),
     ],
 )

@@ -201,6 +201,12 @@ def _unknown_command(words: Sequence[str]) -> str:
     is_baseline = words[0] == "baseline"
     group = baseline if is_baseline else app
     word = next(word for word in words[is_baseline:] if word not in group)
+    if word.startswith("-"):
+        command = next((one for one in words if one in group), "COMMAND")
+        whole = f"baseline {command}" if is_baseline else command
+        return (
+            f"{word} stands before the command; options come after it: `cellrepro {whole} {word} …`"
+        )
     names = [name for name in group if not name.startswith("-")]
     near = get_close_matches(word, names, 1)
     proposal = f"do you mean {near[0]}?" if near else f"expected one of {', '.join(names)}"

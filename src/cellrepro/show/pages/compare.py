@@ -12,7 +12,12 @@ from cellrepro.comparison.mask_totals import image_weight, verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation import compare_files
 from cellrepro.explanation.mask_files import read_both
-from cellrepro.explanation.references import kind_in_words, reference_kind, refuse_to_segment
+from cellrepro.explanation.references import (
+    kind_in_words,
+    reference_kind,
+    refuse_labels_as_image,
+    refuse_to_segment,
+)
 from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.two_results import Comparison
 from cellrepro.images.folder_files import image_of_name, is_folder_of_images
@@ -72,7 +77,7 @@ def compare(
         A file that ends in ``.html``: a page with the cause, the settings that differ, both masks
         on the image, the cells that differ most, the list of all changed cells, and the scores. It
         is one file, which asks no server for anything. Of several images it shows the one on which
-        the cells agree least.
+        the cells agree least. Folders that are not there are made.
     overwrite : bool
         Whether a file that is there becomes the page.
     pairs : str, optional
@@ -184,7 +189,11 @@ def compare(
             "without masks, so there is no picture of them; leave --image and --html out"
         )
     pair = _shown_pair(a, b, comparison, image=image, pairs=pairs, store=Store(store))
-    if model is not None and image is not None and _differ_in_masks(comparison):
+    if model is not None and not _differ_in_masks(comparison):
+        from cellrepro.model.weight_sources import find_model
+
+        find_model(model, Store(store))  # refuses a mistyped one, though nothing is segmented
+    elif model is not None and image is not None:
         from cellrepro.explanation.explain import explain
 
         explanation = explain(
@@ -239,13 +248,16 @@ def _shown_pair(
         masks_a, masks_b, _ = read_both(of_a[name], of_b[name], shape=shape)
         name_a = side_name(a, b, "A")
         name_b = side_name(b, a, "B")
+    pixels = _pixels(image, repeats, name, masks_a, store)
+    if image is not None:
+        refuse_labels_as_image(image, pixels, a=masks_a, b=masks_b)
     return ShownPair(
         image_name=name if image is None else Path(image).stem,
         name_a=name_a,
         name_b=name_b,
         a=masks_a,
         b=masks_b,
-        image=_pixels(image, repeats, name, masks_a, store),
+        image=pixels,
         pixel_size=None if image is None else pixel_size_in(Path(image)),
         comparison=comparison.masks[name],
         settings=comparison.settings if repeats is None else _differences_of_runs(comparison),
