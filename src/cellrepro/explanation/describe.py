@@ -39,6 +39,7 @@ from cellrepro.model.encoders import ENCODERS
 from cellrepro.model.known_weights import AS_IT_IS
 from cellrepro.model.pretrained import known_to_cellpose
 from cellrepro.spec import defaults
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import SPEC, Repeat, Run, readable
@@ -249,7 +250,8 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
 
 def _of_lab_network(name: str) -> Description:
     what = "name of a network of cellrepro, whose weights a seed draws; it has learnt nothing yet"
-    details = {"what": what, "next": f"`cellrepro train DATA --model {name}` trains it"}
+    training = lab_command("train", "DATA", "--model", name, store=None)
+    details = {"what": what, "next": f"`{training}` trains it"}
     default = generation_of().default_network
     return Description("name", loads_as=default, details=details, note=_LOADS_DEFAULT)
 

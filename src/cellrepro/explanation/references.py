@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from cellrepro.errors import no_such_file
 from cellrepro.explanation.cellpose_call import words_to_replace
 from cellrepro.explanation.mask_files import (
@@ -88,18 +86,6 @@ def refuse_result_as_image(image: str | Path | None, *, a: str | Path, b: str | 
             raise BadInput(
                 f"image is {image}, which is {letter} itself; expected the image that was "
                 "segmented, such as the microscope's"
-            )
-
-
-def refuse_labels_as_image(
-    image: str | Path, pixels: np.ndarray | None, *, a: np.ndarray, b: np.ndarray
-) -> None:
-    """Refuse an image whose pixels are the labels of a result, as of its file in another format."""
-    for letter, labels in (("A", a), ("B", b)):
-        if pixels is not None and labels.any() and np.array_equal(pixels, labels):
-            raise BadInput(
-                f"image is {image}, which holds the masks of {letter}, pixel for pixel; expected "
-                "the image that was segmented, such as the microscope's"
             )
 
 
