@@ -89,6 +89,7 @@ def test_a_setting_is_part_of_a_segmentation_and_compare_names_it(small_store, t
     record = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
     assert (record["settings"], record["precision"]) == ({}, "float32")
     assert record["model_digest"] == small_store.answer.json["repeats"][0]["weights"]
+    (tmp_path / "none").mkdir()
     told = invoke("describe", file, "--command", *options(store=tmp_path / "none")).out
     assert "MODEL" in told  # which is in the other store
     told = invoke("describe", file, "--command", *options(store=small_store.root)).out

@@ -133,6 +133,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             "Which operations give different bits?",
             needs=_NETWORK,
             about_this_cellpose=True,
+            makes_store=True,  # where --effect trains
         ),
         "doctor": Command(
             "audits.doctor:doctor", "Say what is not reproducible on this computer.", needs=_NETWORK
