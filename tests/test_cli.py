@@ -17,7 +17,8 @@ import tifffile
 import torch
 
 import cellrepro
-from cellrepro.command_options import every_command, options_of
+from cellrepro.command_options import options_of
+from cellrepro.commands import BY_WORDS
 from cellrepro.images.folder import read_folder
 from cellrepro.process import calling
 from cellrepro.store.store import Store
@@ -88,6 +89,7 @@ def test_a_setting_is_part_of_a_segmentation_and_compare_names_it(small_store, t
     record = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
     assert (record["settings"], record["precision"]) == ({}, "float32")
     assert record["model_digest"] == small_store.answer.json["repeats"][0]["weights"]
+    (tmp_path / "none").mkdir()
     told = invoke("describe", file, "--command", *options(store=tmp_path / "none")).out
     assert "MODEL" in told  # which is in the other store
     told = invoke("describe", file, "--command", *options(store=small_store.root)).out
@@ -189,9 +191,10 @@ def test_what_is_stored_already_is_said_and_what_it_lacks(small_store, invoke, n
     assert "keep_checkpoints changed nothing of what they hold: give another store" in more.err
 
 
-def test_list_of_nothing(invoke, tmp_path):
-    assert invoke("list", "--store", tmp_path / "outputs").out.startswith("no runs yet")
-    assert invoke("list", "--store", tmp_path / "outputs", "--json").json["runs"] == []
+def test_list_of_nothing(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert invoke("list").out.startswith("no runs yet")
+    assert invoke("list", "--json").json["runs"] == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -299,7 +302,7 @@ BAD = {
 def test_bad_input(given, invoke, no_child, listing, arguments, named):
     """One message that names what was given, exit code 2, and nothing is written."""
     call = [str(argument) for argument in arguments(given)]
-    if call[0] != "data" and "--store" not in call:
+    if BY_WORDS[call[0]].makes_store and "--store" not in call:
         call += ["--store", str(given.tmp / "outputs")]
     tree = listing(given.tmp)
     answer = invoke(*call, "--json")
@@ -315,7 +318,7 @@ def test_a_disk_that_is_full_elsewhere(small_data, tmp_path, invoke, no_child, m
     monkeypatch.setattr(calling.tempfile, "TemporaryDirectory", full)
     answer = invoke("train", small_data, "--store", tmp_path / "outputs")
     assert (answer.code, answer.out) == (3, "")
-    assert "[Errno 28] No space left on device: '/tmp'" in answer.err
+    assert "can be made: No space left on device: '/tmp')" in answer.err
     assert not (tmp_path / "outputs").exists()
 
 
@@ -435,6 +438,7 @@ def test_a_mistyped_choice_proposes_the_nearest_word(small_data, invoke, option,
         (["doctor", "--mode"], "--mode needs a value"),
         (["trian"], "there is no command 'trian'; do you mean train?"),
         (["baseline", "baseline"], "there is no command 'baseline'; expected one of save, check"),
+        (["--store", "here", "list"], "options come after it: `cellrepro list --store …`"),
         (["report", "--overwrit"], "no option --overwrit; do you mean --overwrite?"),
     ],
 )
@@ -482,7 +486,7 @@ def test_every_argument_and_option_has_its_words(command):
 
 @pytest.mark.parametrize("command", [*commands()], ids=lambda command: " ".join(command.words))
 def test_the_options_of_every_command_are_known_without_importing_it(command):
-    known = options_of(dict(every_command())[" ".join(command.words)])
+    known = options_of(BY_WORDS[" ".join(command.words)])
     assert set(known) == {one.options[0] for one in command.options}
 
 
@@ -500,6 +504,14 @@ READING = [
 """The commands whose arguments name what is there; a ``folder`` is made."""
 
 
+READING_STORES = [
+    command
+    for command in commands()
+    if not BY_WORDS[" ".join(command.words)].makes_store
+    and any(one.name == "store" for one in command.parameters)
+]
+
+
 @pytest.mark.parametrize("command", READING, ids=lambda command: " ".join(command.words))
 def test_what_is_not_there_is_said_in_one_sentence(
     invoke, no_child, tmp_path, monkeypatch, command
@@ -512,7 +524,22 @@ def test_what_is_not_there_is_said_in_one_sentence(
             continue
         assert (answer.code, answer.out) == (2, ""), answer
         assert name in answer.err
+        assert not re.search(r"[Ee]rrno|FileNotFound|is not an? ", answer.err)
         assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("command", READING_STORES, ids=lambda command: " ".join(command.words))
+def test_a_store_that_is_not_there_is_said_to_be_missing(
+    invoke, no_child, tmp_path, monkeypatch, command
+):
+    """Rather than empty: its name is mistyped, or its disk is not connected."""
+    monkeypatch.chdir(tmp_path)
+    by_place = [one.name for one in command.arguments if one.name != "store"]
+    option = [] if any(one.name == "store" for one in command.arguments) else ["--store"]
+    answer = invoke(*command.words, *("zzzz" for _ in by_place), *option, "no/store")
+    assert (answer.code, answer.out) == (2, ""), answer
+    assert answer.err.startswith("cellrepro: no/store: no such folder")
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize(

@@ -28,14 +28,14 @@ from cyclopts.exceptions import (
     ValidationError,
 )
 
-from cellrepro.commands import COMMANDS, OF_BASELINE
-from cellrepro.errors import CellreproError
+from cellrepro.commands import BY_WORDS, COMMANDS, OF_BASELINE
+from cellrepro.errors import CellreproError, no_such_file
 from cellrepro.fitted_lines import fitted
 from cellrepro.lab_elsewhere import carried_out
 from cellrepro.spec.defaults import STORED_CHECKPOINTS
 from cellrepro.stated import carrying_out
 from cellrepro.version import __version__
-from samebits.errors import BadInput, NotPossibleHere
+from samebits.errors import BadInput, NotPossibleHere, without_number
 from samebits.results import Result
 from samebits.shown_text import visible
 from samebits.words import some, verb_of
@@ -144,6 +144,7 @@ def run(words: Sequence[str]) -> int:
                 sys.stdout.write(examples(own))
             return 0
         name = " ".join(app.parse_commands(own)[0])
+        _refuse_missing_store(name, bound.arguments.get("store"))
         with carrying_out(words, bound.arguments):
             return carried_out(
                 name,
@@ -164,11 +165,19 @@ def run(words: Sequence[str]) -> int:
         kind = NotPossibleHere if error.errno in _SHORT_OF_ROOM else BadInput
         usual = "look whether the path is there and can be read and written, and try again"
         remedy = usual if error.errno is None else _REMEDIES.get(error.errno, usual)
-        return complain(f"{error}; {remedy}", kind.exit_code)
+        return complain(f"{without_number(error)}; {remedy}", kind.exit_code)
     except MemoryError as error:
         return complain(f"memory is short: {error}", NotPossibleHere.exit_code)
     except KeyboardInterrupt:
         return complain(_INTERRUPTION, _INTERRUPTED)
+
+
+def _refuse_missing_store(command: str, store: str | None) -> None:
+    """Refuse a store that was named and is not there, unless the command makes it."""
+    known = BY_WORDS.get(command)
+    if store is None or known is None or known.makes_store or os.path.lexists(store):
+        return
+    raise no_such_file(store, expected="that of a store", noun="folder")
 
 
 def _fail(error: BaseException) -> int:
@@ -192,6 +201,12 @@ def _unknown_command(words: Sequence[str]) -> str:
     is_baseline = words[0] == "baseline"
     group = baseline if is_baseline else app
     word = next(word for word in words[is_baseline:] if word not in group)
+    if word.startswith("-"):
+        command = next((one for one in words if one in group), "COMMAND")
+        whole = f"baseline {command}" if is_baseline else command
+        return (
+            f"{word} stands before the command; options come after it: `cellrepro {whole} {word} …`"
+        )
     names = [name for name in group if not name.startswith("-")]
     near = get_close_matches(word, names, 1)
     proposal = f"do you mean {near[0]}?" if near else f"expected one of {', '.join(names)}"

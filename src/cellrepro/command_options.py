@@ -14,7 +14,7 @@ from typing import get_args
 from cyclopts import Parameter
 
 from cellrepro import terminal, terminal_values
-from cellrepro.commands import BY_NAME, OF_BASELINE, Command
+from cellrepro.commands import BY_WORDS, Command
 
 _PACKAGE = Path(__file__).parent
 _ANNOTATIONS = {**vars(terminal), **vars(terminal_values)}
@@ -22,18 +22,12 @@ _ANNOTATIONS = {**vars(terminal), **vars(terminal_values)}
 
 def commands_with(option: str) -> list[str]:
     """Name the commands that have an option, as ``--html``."""
-    return [name for name, command in every_command() if option in options_of(command)]
+    return [name for name, command in BY_WORDS.items() if option in options_of(command)]
 
 
 def options_of(command: Command) -> list[str]:
     """Name the options of a command, those in place of its words left out."""
     return list(_options(_signature(command)))
-
-
-def every_command() -> Iterator[tuple[str, Command]]:
-    """Give the commands by the words that call them."""
-    yield from BY_NAME.items()
-    yield from ((f"baseline {name}", command) for name, command in OF_BASELINE.items())
 
 
 def _signature(command: Command) -> ast.arguments:

@@ -23,6 +23,8 @@ class Command:
     """The option or argument without which it needs none of them."""
     about_this_cellpose: bool = False
     """Whether its answer is about the installed Cellpose; the lab has another one."""
+    makes_store: bool = False
+    """Whether it makes the store that it is given; the others only read one that is there."""
 
     def needed(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """The modules that it needs with these options."""
@@ -65,18 +67,27 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             "Segment the same images several times: is every mask the same?",
             needs=_NETWORK,
             about_this_cellpose=True,
+            makes_store=True,
         ),
         "train": Command(
             "run.train:train",
             "Train one network several times: are the results equal?",
             needs=_NETWORK,
+            makes_store=True,
         ),
-        "wrap": Command("run.wrap:wrap", "Segment several times with a program of your own."),
+        "wrap": Command(
+            "run.wrap:wrap", "Segment several times with a program of your own.", makes_store=True
+        ),
         "wrap-python": Command(
-            "run.wrap:wrap_python", "Segment several times with a function of your own."
+            "run.wrap:wrap_python",
+            "Segment several times with a function of your own.",
+            makes_store=True,
         ),
         "grid": Command(
-            "show.shown_grid:grid", "Run every combination of a grid file.", needs=_NOTEBOOKS
+            "show.shown_grid:grid",
+            "Run every combination of a grid file.",
+            needs=_NOTEBOOKS,
+            makes_store=True,
         ),
         "watch": Command(
             "show.watched_grids:follow", "Show how far the grids of a store are.", needs=("rich",)
@@ -122,6 +133,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             "Which operations give different bits?",
             needs=_NETWORK,
             about_this_cellpose=True,
+            makes_store=True,  # where --effect trains
         ),
         "doctor": Command(
             "audits.doctor:doctor", "Say what is not reproducible on this computer.", needs=_NETWORK
@@ -130,7 +142,9 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     "Hand on": {
         "export": Command("exchange.handing_on:export", "Put runs into one file for someone else."),
         "import": Command(
-            "exchange.handing_on:import_file", "Check an exported file, and merge it into a store."
+            "exchange.handing_on:import_file",
+            "Check an exported file, and merge it into a store.",
+            makes_store=True,
         ),
         "verify": Command(
             "exchange.verification:verify",
@@ -167,6 +181,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             "demo:run_demo",
             "Do everything once: train, compare, report, notebooks.",
             needs=(*_NOTEBOOKS, "pandas"),
+            makes_store=True,
         ),
     },
 }
@@ -187,3 +202,9 @@ BY_NAME: Mapping[str, Command] = {
     name: command for group in COMMANDS.values() for name, command in group.items()
 }
 """The commands that are below no other one."""
+
+BY_WORDS: Mapping[str, Command] = {
+    **BY_NAME,
+    **{f"baseline {name}": command for name, command in OF_BASELINE.items()},
+}
+"""All commands, by the words that call them."""

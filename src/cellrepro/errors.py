@@ -12,11 +12,11 @@ class Damaged(BadInput):
     """A stored file is not what was stored: no verdict and no start rests on it."""
 
 
-def no_such_file(path: object, *, expected: str = "") -> BadInput:
-    """Give the error for a file that is not there, in the same words for every command.
+def no_such_file(path: object, *, expected: str = "", noun: str = "file") -> BadInput:
+    """Give the error for what is not there, in the same words for every command.
 
     >>> print(no_such_file("a_masks.tif", expected="masks"))
     a_masks.tif: no such file; expected masks: check its spelling and folder
     """
     wanted = f"expected {expected}: " if expected else ""
-    return BadInput(f"{path}: no such file; {wanted}check its spelling and folder")
+    return BadInput(f"{path}: no such {noun}; {wanted}check its spelling and folder")

@@ -6,13 +6,28 @@ Every message says what was given, what was expected, where, and what to do.
 from __future__ import annotations
 
 import operator
+import re
 from typing import SupportsIndex, cast
+
+_NUMBER = re.compile(r"\[(?:Errno|WinError) -?\d+\] ")
+
+
+def without_number(error: object) -> str:
+    """What an error says, without the number that Python puts before the system's words.
+
+    >>> without_number(FileNotFoundError(2, "No such file or directory", "grid.yaml"))
+    "No such file or directory: 'grid.yaml'"
+    """
+    return _NUMBER.sub("", str(error))
 
 
 class SamebitsError(Exception):
     """An answer for the user, never a traceback; see the subclasses."""
 
     exit_code = 2
+
+    def __str__(self) -> str:
+        return without_number(super().__str__())
 
 
 class BadInput(SamebitsError, ValueError):

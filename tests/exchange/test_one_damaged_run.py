@@ -90,3 +90,20 @@ def test_damaged_runs_take_no_answer_away(tmp_path):
             assert code in (before[words][0], ABOUT_ALL.get(words)), (words, err)
         if words in answered and out != before[words][1]:
             assert any(key in out + err for key in (*damaged, "manifest.json")), (words, out, err)
+
+
+@pytest.mark.parametrize(("name", "change"), DAMAGES[:3], ids=["changed", "missing", "weights"])
+def test_what_brings_a_file_back_is_said_by_whoever_names_it(tmp_path, name, change):
+    """Its content lies in another repeat, and in no file that the verb was asked about."""
+    store = Store(tmp_path / "outputs")
+    masks = three(squares(), img_b=squares())
+    runs = [add_run(store, [(1.0, masks)] * 2, seed=seed) for seed in range(2)]
+    change(runs[0].repeats[0].folder.parent / name)
+    named = set()
+    for words, (_, out, err) in answers_of(store.root, [run.key for run in runs], tmp_path).items():
+        said = out + err
+        if name in said:
+            named.add(words[0])
+            assert "fsck --repair" in said, (words, said)
+            assert "folder and run it again" not in said, (words, said)
+    assert named >= ({"verify", "export", "fsck"} if "masks" in name else {"verify", "fsck"})

@@ -334,7 +334,7 @@ def test_the_command(store, twins, invoke):
     assert f"damaged {answer.json['problems'][0]['where']}: it has changed" in lines.out
     nowhere = invoke("fsck", "--store", store.root / "nowhere")
     assert (nowhere.code, nowhere.out) == (2, "")
-    assert "expected the folder of a store" in nowhere.err
+    assert "no such folder; expected that of a store" in nowhere.err
 
 
 def test_a_network_that_cannot_be_read_is_one_problem_of_several(store, twins, monkeypatch):

@@ -3,16 +3,20 @@
 import contextlib
 import os
 import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tifffile
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from cellrepro.exchange.export import export_runs
 from cellrepro.explanation.compare_files import compare
 from cellrepro.explanation.describe import describe
+from cellrepro.images.seg_file import read_seg
 from cellrepro.model import encoders, known_weights, network
 from cellrepro.store.store import Store
 from samebits.digests import file_digest
@@ -147,6 +151,22 @@ def test_a_name_and_what_cellpose_takes_for_it(monkeypatch, tmp_path):
         assert (found.kind, found.loads_as) == ("name", "itself" if name == expected else expected)
 
 
+@pytest.mark.parametrize("name", encoders.ENCODERS)
+def test_a_network_of_the_lab_is_known_by_its_name(name, tmp_path):
+    found = describe(name, store=tmp_path)
+    assert found.kind == "name"
+    assert f"`cellrepro train DATA --model {name}`" in found.details["next"]
+
+
+def test_where_it_is_recorded_how_masks_were_made_is_said(tmp_path, invoke):
+    """Of a PNG, too, which records nothing itself."""
+    shutil.copy(Path(__file__).parent / "seg_files" / "gui_4.2.1.1_seg.npy", tmp_path / "a_seg.npy")
+    masks = read_seg(tmp_path / "a_seg.npy").masks
+    Image.fromarray(masks.astype(np.uint8)).save(tmp_path / "a_cp_masks.png")
+    assert "recorded in a_seg.npy" in invoke("describe", tmp_path / "a_cp_masks.png").out
+    assert "recorded in" not in invoke("describe", tmp_path / "a_seg.npy").out
+
+
 def test_published_weights_are_known_by_their_digest(monkeypatch, tmp_path):
     torch.save({"w": torch.ones(1)}, tmp_path / "anything")
     assert describe(str(tmp_path / "anything")).official_name is None
@@ -209,8 +229,8 @@ def test_what_is_refused(tmp_path, monkeypatch):
 def test_what_a_folder_holds_is_said(tmp_path):
     """Images are no masks, and masks in folders of a folder are found."""
     grey = np.random.default_rng(1).integers(0, 200, (32, 32, 3), dtype=np.uint8)
-    for name in ("images", "train", "labels"):
-        (tmp_path / name).mkdir()
+    for name in ("images", "train", "labels", "deep/er"):
+        (tmp_path / name).mkdir(parents=True)
     for name in ("a", "b"):
         tifffile.imwrite(tmp_path / "images" / f"{name}.tif", grey, photometric="rgb")
         tifffile.imwrite(tmp_path / "train" / f"{name}.tif", grey, photometric="rgb")
@@ -218,11 +238,13 @@ def test_what_a_folder_holds_is_said(tmp_path):
         labels[4:9, 4:9] = 3
         tifffile.imwrite(tmp_path / "train" / f"{name}_masks.tif", labels)
         tifffile.imwrite(tmp_path / "labels" / f"{name}.tif", labels)
+        tifffile.imwrite(tmp_path / "deep" / "er" / f"{name}.tif", labels)
     for folder, expected in (
         ("images", "of 2 images without masks"),
         ("train", "with masks of 2 images"),
         ("labels", "with masks of 2 images"),
         ("", "they are in labels and train"),
+        ("deep", "they are in er"),
     ):
         with pytest.raises(BadInput, match=expected):
             describe(str(tmp_path / folder))

@@ -12,6 +12,7 @@ import torch
 from cellrepro.exchange.export import export_runs
 from cellrepro.explanation.describe import describe
 from cellrepro.model.weight_sources import find_model
+from cellrepro.show.report.build import write_report
 from cellrepro.store.store import Store
 from samebits.errors import BadInput
 from stores import add_run, three
@@ -65,6 +66,7 @@ FILES = {
         "a zip archive of 2 files",
     ),
     "a.docx": (archive(**{"[Content_Types]_DOT_xml": "<x/>"}), "an Office document"),
+    "any.html": (b"<!DOCTYPE html>\n<html>", "a page in HTML"),
     "a.pdf": (b"%PDF-1.7\n%\xe2\xe3", "a PDF document"),
     "a.mp4": (b"\0\0\0\x20ftypisom" + bytes(30), "a video"),
     "a.heic": (b"\0\0\0\x18ftypheic" + bytes(30), "a HEIC or HEIF picture"),
@@ -109,6 +111,12 @@ def test_folders_and_what_the_lab_writes(tmp_path, invoke):
     run = add_run(store, [(1.0, three())])
     assert describe(str(store.root)).details["what"] == "a store of the lab"
     file = tmp_path / "run.cellrepro.zip"
+    (repeat,) = run.repeats
+    for folder in (repeat.folder, *repeat.folder.parents[:2]):  # the repeat, its machine, its run
+        assert describe(str(folder), store=tmp_path).details["name"] == repeat.name
+    assert "lists them" in describe(str(store.root / "runs")).details["next"]
+    page = write_report(store).html
+    assert describe(str(page)).details["what"] == "a page that cellrepro wrote"
     export_runs(run.key, file, store=store.root, quiet=True)
     found = describe(str(file))
     assert found.details["what"] == "a file in which runs are handed on"

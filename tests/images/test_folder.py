@@ -367,12 +367,16 @@ FILES = {
     "palette": ("a_masks.png", palette(), "16-bit grey, not .* with a palette"),
     "another shape": ("a_masks.tif", labels((24, 30)), r"\(24, 30\), expected \(24, 32\).*belong"),
     "transposed": ("a_masks.tif", labels().T, r"\(32, 24\), expected \(24, 32\).*swapped"),
-    "fractions": ("a_masks.tif", labels(dtype=np.float32) / 2, "16 labels are fractions"),
+    "fractions": (
+        "a_masks.tif",
+        labels(dtype=np.float32) / 2,
+        r"\d+ labels? in 16 pixels (is a|are) fraction",
+    ),
     "too large for floats": ("a_masks.tif", labels(dtype=np.float16) * 3000, "numbers up to 2048"),
     "absurd tiff": (
         "a.tif",
         promising(3, "zstd"),
-        "its header promises .* ZSTD packs at most 32768",
+        "damaged.*its header promises a larger image than a file of",
     ),
     "beyond int32": ("a_masks.tif", labels(dtype=np.uint64) * 2**31, "to 4294967296, expected 0"),
     "colours": ("a_masks.tif", grey(shape=(24, 32, 3)), r"shape \(24, 32, 3\).*one plane.*; save"),

@@ -16,6 +16,7 @@ from PIL import Image
 from cellrepro import compare
 from cellrepro.comparison.changed_cells import listed_changes
 from cellrepro.comparison.mask_comparison import compare_masks
+from cellrepro.images.seg_file import read_seg
 from cellrepro.show.figures.colours import COLOURS, rgb
 from cellrepro.show.pages import page_file
 from cellrepro.show.pages.cell_tiles import cell_tiles
@@ -120,6 +121,20 @@ def test_equal_outlines_are_not_called_different_ones(tmp_path):
     text = words_of(html)
     assert "different outlines" not in text
     assert "What differs: only the numbers of the cells" in text
+
+
+@pytest.mark.parametrize(
+    ("image", "model", "named"),
+    [("cells.tif", "cpsma", "'cpsma'"), ("masks.png", None, "holds the masks of A")],
+)
+def test_what_is_given_is_checked_though_nothing_differs(files, invoke, image, model, named):
+    masks = read_seg(files / "gui_seg.npy").masks
+    Image.fromarray(masks.astype(np.uint8)).save(files / "masks.png")
+    sides = [files / "gui_seg.npy"] * 2
+    asked = ("--model", model) if model else ()
+    answer = invoke("compare", *sides, "--image", files / image, *asked)
+    assert (answer.code, answer.out) == (2, "")
+    assert named in answer.err
 
 
 def test_settings_that_differ_are_said_first(files, invoke):

@@ -55,6 +55,7 @@ def test_what_runs_and_what_failed_is_said(standing, invoke):
     ]
     assert [one["label"] for one in document["grids"][0]["rows"]] == [one.label for one in ROWS]
     assert "killed: give the same command again" in invoke("watch", "--store", store).out
+    (store.parent / "none").mkdir()
     nothing = invoke("watch", "--store", store.parent / "none")
     assert nothing.out.startswith("no grid is being carried out in")
 

@@ -9,6 +9,7 @@ import tifffile
 from cellrepro.errors import Damaged
 from cellrepro.store.store import Store
 from cellrepro.store.unchanged import digest_once
+from stores import add_run, three
 
 
 def flip_a_bit(path):
@@ -53,7 +54,14 @@ def test_damage_is_no_verdict(damaged, small_store, invoke, no_child):
         answer = invoke(*command)
         assert (answer.code, answer.out) == (2, ""), name
         assert f"{path} is damaged" in answer.err, name
-        assert "copy the store again" in answer.err, name
+        assert "fsck --repair" in answer.err, name  # from the repeat that is whole
+
+
+def test_without_a_copy_the_store_is_copied_again(tmp_path):
+    (repeat,) = add_run(Store(tmp_path), [(1.0, three())]).repeats
+    flip_a_bit(repeat.folder / "weights.safetensors")
+    with pytest.raises(Damaged, match="copy the store again"):
+        repeat.file("weights.safetensors")
 
 
 def test_damage_is_left_out_of_the_report(damaged, invoke):

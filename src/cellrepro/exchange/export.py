@@ -25,6 +25,7 @@ from cellrepro.store.seal import SUMS, read_seal
 from cellrepro.store.store import Store
 from cellrepro.store.store_paths import inside
 from cellrepro.store.stored_run import MANIFEST, SPEC, WEIGHTS, Repeat
+from cellrepro.store.unchanged import repair_of
 from cellrepro.store.whole_files import new_file
 from cellrepro.torch_files import is_saved_by_torch
 from samebits.digests import file_digest
@@ -206,9 +207,10 @@ class _Gathering:
             if path.exists():
                 yield Outgoing(f"{folder}/{name}", path, digest)
             elif name in masks or name == WEIGHTS:
+                usual = "copy the store again, or export without --weights where these never came"
                 raise Damaged(
-                    f"{path} is not there, so that {repeat.name} is not whole; copy the store "
-                    "again, or export without --weights where these never came"
+                    f"{path} is not there, so that {repeat.name} is not whole; "
+                    f"{repair_of(path, digest) or usual}"
                 )
             else:
                 self.notes.append(f"{name} of {repeat.name} is not in it: it is not in the store")

@@ -5,17 +5,18 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cellrepro.exchange.problem import LostContent, Problem, ProblemKind
 from cellrepro.store.seal import MOST_SUMS_BYTES, SUMS, read_seal, seal_text
 from cellrepro.store.store_paths import regular_bytes
 from cellrepro.store.stored_run import MANIFEST, MOST_RECORD_BYTES, SPEC
+from cellrepro.store.unchanged import repair_from, repair_of
 from cellrepro.store.whole_files import is_being_written, is_scratch
 from cellrepro.words import short_digest
 from samebits.digests import file_digest
-from samebits.errors import BadInput
+from samebits.errors import BadInput, without_number
 
 NOT_OURS = "the lab has not put it there: move it out of the store"
 _RESTORE_IMAGES = (
@@ -79,6 +80,18 @@ def leftover(path: Path, on_disk: FilesOnDisk, what: str) -> Problem:
     return Problem("leftover", what, on_disk.where(path), "remove it: no process works on it")
 
 
+def with_repair(problem: Problem, on_disk: FilesOnDisk) -> Problem:
+    """The same problem with a repair as its remedy, if the lost content lies elsewhere."""
+    if problem.lost is None:
+        return problem
+    sources = on_disk.files_with(problem.lost.digest)
+    if sources:
+        remedy: str | None = repair_from(sources[0], root=on_disk.root)
+    else:  # of a few runs of a store, the files of the others have not been read
+        remedy = repair_of(problem.lost.path, problem.lost.digest)
+    return problem if remedy is None else replace(problem, remedy=remedy)
+
+
 @dataclass(frozen=True)
 class FolderSeal:
     """The seal of a folder, as far as it can be read."""
@@ -98,7 +111,7 @@ class FolderSeal:
         except FileNotFoundError:
             return cls(None)
         except (OSError, ValueError) as error:
-            return cls("", why_not_read=f"it cannot be read ({error})")
+            return cls("", why_not_read=f"it cannot be read ({without_number(error)})")
         try:
             return cls(text, read_seal(text))
         except BadInput as error:

@@ -14,7 +14,7 @@ from cellrepro.images.decoding import decode_labels, read_bytes
 from cellrepro.store.manifest import Manifest, MaskRecord
 from cellrepro.store.seal import FIRST_SEALED_FORMAT, SUMS, seal_text
 from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat, read_record, read_spec
-from samebits.errors import BadInput
+from samebits.errors import BadInput, without_number
 from samebits.words import amount
 
 _RESTORE_RUN = "copy it again from where it came, or remove this run's folder and run it again"
@@ -49,7 +49,7 @@ def check_spec(folder: Path, on_disk: FilesOnDisk) -> SpecFindings:
         findings.problems.append(problem)
         return findings
     except (OSError, BadInput) as error:
-        findings.problems.append(Problem("damaged", str(error), where, _RESTORE_RUN))
+        findings.problems.append(Problem("damaged", without_number(error), where, _RESTORE_RUN))
         return findings
     if seal.is_there and seal.text != text:
         if key != folder.name:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cellrepro.errors import no_such_file
@@ -17,6 +17,7 @@ from cellrepro.exchange.folder_check import (
     entries_of,
     leftover,
     stray,
+    with_repair,
 )
 from cellrepro.exchange.input_lookup import INPUTS, NETWORKS
 from cellrepro.exchange.kept_passports import PASSPORTS_FOLDER, kept_bundle, names_of_kept
@@ -27,7 +28,6 @@ from cellrepro.exchange.signed.allowed_signers import AllowedSigner
 from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.images.folder import folder_digest
 from cellrepro.progress import progress
-from cellrepro.spec.lab_command import lab_command
 from cellrepro.spec.spec import KEY_LENGTH
 from cellrepro.store import locks
 from cellrepro.store.manifest import ResultSummary
@@ -38,7 +38,7 @@ from cellrepro.store.stored_run import MANIFEST, SPEC, Repeat, read_record
 from cellrepro.store.unsent_files import NOTE_ENDING, RECEIVED, names_not_sent
 from cellrepro.store.whole_files import Owner, is_being_written
 from cellrepro.words import short_digest
-from samebits.errors import BadInput
+from samebits.errors import BadInput, without_number
 from samebits.words import amount, joined
 
 _IMAGES = re.compile(r"[0-9a-f]{16}")
@@ -79,7 +79,7 @@ class StoreFindings:
 def checked_store(root: Path, allowed: Sequence[AllowedSigner]) -> StoreFindings:
     """Check every folder of a store; ``allowed`` are the signers whom the user believes."""
     if not root.is_dir():
-        raise no_such_file(root, expected="the folder of a store")
+        raise no_such_file(root, expected="that of a store", noun="folder")
     check = StoreFindings(FilesOnDisk(root))
     runs = entries_of(root / "runs")
     # A `data/` of a project has other folders, too, which no digest names.
@@ -98,19 +98,8 @@ def checked_store(root: Path, allowed: Sequence[AllowedSigner]) -> StoreFindings
     check.problems += _linked_folders(check.on_disk)
     check.problems += _strays(check.on_disk)
     check.problems += _leftovers(check.on_disk)
-    check.problems = [_with_source(problem, check.on_disk) for problem in check.problems]
+    check.problems = [with_repair(problem, check.on_disk) for problem in check.problems]
     return check
-
-
-def _with_source(problem: Problem, on_disk: FilesOnDisk) -> Problem:
-    """The same problem with a repair as its remedy, if the lost content lies elsewhere."""
-    sources = [] if problem.lost is None else on_disk.files_with(problem.lost.digest)
-    if not sources:
-        return problem
-    source = on_disk.where(sources[0])
-    repair = lab_command("fsck", "--repair", store=on_disk.root)
-    remedy = f"`{repair}` brings its content back from {source}"
-    return replace(problem, remedy=remedy)
 
 
 # -- runs and images -------------------------------------------------------------------------------
@@ -240,7 +229,8 @@ def _wrong_inputs(on_disk: FilesOnDisk) -> Iterator[Problem]:
         try:
             digest = on_disk.digest(path) if path.is_file() else ""
         except OSError as error:
-            yield Problem("damaged", f"it cannot be read ({error})", on_disk.where(path), remedy)
+            what = f"it cannot be read ({without_number(error)})"
+            yield Problem("damaged", what, on_disk.where(path), remedy)
             continue
         if path.name != f"{digest}.safetensors":
             what = f"it has changed: its SHA-256 is {short_digest(digest)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cellrepro.exchange.bundle import bundle_of
-from cellrepro.exchange.folder_check import FilesOnDisk, Findings, check_images
+from cellrepro.exchange.folder_check import FilesOnDisk, Findings, check_images, with_repair
 from cellrepro.exchange.input_lookup import folder_of_inputs, holds_images_of
 from cellrepro.exchange.kept_passports import kept_bundle, kept_path
 from cellrepro.exchange.passport_check import contradictions
@@ -44,6 +44,7 @@ def check_runs(repeats: Sequence[Repeat], checking: Checking) -> TargetFindings:
             if key in specs:
                 check.check_repeat(repeat, specs[key])
             bar.advance()
+    findings.problems = [with_repair(problem, check.on_disk) for problem in findings.problems]
     return findings
 
 

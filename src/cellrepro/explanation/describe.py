@@ -35,12 +35,14 @@ from cellrepro.images.ome_zarr import is_zarr
 from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.images.seg_file import SegFile, read_seg
 from cellrepro.model.cellpose_generation import generation_of, of_another_generation
+from cellrepro.model.encoders import ENCODERS
 from cellrepro.model.known_weights import AS_IT_IS
 from cellrepro.model.pretrained import known_to_cellpose
 from cellrepro.spec import defaults
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.store import baseline_file, checkpoints
 from cellrepro.store.store import Store
-from cellrepro.store.stored_run import Repeat, Run, readable
+from cellrepro.store.stored_run import SPEC, Repeat, Run, readable
 from samebits.digests import array_digest, file_digest
 from samebits.errors import BadInput
 from samebits.words import amount
@@ -48,6 +50,10 @@ from samebits.words import amount
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_LOADS_DEFAULT = (
+    "given this name as a model, the Cellpose that is installed loads its default, and only its "
+    "log says so"
+)
 _MOST_DRAWN = 2**26
 """Pixels of an image in which outlines are drawn to see whether they overlap."""
 
@@ -60,7 +66,10 @@ def describe(
     ``log`` is Cellpose's log of the run that made masks; what it records is added.
     """
     opened_store = Store(store)
-    described = _described(reference, Path(reference), opened_store)
+    path = Path(reference)
+    described = _described(reference, path, opened_store)
+    if path.is_file():
+        described = replace(described, file=path.name)
     if log is None:
         return described
     if described.recorded is None:
@@ -87,6 +96,10 @@ def _described(reference: str, path: Path, store: Store) -> Description:
             return _of_other(other)
     kind = reference_kind(path)
     if kind == "folder":
+        in_store = _reference_in_store(path)
+        if in_store is not None:
+            own_store, own_reference = in_store
+            return _of_run_or_name(own_reference, own_store)
         raise BadInput(
             f"{path} is {folder_content(path)}; expected one file in it, or a KEY of the store. "
             "`cellrepro compare A B` takes two folders of masks"
@@ -101,6 +114,15 @@ def _described(reference: str, path: Path, store: Store) -> Description:
     if path.is_file() and not may_hold_weights(path):
         return _of_other(unknown(path))
     return described_weights(path)
+
+
+def _reference_in_store(folder: Path) -> tuple[Store, str] | None:
+    """Tell the store and the run, or its repeat, that a folder is of; None for any other one."""
+    folder = folder.resolve()
+    for run in [folder, *folder.parents[:2]]:
+        if run.parent.name == "runs" and (run / SPEC).is_file():
+            return Store(run.parents[1]), folder.relative_to(run.parent).as_posix()
+    return None
 
 
 def _of_masks_or_image(path: Path, store: Store) -> Description:
@@ -215,16 +237,23 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
             raise
         if known_to_cellpose(reference):
             return Description("name", loads_as=AS_IT_IS, note="one of this Cellpose's models")
+        if reference in ENCODERS:
+            return _of_lab_network(reference)
         owner = of_another_generation(reference)
         if not owner:
             expected = "a file, KEY/REPEAT of a stored run, or the name of a network of Cellpose"
             raise no_such_file(reference, expected=expected) from error
-        note = (
-            "given this name as a model, the Cellpose that is installed loads its default, and "
-            f"only its log says so{owner}"
-        )
-        return Description("name", loads_as=generation_of().default_network, note=note)
+        default = generation_of().default_network
+        return Description("name", loads_as=default, note=f"{_LOADS_DEFAULT}{owner}")
     return _of_run(repeat, store.run(repeat.spec.key))
+
+
+def _of_lab_network(name: str) -> Description:
+    what = "name of a network of cellrepro, whose weights a seed draws; it has learnt nothing yet"
+    training = lab_command("train", "DATA", "--model", name, store=None)
+    details = {"what": what, "next": f"`{training}` trains it"}
+    default = generation_of().default_network
+    return Description("name", loads_as=default, details=details, note=_LOADS_DEFAULT)
 
 
 def _of_run(repeat: Repeat, run: Run | None) -> Description:

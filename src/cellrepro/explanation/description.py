@@ -82,6 +82,8 @@ class Description(Result):
     takes without a word, ``a partly random network``, or None where it refuses it."""
     official_name: str | None = None
     """Name of Cellpose's published weights that have this digest."""
+    file: str | None = None
+    """Name of the file; None of a run, and of the name of a network."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """What else is known of this kind, by name."""
     note: str = ""
@@ -133,7 +135,7 @@ class Description(Result):
         if self.note:
             lines.append(f"  note: {self.note}")
         if self.recorded is not None and self.kind != "run":  # whose settings stand in the store
-            lines += _value_lines(self.recorded)
+            lines += _value_lines(self.recorded, self.file)
         digests = {"digest": self.digest, **self.details}
         lines += [f"  {words}: {digests[n]}" for n, words in _DIGESTS.items() if digests.get(n)]
         return lines
@@ -158,6 +160,8 @@ class Description(Result):
             images = amount(details["n_images"], "image")
             return f"run {details['name']}: {details['label']}; {cells} in {images}"
         if self.kind == "name":
+            if "what" in details:
+                return str(details["what"])
             is_known = self.loads_as == AS_IT_IS
             return (
                 "name of a network"
@@ -173,7 +177,7 @@ class Description(Result):
         loads_as = self.loads_as or (_NOT_LOADED if has_library("cellpose") else None)
         if loads_as == AS_IT_IS:
             loads_as = "the network it holds" if n_parameters is not None else None
-        left_out = {"settings", "n_manual", "largest_label", *_DIGESTS}
+        left_out = {"settings", "what", "n_manual", "largest_label", *_DIGESTS}
         if self.kind in ("image", "outlines", "label image", "_seg.npy", "run"):
             left_out |= _IN_FIRST_LINE
         details = {name: value for name, value in self.details.items() if name not in left_out}
@@ -215,12 +219,12 @@ def _rank(name: str) -> int:
     return STRONGEST_FIRST.index(name) if name in STRONGEST_FIRST else len(STRONGEST_FIRST)
 
 
-def _value_lines(record: RecordedSettings) -> Iterator[str]:
+def _value_lines(record: RecordedSettings, file: str | None) -> Iterator[str]:
     """Say what files record of one result: edits by hand, then settings, the usual ones in one."""
     sources = Counter(entry.source for entry in record.values.values())
     main = max(sources, key=sources.__getitem__, default="")
     if record.written_by:
-        where = f", recorded in {main}" if len(sources) > 1 else ""
+        where = f", recorded in {main}" if len(sources) > 1 or main != file else ""
         yield f"  written by: {record.written_by}{where}"
     edits = {name: record.value(name) for name in _OF_EDITS if name in record.values}
     if edits:

@@ -15,6 +15,8 @@ from samebits.errors import BadInput
 from samebits.words import amount, joined, some
 
 _MOST_FOLDERS = 4  # named in a sentence
+_MOST_LEVELS = 4  # below the folder that was given
+_MOST_PARENTS = 50  # folders of one level that are looked into
 
 
 def folder_content(folder: Path) -> str:
@@ -27,7 +29,7 @@ def folder_content(folder: Path) -> str:
         return f"a folder with masks of {amount(len(files), 'image')}"
     if files:
         return f"a folder of {amount(len(files), 'image')} without masks"
-    inner = [path.name for path in sorted(folder.iterdir()) if _is_folder_of_masks(path)]
+    inner = [path.relative_to(folder).as_posix() for path in _folders_of_masks(folder)]
     if inner:
         return f"a folder without masks of its own; they are in {_listed(inner)}"
     return "a folder without masks"
@@ -52,10 +54,29 @@ def _listed(names: Sequence[str]) -> str:
     return joined(names) if len(names) <= _MOST_FOLDERS else some(names, _MOST_FOLDERS)
 
 
-def _is_folder_of_masks(path: Path) -> bool:
-    if is_litter(path.name) or not path.is_dir():
-        return False
+def _folders_of_masks(folder: Path) -> list[Path]:
+    """Find the nearest folders of masks below a folder: in it, else in the folders of these."""
+    level = [folder]
+    for _ in range(_MOST_LEVELS):
+        level = [path for parent in level[:_MOST_PARENTS] for path in _folders_in(parent)]
+        found = [path for path in level if _is_folder_of_masks(path)]
+        if found:
+            return found
+    return []
+
+
+def _folders_in(folder: Path) -> list[Path]:
     with suppress(OSError):  # one that may not be read
+        return [
+            path
+            for path in sorted(folder.iterdir())
+            if path.is_dir() and not path.is_symlink() and not is_litter(path.name)
+        ]
+    return []
+
+
+def _is_folder_of_masks(path: Path) -> bool:
+    with suppress(OSError):
         try:
             files = mask_files(path)
         except BadInput:  # several of one image

@@ -14,6 +14,7 @@ from cellrepro.explanation.binary_kinds import (
 )
 from cellrepro.explanation.file_kinds import NOT_USED, FileKind
 from cellrepro.explanation.text_kinds import kind_of_text
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.torch_files import PICKLE, ZIP
 
 _N_BYTES = 2**16  # of the beginning, enough to tell what a text is
@@ -70,6 +71,11 @@ def _folder(path: Path) -> FileKind | None:
     if (path / "runs").is_dir():
         return FileKind(
             "a store of the lab", "`cellrepro list --store {path}` says which runs it holds"
+        )
+    if path.resolve().name == "runs" and any(path.glob("*/spec.json")):
+        return FileKind(
+            "the runs of a store of the lab",
+            f"`{lab_command('list', '--store', path.parent, store=None)}` lists them",
         )
     return None
 

@@ -51,7 +51,12 @@ def kind_of_text(path: Path, beginning: bytes) -> FileKind | None:
 _TEXTS: Sequence[tuple[str, str, str]] = (
     (r"\A<\?xml[\s\S]*<OME\b|\A<OME\b", "metadata in OME-XML", "give the image that it is of"),
     (r"\A(<\?xml[\s\S]*)?<svg\b", "a drawing in SVG", AS_LABELS),
-    (r"\A\s*<(!doctype )?html", "a page in HTML", "open it in a browser"),
+    (
+        r'(?i)\A\s*<(!doctype )?html[\s\S]*<meta name="generator" content="cellrepro\b',
+        "a page that cellrepro wrote",
+        "open it in a browser",
+    ),
+    (r"(?i)\A\s*<(!doctype )?html", "a page in HTML", "open it in a browser"),
     (r"\A<\?xml", "a text in XML", NOT_USED),
     (
         r"^format_version:[\s\S]*^type: *model|^type: *model[\s\S]*^format_version:",

@@ -16,6 +16,7 @@ import yaml
 from distributed import Client
 from distributed import TimeoutError as DaskTimeout  # up to Python 3.10 not the builtin
 
+from cellrepro.errors import no_such_file
 from cellrepro.grid.arrival import SlurmQueue, Started
 from cellrepro.grid.dask_pool import DaskPool
 from cellrepro.grid.points import Grid
@@ -100,6 +101,8 @@ class SlurmOptions:
                 wait_hours=None if wait_hours is None else float(wait_hours),
                 of_each_job=content,
             )
+        except FileNotFoundError as error:
+            raise no_such_file(path, expected="options of Slurm (YAML)") from error
         except (OSError, AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
             raise BadInput(
                 f"{path} does not say how to ask Slurm for workers ({error!r}); expected YAML with "

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cellrepro.errors import no_such_file
 from cellrepro.wrong_fields import wrong_fields
 from cellrepro.yaml_values import read_yaml
 from samebits.errors import BadInput
@@ -69,6 +70,8 @@ def read_file(path: Path) -> GridFile:
         return GridFile.model_validate(content)
     except ValidationError as error:
         raise _no_grid_file(path, wrong_fields(error)) from None
+    except FileNotFoundError:
+        raise no_such_file(path, expected="a grid file (YAML)") from None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise _no_grid_file(path, " ".join(str(error).split())) from None
     except RecursionError:

@@ -19,7 +19,13 @@ from cellrepro.errors import CellreproError, no_such_file
 from cellrepro.images.codecs import jpeg_pixels, no_cmyk, png_pixels
 from cellrepro.images.image_axes import Decoded
 from cellrepro.images.mapped import Content, content_of
-from cellrepro.images.packed_sizes import damaged, jpeg_frame, most_unpacked, refuse_absurd
+from cellrepro.images.packed_sizes import (
+    damaged,
+    jpeg_frame,
+    most_unpacked,
+    promises_too_much,
+    refuse_absurd,
+)
 from cellrepro.images.tiff_decoding import decode_tiff
 from cellrepro.zip_files import opened_zip
 from samebits.errors import BadInput, NotPossibleHere
@@ -250,7 +256,7 @@ def _decode_jpeg(file: Path, data: bytes) -> Decoded:
         raise damaged(file, "it has no header of an image, or one image many times")
     n_bytes = frame.height * frame.width * frame.n_channels
     if n_bytes > most_unpacked(len(data), tifffile.COMPRESSION.JPEG):  # the rest would be grey
-        raise damaged(file, f"its header promises {n_bytes} bytes in a file of {len(data)}")
+        raise damaged(file, promises_too_much(data))
     refuse_absurd(file, data, n_bytes, tifffile.COMPRESSION.JPEG)
     pixels = jpeg_pixels(file, data)
     if pixels.ndim == 3 and pixels.shape[2] == 4:

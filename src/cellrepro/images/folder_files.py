@@ -22,7 +22,7 @@ from cellrepro.images.decoding import (
     read_bytes,
     why_unreadable,
 )
-from cellrepro.images.image_names import image_name
+from cellrepro.images.image_names import image_name, is_named_as_masks
 from cellrepro.images.mapped import Content
 from cellrepro.images.ome_zarr import is_zarr
 from samebits.errors import BadInput
@@ -139,6 +139,8 @@ def images_by_name(folder: Path) -> dict[str, Path]:
 def image_of_name(folder: str | Path, name: str) -> Path:
     """Find the image of a name in a folder."""
     by_name = images_by_name(Path(folder))
+    if not by_name:
+        raise BadInput(_no_images(Path(folder)))
     if name not in by_name:
         raise BadInput(
             f"{folder} holds no image of the name {name}, but {some(list(by_name), 3)}; expected "
@@ -189,11 +191,17 @@ def _is_named_as_result(path: Path) -> bool:
     )
 
 
+def _is_of_masks(path: Path) -> bool:
+    return path.suffix.lower() in FORMATS and is_named_as_masks(path.stem)
+
+
 def _no_images(folder: Path) -> str:
     """Say that a folder holds no images, and what it does hold."""
-    visible = [path.name for path in _entries(folder) if not is_litter(path.name)]
+    visible = [path for path in _entries(folder) if not is_litter(path.name)]
+    only = "masks alone: " if visible and all(_is_of_masks(path) for path in visible) else ""
+    names = some([path.name for path in visible]) or "nothing"
     return (
-        f"{folder}: no images, it holds {some(visible) or 'nothing'}; expected NAME.tif (or "
+        f"{folder}: no images, it holds {only}{names}; expected NAME.tif (or "
         f"{OTHER_ENDINGS}) with NAME_masks.tif, or the subfolders train/ and test/ with them"
     )
 

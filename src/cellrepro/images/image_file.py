@@ -20,7 +20,7 @@ from cellrepro.images.outline_files import is_outline_file, read_outlines
 from cellrepro.images.pictures import refuse_picture
 from cellrepro.images.size_factor import other_size_text
 from samebits.errors import BadInput
-from samebits.words import grouped, some, with_verb
+from samebits.words import amount, grouped, some, verb_of
 
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
 _LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becomes int32
@@ -204,12 +204,18 @@ def _whole_numbers(file: Path, labels: np.ndarray) -> np.ndarray:
     """Labels that are stored as floating-point numbers, as int64."""
     _refuse_not_finite(file, labels)
     exact = 2 ** (np.finfo(labels.dtype).nmant + 1)  # above, not every whole number exists
-    n_bad = int(np.count_nonzero(labels != np.rint(labels)))
-    if n_bad or labels.max(initial=0) > exact:
+    fractions = labels[labels != np.rint(labels)]
+    largest = float(labels.max(initial=0))
+    if fractions.size or largest > exact:
+        several = len(np.unique(fractions))
+        what = f"of which the largest is {largest:.0f}"
+        if several:
+            what = (
+                f"of which {amount(several, 'label')} in {amount(fractions.size, 'pixel')} "
+                f"{verb_of(several, 'is a fraction', 'are fractions')}"
+            )
         raise BadInput(
-            f"{file}: labels as {labels.dtype}, of which "
-            f"{with_verb(n_bad, 'label', 'is a fraction', 'are fractions')}, "
-            f"expected whole numbers up to {exact}; this may be a probability map or a resized "
-            "mask, save the labels as 16-bit"
+            f"{file}: labels as {labels.dtype}, {what}, expected whole numbers up to {exact}; "
+            "this may be a probability map or a resized mask, save the labels as 16-bit"
         )
     return labels.astype(np.int64)

@@ -10,6 +10,7 @@ import tifffile
 
 from cellrepro.images.mapped import Content
 from samebits.errors import BadInput, NotPossibleHere
+from samebits.words import amount
 
 ALWAYS_ALLOWED = 64 * 2**20
 """Bytes of pixels that a file of any size may promise."""
@@ -39,6 +40,12 @@ def damaged(file: Path, what: str) -> BadInput:
     return BadInput(f"{file}: damaged or incomplete, {what}; copy it again from its source")
 
 
+def promises_too_much(data: Content) -> str:
+    """Say of a file that no image of the size in its header fits into it."""
+    n_bytes = amount(len(data), "byte")
+    return f"its header promises a larger image than a file of {n_bytes} can hold"
+
+
 def most_unpacked(n_bytes: int, compression: int) -> int:
     """The bytes of pixels that packed bytes can become at most."""
     return n_bytes * _MOST_FROM_A_BYTE.get(compression, _MOST_OF_OTHERS)
@@ -57,11 +64,7 @@ def refuse_absurd(
         return
     most = most_unpacked(len(data), compression)
     if n_bytes > most:
-        raise damaged(
-            file,
-            f"its header promises {n_bytes} bytes in a file of {len(data)}, and "
-            f"{_COMPRESSION(compression).name} packs at most {most // len(data)} to 1",
-        )
+        raise damaged(file, promises_too_much(data))
     import psutil  # takes as long as a small comparison
 
     available = psutil.virtual_memory().available

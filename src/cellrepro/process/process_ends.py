@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from cellrepro.errors import CellreproError
-from samebits.errors import NotPossibleHere
+from samebits.errors import NotPossibleHere, without_number
 from samebits.torch_alerts import PHRASES
 
 Status = Literal[
@@ -72,10 +72,11 @@ class RunError(CellreproError):
         return _run_error, (self.status, self.what, self.label, self.log)
 
     def __str__(self) -> str:
+        what = without_number(self.what)
         if self.label is None:
-            return self.what
+            return what
         if self.status in _MEANINGS:
-            return f"{self.label}: {_MEANINGS[self.status]} ({self.what})"
+            return f"{self.label}: {_MEANINGS[self.status]} ({what})"
         if self.status == "killed":
             return (
                 f"{self.label}: the system killed the process (signal 9), usually because memory "
@@ -89,7 +90,7 @@ class RunError(CellreproError):
         if self.status == "interrupted":
             return f"{self.label}: interrupted; the same command goes on from what is stored"
         last_words = f"; its last words:\n{self.log}" if self.log else ""
-        return f"{self.label} failed: {self.what}{last_words}"
+        return f"{self.label} failed: {what}{last_words}"
 
 
 def _run_error(status: Status, what: str, label: str | None, log: str) -> RunError:

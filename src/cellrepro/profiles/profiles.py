@@ -26,6 +26,7 @@ from pydantic import (
     model_serializer,
 )
 
+from cellrepro.errors import no_such_file
 from cellrepro.field_defaults import added_later
 from cellrepro.profiles.automatic_profile import AUTO, automatic_profile
 from cellrepro.profiles.numeric_variables import (
@@ -281,8 +282,8 @@ def load(name: str | Path) -> Profile:
             f"unknown profile {str(name)!r}; expected one of {', '.join(profile_names())}, {AUTO}, "
             f"or the path of a .yaml file with the same fields{proposal}"
         )
+    file = Path(source) if reference.is_file else PROFILE_FOLDER / f"{source}.yaml"
     try:
-        file = Path(source) if reference.is_file else PROFILE_FOLDER / f"{source}.yaml"
         settings = read_yaml(file.read_text(encoding="utf-8")) or {}
         if not isinstance(settings, dict):
             raise TypeError(f"it holds {settings!r}, and no fields with values")
@@ -292,6 +293,8 @@ def load(name: str | Path) -> Profile:
             settings["environment"] = {**settings.get("environment", {}), **variables}
         called = replace(reference, source=Path(source).stem) if reference.is_file else reference
         return Profile(name=str(called), **settings)
+    except FileNotFoundError as error:
+        raise no_such_file(file, expected="a profile (YAML)") from error
     except ValidationError as error:
         problems = wrong_fields(error, known=Profile.model_fields)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError) as error:

@@ -69,6 +69,7 @@ def forecast(
         A file that ends in ``.html``: a page with the image whose cells differ most, the masks of
         this computer as A, and as B the draw in which most cells differ; of a training, with the
         band in which it grows apart, and the same training in the store from elsewhere over it.
+        Folders that are not there are made.
     overwrite : bool
         Whether a file that is there becomes the page.
     store : str or Path

@@ -23,7 +23,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ from cellrepro.store.stored_run import (
     read_spec,
 )
 from cellrepro.store.tiff_pages import check_pages_of_file
-from cellrepro.store.unchanged import digest_once, sealed_digests
+from cellrepro.store.unchanged import digest_once, repair_of, sealed_digests
 from cellrepro.store.unfinished import KeptFailure
 from samebits.errors import BadInput, NotPossibleHere
 from samebits.words import amount, some
@@ -206,9 +206,9 @@ class Store:
                 f"{reference!r} (check its spelling): no such file or folder, and it names no run"
             )
         if not keys:
+            none = "holds none" if self.root.is_dir() else "is not there"
             return BadInput(
-                f"{meant}, as the store in {self.root} holds none; --store FOLDER names another "
-                "store"
+                f"{meant}, as the store in {self.root} {none}; --store FOLDER names another store"
             )
         one_of = "its only run" if len(keys) == 1 else f"one of its {amount(len(keys), 'run')}"
         return BadInput(
@@ -312,6 +312,7 @@ class Store:
             If it is damaged, or what says so is.
         """
         path = self.kept(images_digest, file)
+        digest_by_name: Mapping[str, str] = {}
         try:
             digest_by_name = sealed_digests(path.with_name(SUMS))
             if file not in digest_by_name and not path.exists():
@@ -319,7 +320,9 @@ class Store:
             if digest_once(path) != digest_by_name[file]:
                 raise ValueError("its digest is not the one it was stored with")
         except Exception as error:
-            raise _not_as_stored(path, error) from error
+            digest = digest_by_name.get(file)
+            advice = None if digest is None else repair_of(path, digest)
+            raise _not_as_stored(path, error, advice) from error
         return path
 
     def _pixels(self, images_digest: str, file: str) -> np.ndarray | None:
@@ -517,10 +520,12 @@ class Store:
         return unfinished.read_unfinished_specs(self.root)
 
 
-def _not_as_stored(path: Path, why: object) -> Damaged:
+def _not_as_stored(path: Path, why: object, advice: str | None = None) -> Damaged:
+    usual = (
+        f"copy the store again, or remove {path.parent} and run one of its runs into another store"
+    )
     return Damaged(
-        f"{path} is not as it was stored, by {SUMS} beside it ({why}); copy the store again, or "
-        f"remove {path.parent} and run one of its runs into another store"
+        f"{path} is not as it was stored, by {SUMS} beside it ({why}); {advice or usual}"
     )
 
 

@@ -19,7 +19,7 @@ from cellrepro.spec.spec import Spec
 from cellrepro.store import store_paths
 from cellrepro.store.manifest import Manifest, ResultSummary
 from cellrepro.store.tiff_pages import check_pages_of_file
-from cellrepro.store.unchanged import RESTORE, ReadingBudget, refuse_damaged
+from cellrepro.store.unchanged import RESTORE, ReadingBudget, refuse_damaged, repair_of
 from cellrepro.wrong_fields import wrong_fields
 from samebits.digests import array_digest
 from samebits.errors import BadInput
@@ -222,7 +222,13 @@ class Repeat:
         except BadInput as error:
             return str(error)
         lost = [one.file for one in self.outcome.masks.values() if not self.has(one.file)]
-        return f"{self.folder / lost[0]} is not there; {RESTORE}" if lost else None
+        return str(self._not_there(lost[0])) if lost else None
+
+    def _not_there(self, name: str) -> Damaged:
+        path = self.folder / name
+        digest = self.outcome.files.get(name)
+        repair = None if digest is None else repair_of(path, digest)
+        return Damaged(f"{path} is not there; {repair or RESTORE}")
 
     @property
     def weights(self) -> Path | None:
@@ -235,6 +241,8 @@ class Repeat:
 
         record = self.manifest.masks[image]
         path = self.file(record.file)
+        if not path.exists():
+            raise self._not_there(record.file)
         try:
             check_pages_of_file(path)
             masks = tifffile.imread(path)

@@ -6,18 +6,22 @@ They are cached for the process, by what tells a content apart without reading i
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from cellrepro.errors import Damaged
-from cellrepro.store.seal import read_seal
+from cellrepro.spec.lab_command import lab_command
+from cellrepro.store.seal import SUMS, read_seal
 from samebits.digests import file_digest
 
 RESTORE = "copy the store again, or remove that repeat's folder and run it again"
-"""Advice at the end of what is said of a damaged file."""
+"""Advice at the end of what is said of a damaged file that no other file can bring back."""
+_AREAS = ("runs", "data")
 
 
 class _State(NamedTuple):
@@ -94,9 +98,47 @@ def refuse_damaged(
     except FileNotFoundError:
         return
     except OSError as error:
-        raise Damaged(f"{path} cannot be read ({error}); {RESTORE}") from error
+        advice = repair_of(path, expected) or RESTORE
+        raise Damaged(f"{path} cannot be read ({error}); {advice}") from error
     if actual != expected:
         raise Damaged(
             f"{path} is damaged: its SHA-256 begins with {actual[:12]}, and that of the file that "
-            f"was stored with {expected[:12]} (manifest.json); {RESTORE}"
+            f"was stored with {expected[:12]} (manifest.json); "
+            f"{repair_of(path, expected) or RESTORE}"
         )
+
+
+def repair_of(path: Path | str, digest: str) -> str | None:
+    """Say which command brings the content of a stored file back; None where no file has it.
+
+    ``fsck --repair`` reads the whole store, and so finds every copy that is found here.
+    """
+    root = next((one.parent for one in Path(path).parents if one.name in _AREAS), None)
+    copy = None if root is None else _copy_in(root, digest)
+    return None if root is None or copy is None else repair_from(copy, root=root)
+
+
+def repair_from(copy: Path, *, root: Path) -> str:
+    """Say which command brings the content of a stored file back from one that has it."""
+    repair = lab_command("fsck", "--repair", store=root)
+    return f"`{repair}` brings its content back from {copy.relative_to(root).as_posix()}"
+
+
+def _copy_in(root: Path, digest: str) -> Path | None:
+    for path in _files_by_digest(root).get(digest, ()):
+        with suppress(OSError):
+            if path.is_file() and digest_once(path) == digest:
+                return path
+    return None
+
+
+@lru_cache(maxsize=8)  # of a store with much damage it is asked for each damaged file
+def _files_by_digest(root: Path) -> Mapping[str, Sequence[Path]]:
+    """The files of a store, by the digests that the seals of their folders give them."""
+    files: dict[str, list[Path]] = defaultdict(list)
+    for pattern in (f"runs/*/{SUMS}", f"runs/*/*/*/{SUMS}", f"data/*/{SUMS}"):
+        for seal in sorted(root.glob(pattern)):
+            with suppress(OSError, ValueError):  # a seal may be damaged, too
+                for name, digest in sealed_digests(seal).items():
+                    files[digest].append(seal.parent / name)
+    return files

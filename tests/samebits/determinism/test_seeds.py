@@ -228,7 +228,7 @@ def test_a_file_of_before_says_what_is_unknown(tmp_path):
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda path: check_seed_of(path / "none.pt", 1), r"none.pt cannot be read \(\[Errno 2\]"),
+        (lambda path: check_seed_of(path / "none.pt", 1), r"none.pt cannot be read \(No such file"),
         (lambda path: check_seed_of(path / "net.pt", 1), r"cannot be read \(Weights only load fai"),
         (lambda path: add_seed_to({"weight": torch.ones(1)}), "tensors alone, as a network's"),
     ],

@@ -15,6 +15,7 @@ from cellrepro.exchange.archive.entry_names import EntryName, refuse_twins
 from cellrepro.progress import progress
 from cellrepro.progress_count import Progress
 from cellrepro.store.seal import SUMS, seal_text
+from cellrepro.store.unchanged import repair_of
 from cellrepro.store.whole_files import whole_file
 from samebits.digests import file_digest
 from samebits.errors import BadInput
@@ -137,8 +138,9 @@ def _add(file: Outgoing, scratch_zip: zipfile.ZipFile, done: BytesProgress) -> N
             stream.write(block)
             done.add(len(block))
     if digest.hexdigest() != file.digest:
+        repair = repair_of(file.shown, file.digest)
+        advice = repair or "copy the store again, or run it again"
         raise Damaged(
             f"{file.shown} is damaged: its SHA-256 begins with {digest.hexdigest()[:12]}, and that "
-            f"of the file that was stored with {file.digest[:12]}; copy the store again, or run it "
-            "again"
+            f"of the file that was stored with {file.digest[:12]}; {advice}"
         )

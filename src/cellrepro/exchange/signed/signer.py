@@ -15,7 +15,7 @@ from cellrepro.exchange.signed.keys import (
     refuse_without_cryptography,
     small_text,
 )
-from samebits.errors import BadInput
+from samebits.errors import BadInput, without_number
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -170,7 +170,7 @@ def _agent_holding(public_key: PublicKey) -> tuple[str | None, str]:
     try:
         keys = _ask_agent(address, _REQUEST_IDENTITIES, b"", expected=_IDENTITIES_ANSWER)
     except (OSError, ValueError) as error:
-        return None, f"the ssh-agent at {address} does not answer ({error})"
+        return None, f"the ssh-agent at {address} does not answer ({without_number(error)})"
     if _string(public_key.blob) not in keys:
         return None, "the ssh-agent does not hold it (`ssh-add -l` lists its keys)"
     return address, ""

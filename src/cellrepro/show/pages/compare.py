@@ -72,7 +72,7 @@ def compare(
         A file that ends in ``.html``: a page with the cause, the settings that differ, both masks
         on the image, the cells that differ most, the list of all changed cells, and the scores. It
         is one file, which asks no server for anything. Of several images it shows the one on which
-        the cells agree least.
+        the cells agree least. Folders that are not there are made.
     overwrite : bool
         Whether a file that is there becomes the page.
     pairs : str, optional
@@ -184,7 +184,11 @@ def compare(
             "without masks, so there is no picture of them; leave --image and --html out"
         )
     pair = _shown_pair(a, b, comparison, image=image, pairs=pairs, store=Store(store))
-    if model is not None and image is not None and _differ_in_masks(comparison):
+    if model is not None and not _differ_in_masks(comparison):
+        from cellrepro.model.weight_sources import find_model
+
+        find_model(model, Store(store))  # refuses a mistyped one, though nothing is segmented
+    elif model is not None and image is not None:
         from cellrepro.explanation.explain import explain
 
         explanation = explain(
@@ -239,13 +243,16 @@ def _shown_pair(
         masks_a, masks_b, _ = read_both(of_a[name], of_b[name], shape=shape)
         name_a = side_name(a, b, "A")
         name_b = side_name(b, a, "B")
+    pixels = _pixels(image, repeats, name, masks_a, store)
+    if image is not None:
+        _refuse_labels(image, pixels, a=masks_a, b=masks_b)
     return ShownPair(
         image_name=name if image is None else Path(image).stem,
         name_a=name_a,
         name_b=name_b,
         a=masks_a,
         b=masks_b,
-        image=_pixels(image, repeats, name, masks_a, store),
+        image=pixels,
         pixel_size=None if image is None else pixel_size_in(Path(image)),
         comparison=comparison.masks[name],
         settings=comparison.settings if repeats is None else _differences_of_runs(comparison),
@@ -305,3 +312,15 @@ def _pixels(
     pixels = image_of_masks(image, masks.shape)
     refuse_other_size(image, pixels, masks.shape)
     return pixels
+
+
+def _refuse_labels(
+    image: str | Path, pixels: np.ndarray | None, *, a: np.ndarray, b: np.ndarray
+) -> None:
+    """Refuse an image whose pixels are the labels of a result, as in its file of another format."""
+    for letter, labels in (("A", a), ("B", b)):
+        if pixels is not None and labels.any() and np.array_equal(pixels, labels):
+            raise BadInput(
+                f"image is {image}, which holds the masks of {letter}, pixel for pixel; expected "
+                "the image that was segmented, such as the microscope's"
+            )

@@ -83,7 +83,7 @@ def explorer_page(
         What the two are called on screen; the names of their files by default.
     html : str or Path, optional
         The file, which ends in ``.html``; by default one in a new folder for temporary files,
-        which the first such page of a later day removes.
+        which the first such page of a later day removes. Folders that are not there are made.
     overwrite : bool
         Whether a file that is there becomes the page.
 
@@ -173,7 +173,7 @@ def explore_files(
     truth : str or Path, optional
         Annotated masks of it.
     html : str or Path, optional
-        Write the page to this file instead of opening it.
+        Write the page to this file instead of opening it. Folders that are not there are made.
     overwrite : bool
         Whether a page that is there is replaced.
     model : str, optional

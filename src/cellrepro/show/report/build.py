@@ -116,8 +116,8 @@ def write_report(
     html : str or Path, optional
         Where to write: a file whose name ends in ``.html``, or a folder, which gets an
         ``index.html``; ``report/index.html`` in the store by default, which is replaced. Folders
-        are made. It appears whole or not at all. A page inside its store links to the runs; one
-        elsewhere does not say where they are.
+        that are not there are made. It appears whole or not at all. A page inside its store links
+        to the runs; one elsewhere does not say where they are.
     overwrite : bool
         Whether a file that is there becomes the page.
     groups : str or Path, optional

@@ -26,7 +26,7 @@ from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.store.unfinished import KeptFailure
 from cellrepro.words import share_text, span
-from samebits.errors import BadInput
+from samebits.errors import BadInput, without_number
 from samebits.words import amount, some
 
 _N_DIGITS = 8
@@ -281,7 +281,7 @@ def damaged_repeats(store: Store) -> dict[str, str]:
             try:
                 _read_all(repeat, store)
             except (BadInput, OSError) as error:
-                damaged[repeat.folder_name] = str(error)
+                damaged[repeat.folder_name] = without_number(error)
     return damaged
 
 
