@@ -330,8 +330,8 @@ class _Fates:
 
     def add(self, before: np.ndarray, after: np.ndarray, *, is_cropped: bool) -> None:
         """Follow the cells into one more result, but for those that a crop cuts off."""
-        kept = set()
-        same = set()
+        kept: set[int] = set()
+        same: set[int] = set()
         for change in object_changes(overlap(before, after)):
             if change.kind == ObjectKind.KEPT:
                 kept.update(change.labels_a)
