@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from samebits.words import grouped, with_verb
+from samebits.words import amount, grouped, with_verb
 
 _LEAST_PERCENT = 100  # ppm, which is 0.01 %
 _SHA_256 = re.compile(r"[0-9a-f]{64}")
@@ -58,6 +58,23 @@ def percent_text(share: float) -> str:
     if 0 < percent < 9.95:
         return f"{percent:.2g} %"
     return f"{percent:.0f} %"
+
+
+def images_in_text(chance: float) -> str:
+    """A probability as so many images of a round number, which reads easier than a decimal.
+
+    >>> images_in_text(0.0029), images_in_text(0.6), images_in_text(1)
+    ('1 image in 340', '6 images in 10', 'every image')
+    >>> images_in_text(1e-9)
+    'less than 1 image in 1 000 000'
+    """
+    if chance < 1e-6:
+        return "less than 1 image in 1 000 000"
+    if chance > 0.95:
+        return "every image"
+    if chance > 0.1:
+        return f"{amount(round(10 * chance), 'image')} in 10"
+    return f"1 image in {grouped(float(f'{1 / chance:.2g}'))}"
 
 
 def iou_text(iou: float, decimals: int = 2) -> str:

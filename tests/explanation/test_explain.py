@@ -402,8 +402,8 @@ def test_a_value_that_was_changed_before_the_file_was_saved_is_found(made, expla
     [
         ("usual.tif", "absent", "absent"),
         ("usual.tif", "small.tif", "no part of"),
-        ("usual.tif", "half.tif", "the image is 2 times as large along an edge"),
-        ("usual.tif", "twice.tif", "they are 2 times as large along an edge"),
+        ("usual.tif", "half.tif", "the image is 2 times as large as the masks along Y and X"),
+        ("usual.tif", "twice.tif", "the masks are 2 times as large as the image along Y and X"),
     ],
 )
 def test_what_is_no_result_of_the_image_is_refused(made, small_store, invoke, a, b, message):

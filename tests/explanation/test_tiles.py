@@ -48,6 +48,8 @@ def test_a_planted_cut_is_found_where_it_is_and_no_other(pictured, axis, at):
     (found,) = straight_borders(planted)
     assert (found.axis, found.at) == (axis, at)
     assert found.n_objects > 2
+    along = planted[at - 1 : at + 1] if axis == "y" else planted[:, at - 1 : at + 1]
+    assert set(found.labels) <= set(np.unique(along))
     assert seam(planted, [(axis, at)]).stands_out
     assert not seam(planted, [(axis, at - 30), (axis, at + 30)]).stands_out
     assert not seam(masks, [(axis, at)]).stands_out
@@ -131,11 +133,13 @@ def test_several_cuts_do_not_hide_each_other(pictured):
 
 
 def test_cuts_name_the_line_at_which_cells_end():
-    cut = StraightBorder(axis="y", at=7, length=30, n_objects=3, n_borders=2, chance=0.001)
+    cut = StraightBorder(
+        "y", 7, length=30, n_objects=3, n_borders=2, chance=0.001, labels=(2, 5, 9)
+    )
     cuts = Cuts((CutImage("masks.tif", (cut,)),), vacuous=False)
     (image,) = json.loads(cuts.as_json())["images"]
     assert (image["name"], image["cuts"][0]["at"]) == ("masks.tif", 7)
-    assert "cut at y 7: 3 cells end there in 2 separate straight borders" in cuts.lines()[1]
+    assert "cut at y 7: 3 cells (2, 5, 9) end there" in cuts.lines()[1]
     nothing = Cuts((CutImage("masks.tif", ()),), vacuous=True)
     assert (nothing.exit_code, "vacuous" in nothing.sentence()) == (1, True)
 
@@ -207,7 +211,51 @@ def test_what_is_to_blame():
     images = [replace(clean, name=f"clean {n}") for n in range(9)]
     answer = TileDependence((*images, scaled), ()).lines()
     assert answer[0].startswith("no: tiles change none of 325 cells in 10 images")
-    assert (answer[1].split(":")[0], answer[-2][:13]) == ("scaled", "9 more images")
+    (of_image,) = (line for line in answer if line.startswith("scaled:"))
+    assert "cropped first (" in of_image
+    assert answer[-1].startswith("9 more images")
+
+
+def shifted_and_grown(image, **options):
+    """The same; of a crop, cells of the upper half 2 pixels lower, the others a pixel larger."""
+    masks = by_threshold(image, **options)
+    if len(masks) == 400:
+        return masks
+    middle = 200 - (400 - len(masks))
+    upper = np.where(np.arange(len(masks))[:, None] < middle, masks, 0)
+    lower = np.where(np.arange(len(masks))[:, None] < middle, 0, masks)
+    return np.maximum(np.roll(upper, 2, axis=0), ndimage.grey_dilation(lower, size=(3, 3)))
+
+
+def test_cells_with_a_match_are_no_safe_cells():
+    """Cells that move, grow or are too near a cut are not among those that stay the same."""
+    flat = np.where(bright_corner((400, 400)) > 50, 100.0, 10.0)
+    flat[:60, :60] = 10
+    flat[20:40, 20:40] = 100
+    image = follow(shifted_and_grown, "moved", flat, Settings(tile_overlap=0.4))
+    n_near = image.n_not_followed
+    assert n_near > 0
+    assert (image.n_dependent, image.n_same_pixels) == (0, 0)
+    assert image.n_moved > 3
+    assert image.n_other_pixels > 3
+    assert image.n_cells == image.n_moved + image.n_other_pixels + n_near
+    answer = TileDependence((image,), image.variants)
+    assert answer.cause == "tiling"
+    counted = answer.lines()[0]
+    assert f"tiles change {image.n_moved} of 36 cells" in counted
+    assert "none is the same in every pixel" in counted
+    assert f"{n_near} are too near" in counted
+
+    def lower_by_own_scale(image, *, normalize=None, **options):
+        return np.roll(by_threshold(image, **options), 0 if normalize else 2, axis=0)
+
+    scaled = TileDependence((follow(lower_by_own_scale, "scaled", flat, Settings()),), ())
+    assert scaled.cause == "normalisation"
+    assert "shifted or reshaped), since Cellpose scales" in scaled.sentence()
+    one_layout = flat[:256, :256]
+    calls = []
+    follow(lambda i, **g: calls.append(g) or by_threshold(i, **g), "small", one_layout, Settings())
+    assert not any("tile_overlap" in given and given["tile_overlap"] == 0.4 for given in calls)
 
 
 def by_tiles_with_one_more(image, *, tile_overlap=0.1, **options):

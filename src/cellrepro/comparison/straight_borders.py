@@ -24,6 +24,7 @@ from scipy.stats import binom, poisson
 
 from cellrepro.comparison.object_matching import overlap
 from cellrepro.images.label_image import label_image
+from cellrepro.words import images_in_text
 from samebits.words import amount, grouped
 
 _FLAT = 2.0  # times the square root of a cell's diameter: how far a round one is flat, pixels
@@ -56,6 +57,8 @@ class StraightBorder:
     """Straight borders there; cells that touch along the line share one."""
     chance: float
     """Probability of as many straight borders at any line of this image."""
+    labels: tuple[int, ...] = ()
+    """Labels of the cells that end there, as far as they are known."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +93,12 @@ class Seam:
         )
         if self.n_at == 1:
             return f"{counted}; a single one shows no cut"
-        probability = f"by chance as many with probability {self.chance:.2g}"
+        probability = f"by chance as many in {images_in_text(self.chance)}"
         if self.stands_out:
             return f"tiles cut cells: {counted} ({probability})"
         return (
-            f"{counted}; not shown that tiles cut cells ({probability}, shown below {_CERTAIN:g})"
+            f"{counted}; not shown that tiles cut cells ({probability}; shown below "
+            f"{images_in_text(_CERTAIN)})"
         )
 
 
@@ -153,8 +157,8 @@ def _standing_out(
         chance = min(1.0, n_lines * float(poisson.sf(n_borders - 1, usual)))
         if n_borders >= 2 and chance < _CERTAIN:
             length = sum(end.length for end in at_line)
-            n_objects = len({end.label for end in at_line})
-            yield StraightBorder(axis, at, length, n_objects, n_borders, chance)
+            labels = tuple(sorted({end.label for end in at_line}))
+            yield StraightBorder(axis, at, length, len(labels), n_borders, chance, labels)
 
 
 def _usual(n_with_any: int, n_lines: int) -> float:

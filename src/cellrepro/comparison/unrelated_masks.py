@@ -81,6 +81,12 @@ def chance_overlap(a: Integers, b: Integers, comparison: MaskComparison) -> Chan
     )
 
 
+def lie_alike(a: Integers, b: Integers) -> bool:
+    """Whether two label images overlap far more than where one of them is moved elsewhere."""
+    here = _overlaps(_shares_of_cells(a), _shares_of_cells(b))
+    return here is not None and bool(here[0, 0] > _LEAST_PEAK)
+
+
 def _shares_of_cells(labels: Integers | NDArray[np.int32]) -> _Shares:
     """The share of the planes of a stack in which a pixel is cell, (Y, X); else whether it is."""
     every = -(-max(labels.shape[-2:]) // _LARGEST_SIDE)

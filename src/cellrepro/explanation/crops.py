@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from scipy.signal import fftconvolve
 
+from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.explanation.conditions import IMAGE_CROP, Crop
 from cellrepro.explanation.one_size import LEAST_DICE, changed_besides, dice_at_one_size, is_copy
 from cellrepro.explanation.sides import Side
 from cellrepro.explanation.why import Cause
-from cellrepro.images.size_factor import at_size
+from cellrepro.images.size_factor import SizeFactors, at_size, size_factors
 from samebits.errors import BadInput
-from samebits.words import with_verb
+from samebits.words import amount, verb_of, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -45,6 +46,17 @@ class Part:
     n_cut: int
     """Those of them that the border of the part cuts."""
 
+    def cells_left_out(self, whole: str) -> str:
+        """Say how many cells of the whole, which people know by this name, the part lacks."""
+        of_whole = f"{whole}'s {amount(self.n_cells, 'cell')}"
+        if not self.n_outside + self.n_cut:
+            return f"None of {of_whole} lies outside of it, and none is cut by its border"
+        return (
+            f"Of {of_whole} {self.n_outside} {verb_of(self.n_outside, 'lies', 'lie')} outside of "
+            f"it, and {self.n_cut} {verb_of(self.n_cut, 'is', 'are')} cut by its border, so that "
+            "these differ for that alone"
+        )
+
 
 class _Match(NamedTuple):
     """Where masks lie in those of the whole image, and their Dice coefficient there."""
@@ -65,13 +77,13 @@ def with_crop(side: Side, other: Side, shape: tuple[int, ...]) -> Side:
     dice_resized = dice_at_one_size(side.masks, other.masks)
     dice_of_part = 0.0 if match is None else match.dice
     if dice_resized > max(dice_of_part, LEAST_DICE):
-        factor = shape[0] / side.masks.shape[0]
-        larger = "the image is" if factor > 1 else "they are"
+        ratios = (n_of_image / n for n_of_image, n in zip(shape, side.masks.shape, strict=True))
+        factors = size_factors(shape, side.masks.shape) or SizeFactors(*ratios)
         raise BadInput(
-            f"{sizes}; they are the masks of the whole image at a different size: {larger} "
-            f"{max(factor, 1 / factor):.3g} times as large along an edge. Give the image that they "
-            "were made from, or bring them to the size of this one without new numbers: "
-            f"{at_size(factor)}. Without --image, both are compared at one size"
+            f"{sizes}; they are the masks of the whole image at a different size: "
+            f"{factors.text('the image', 'the masks')}. Give the image that they were made from, "
+            "or bring them to the size of this one without new numbers: "
+            f"{at_size(factors)}. Without --image, both are compared at one size"
         )
     if match is None:
         raise BadInput(f"{sizes}; expected masks of this image, or of a part of it")
@@ -111,11 +123,12 @@ def cut_out(a: Side, b: Side, result: MaskComparison) -> Cause | None:
     There hardly a cell is equal in every pixel, and least of all one at the edge.
     """
     part = part_shown(a, b)
-    if part is None or not is_copy(result):
+    n_removed = n_removed_at_edge(a, b, result)
+    if part is None or not is_copy(result, n_removed=n_removed):
         return None
     equal = {label for change in result.objects if change.iou == 1 for label in change.labels_a}
     at_edge = _labels_at_edge(in_common(a, b))
-    if len(at_edge & equal) < _OF_EDGE * len(at_edge):
+    if not n_removed and len(at_edge & equal) < _OF_EDGE * len(at_edge):
         return None
     crop = (part.rows, part.columns)
     cropped, whole = ("A", "B") if part.of == "a" else ("B", "A")
@@ -123,17 +136,65 @@ def cut_out(a: Side, b: Side, result: MaskComparison) -> Cause | None:
         IMAGE_CROP,
         a=crop if part.of == "a" else None,
         b=crop if part.of == "b" else None,
-        confirmed=not result.n_differing,
-        words=f"{cropped} is cut out of {whole}'s masks, and {_besides(result)}",
+        confirmed=not _n_unequal(result, n_removed),
+        words=(
+            f"{cropped} is cut out of {whole}'s masks{_without(n_removed)}, and "
+            f"{_besides(result, n_removed)}"
+        ),
     )
 
 
-def _besides(result: MaskComparison) -> str:
-    if not result.n_differing:
+def n_removed_at_edge(a: Side, b: Side, result: MaskComparison) -> int:
+    """Count the cells that a part lacks at its edge; 0 where it has any there."""
+    part = part_shown(a, b)
+    if part is None:
+        return 0
+    cropped, whole = (a, b) if part.of == "a" else (b, a)
+    if _labels_at_edge(cropped.masks):
+        return 0
+    at_edge = _labels_at_edge(in_common(whole, cropped))
+    lacking = ObjectKind.GAINED if part.of == "a" else ObjectKind.LOST
+    return sum(
+        change.kind == lacking and not at_edge.isdisjoint(change.labels_a + change.labels_b)
+        for change in result.objects
+    )
+
+
+def edge_note(a: Side, b: Side, result: MaskComparison) -> str:
+    """Say of the cells that a part lacks that they lie at its edge; empty where none does."""
+    part = part_shown(a, b)
+    n_removed = n_removed_at_edge(a, b, result)
+    if part is None or not n_removed:
+        return ""
+    cropped = part.of.upper()
+    n_lacking = result.kinds[ObjectKind.GAINED if part.of == "a" else ObjectKind.LOST]
+    lie = with_verb(n_removed, "cell", "lies", "lie")
+    which = f"{lie} at the edge of {cropped}"
+    if n_lacking == n_removed:
+        which = f"all cells that {cropped} lacks, {n_removed}, lie at its edge"
+    return (
+        f"{which}, where {cropped} has no cell: cells at the edge were probably removed (in "
+        "Cellpose by exclude_on_edges)"
+    )
+
+
+def _without(n_removed: int) -> str:
+    if not n_removed:
+        return ""
+    return f" without the {amount(n_removed, 'cell')} at its edge"
+
+
+def _n_unequal(result: MaskComparison, n_removed: int) -> int:
+    """Count the cells that are not equal in every pixel, but for the removed ones."""
+    return sum(change.iou < 1 for change in result.objects) - n_removed
+
+
+def _besides(result: MaskComparison, n_removed: int) -> str:
+    n_unequal = _n_unequal(result, n_removed)
+    if not n_unequal:
         return "nothing else differs"
-    n_reshaped = sum(change.iou < 1 for change in result.objects)
-    reshaped = with_verb(n_reshaped, "cell", "has a different outline", "have different outlines")
-    return changed_besides(result) or reshaped
+    reshaped = with_verb(n_unequal, "cell", "has a different outline", "have different outlines")
+    return changed_besides(result, n_known=n_removed) or reshaped
 
 
 def _labels_at_edge(masks: np.ndarray) -> set[int]:

@@ -324,6 +324,13 @@ class Explanation(Result):
             return "vacuous: a side has no cell, so that nothing is explained"
         if self.result is None:
             return f"the two cannot be laid on each other; {self._recorded()}"
+        if not self.differs and self.part is not None:
+            sizes = (f"{' × '.join(map(str, side.masks.shape))}" for _, side in self.sides)
+            a, b = sizes
+            return (
+                f"the two differ in size alone (A has {a} pixels, B {b}): in the part that both "
+                "show they outline the same objects, and outside of it there is no cell"
+            )
         if not self.differs:
             return "the two outline the same objects: there is nothing to explain"
         if self.scaled is None and not (self.result.n_differing or self.result.same_numbering):

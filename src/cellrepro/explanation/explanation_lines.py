@@ -125,14 +125,15 @@ def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
         return
     yield (
         f"{cropped} shows {share_text(part.share)} of the image: rows {part.rows[0]} to "
-        f"{part.rows[1]} and columns {part.columns[0]} to {part.columns[1]} of {whole}. Of "
-        f"{whole}'s {amount(part.n_cells, 'cell')} {part.n_outside} "
-        f"{verb_of(part.n_outside, 'lies', 'lie')} outside of it, and {part.n_cut} "
-        f"{verb_of(part.n_cut, 'is', 'are')} cut by its border, so that these differ for that alone"
+        f"{part.rows[1]} and columns {part.columns[0]} to {part.columns[1]} of {whole}. "
+        f"{part.cells_left_out(whole)}"
     )
     n_cells = 0 if result is None else result.n_objects_a
     if result is None or result.n_differing:
-        yield "what follows is about the part that both show, with its corner at y 0, x 0:"
+        yield (
+            "what follows is about the part that both show; y and x count from its upper left "
+            f"corner, which is y {part.rows[0]}, x {part.columns[0]} of {whole}:"
+        )
     elif n_cells:
         yield (
             f"in the part that both show, {amount(n_cells, 'cell')} or pieces of cells, every "

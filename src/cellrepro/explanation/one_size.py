@@ -1,4 +1,4 @@
-"""Two results of one image at two sizes: the larger is brought to the smaller, without new numbers.
+"""Two results of one image at two sizes: both are brought to the smaller, without new numbers.
 
 Programs choose the pixels that stay in different ways; the one that leaves the smallest difference
 is taken.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -15,13 +16,15 @@ from numpy.typing import NDArray
 
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.object_changes import ObjectKind
+from cellrepro.comparison.unrelated_masks import lie_alike
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.images.integer_images import Integers
 from cellrepro.images.size_factor import (
+    SizeFactors,
     at_size,
     by_cellpose_text,
     diameter_of,
-    size_factor,
+    size_factors,
 )
 from cellrepro.words import pixels_text
 from samebits.words import amount, with_verb
@@ -29,23 +32,25 @@ from samebits.words import amount, with_verb
 LEAST_DICE = 0.6
 """Of the pixels of cells, where two results show the same at two sizes."""
 _LEAST_F1 = 0.3
+_FEWEST_CELLS = 5  # on either side, where most differ; fewer may lie anywhere
+_LEAST_WITH_COUNTERPART = 0.5  # share of the cells of both sides
 _OF_A_COPY = 0.5  # share of cells that are equal in every pixel
 
 
 @dataclass(frozen=True)
 class Scaled:
-    """The larger of two results, brought to the size of the smaller."""
+    """Two results at one size, the smaller one along each axis."""
 
     of: Literal["a", "b"]
-    """The side that is larger."""
+    """The side that is larger, with more pixels."""
     factor: float
-    """How many times, along Y and X alike."""
-    masks: Integers = field(repr=False)
-    """Its labels at the size of the smaller, (Y, X) or (Z, Y, X)."""
+    """How many times, along Y and X alike; the geometric mean where the two differ."""
+    factors: tuple[float, float]
+    """How many times as many rows, and columns, the larger one has; below 1 it has fewer."""
+    masks: tuple[Integers, Integers] = field(repr=False)
+    """The labels of A and B at one size, (Y, X) or (Z, Y, X)."""
     n_too_small: int = field(repr=False)
     """Cells that are too small to be seen at that size."""
-    is_enlarged: bool = field(repr=False)
-    """Whether it has no finer detail than the smaller size, as masks that were enlarged."""
 
     @property
     def larger(self) -> str:
@@ -57,21 +62,27 @@ class Scaled:
         """The letter of the other one."""
         return "B" if self.of == "a" else "A"
 
-    def of_both(self, a: Integers, b: Integers) -> tuple[Integers, Integers]:
-        """Give the masks of both sides at one size."""
-        return (self.masks, b) if self.of == "a" else (a, self.masks)
+    @property
+    def _along(self) -> SizeFactors:
+        return SizeFactors(*self.factors)
 
     def is_of_one_image(self, result: MaskComparison) -> bool:
-        """Whether cells match at one size; where they fill the image, pixels agree by chance."""
-        return bool(result.f1[0] >= _LEAST_F1)
+        """Whether cells match at one size, or lie alike though most of them differ.
+
+        Where cells fill the image, pixels agree by chance.
+        """
+        have_match = bool(result.f1[0] >= _LEAST_F1)
+        if have_match and _dice(*self.masks) > LEAST_DICE:
+            return True
+        n_cells = (result.n_objects_a, result.n_objects_b)
+        n_alone = result.kinds[ObjectKind.LOST] + result.kinds[ObjectKind.GAINED]
+        have_counterpart = n_alone <= (1 - _LEAST_WITH_COUNTERPART) * sum(n_cells)
+        are_told = min(n_cells) >= _FEWEST_CELLS and (have_match or have_counterpart)
+        return are_told and lie_alike(*self.masks)
 
     def text(self, result: MaskComparison) -> str:
         """Say how the sizes differ, and what else does, by the comparison at one size."""
-        sizes = f"{self.larger} is {self.factor:.3g} times as large as {self.smaller}"
-        if is_copy(result):
-            enlarged = f"{self.larger} is {self.smaller} enlarged"
-            reduced = f"{self.smaller} is {self.larger} reduced"
-            sizes = f"{enlarged if self.is_enlarged else reduced} {self.factor:.3g} times"
+        sizes = self._along.text(self.larger, self.smaller)
         differ = changed_besides(result)
         if differ:
             return f"{sizes}, and {differ}"
@@ -83,7 +94,15 @@ class Scaled:
     @property
     def compared_text(self) -> str:
         """Say at which size the two were compared."""
-        bring = at_size(1 / self.factor, n_axes=self.masks.ndim)
+        n_rows, n_columns = self.masks[0].shape[-2:]
+        if min(self.factors) < 1:  # each is smaller along one axis
+            of_smaller, of_larger = ("Y", "X") if self.factors[0] < 1 else ("X", "Y")
+            return (
+                f"compared at {n_rows} x {n_columns} pixels, the smaller size along each axis: "
+                f"{self.smaller} was reduced along {of_smaller} and {self.larger} along "
+                f"{of_larger}, without new numbers"
+            )
+        bring = at_size(self._along.inverse, n_axes=self.masks[0].ndim)
         return (
             f"compared at the size of {self.smaller}: {self.larger} was reduced without new "
             f"numbers (in Python: {bring})"
@@ -97,27 +116,28 @@ class Scaled:
         """
         if self.n_too_small:
             yield (
-                f"{with_verb(self.n_too_small, 'cell', 'is', 'are')} too small in {self.larger} to "
-                f"be seen at the size of {self.smaller}, and not compared"
+                f"{with_verb(self.n_too_small, 'cell', 'is', 'are')} too small to be seen at the "
+                "smaller size, and not compared"
             )
         if is_copy(result):
             return
         yield "two sizes come from an image that was binned or enlarged before it was segmented"
-        if may_be_scaled:
+        if may_be_scaled and self._along.are_one:
             factor_of = {self.larger: self.factor, self.smaller: 1 / self.factor}
             which = [f"{diameter_of(factor_of[side])} for {side}" for side in may_be_scaled]
             yield f"or from {by_cellpose_text(', or '.join(which))}"
 
 
-def is_copy(result: MaskComparison) -> bool:
-    """Whether one was made of the other, as cells are equal in every pixel."""
+def is_copy(result: MaskComparison, *, n_removed: int = 0) -> bool:
+    """Whether one was made of the other, as cells are equal in every pixel, but for some."""
     n_equal = sum(change.iou == 1 for change in result.objects)
-    return n_equal >= _OF_A_COPY * max(result.n_objects_a, result.n_objects_b, 1)
+    n_cells = max(result.n_objects_a, result.n_objects_b) - n_removed
+    return n_equal >= _OF_A_COPY * max(n_cells, 1)
 
 
-def changed_besides(result: MaskComparison) -> str:
-    """Say how many cells differ in a copy; empty where none does."""
-    n_changed = sum(result.kinds.values()) - result.kinds[ObjectKind.KEPT]
+def changed_besides(result: MaskComparison, *, n_known: int = 0) -> str:
+    """Say how many cells differ in a copy, but for known ones; empty where none does."""
+    n_changed = sum(result.kinds.values()) - result.kinds[ObjectKind.KEPT] - n_known
     if not n_changed:
         return ""
     return (
@@ -127,24 +147,20 @@ def changed_besides(result: MaskComparison) -> str:
 
 
 def at_one_size(a: Integers, b: Integers) -> Scaled | None:
-    """Bring the larger of two results to the size of the smaller.
-
-    None where no one factor lies between the sizes, or the cells of the two do not agree.
-    """
-    factor = size_factor(a.shape, b.shape)
-    if factor is None:
+    """Bring two results to the smaller size along each axis; None where the sizes nearly agree."""
+    factors = size_factors(a.shape, b.shape)
+    if factors is None:
         return None
-    large, small = (a, b) if factor > 1 else (b, a)
-    reduced = _nearest_pixels(large, small)
-    if _dice(reduced, small) <= LEAST_DICE:
-        return None
-    enlarged = _sampled(reduced, large.shape, _first_of_each)
+    smaller = (min(sizes) for sizes in zip(a.shape, b.shape, strict=True))
+    masks = _nearest_pixels(a, b, tuple(smaller))
+    n_before = len(np.unique(a)) + len(np.unique(b))
+    of_larger = factors if factors.mean > 1 else factors.inverse
     return Scaled(
-        of="a" if factor > 1 else "b",
-        factor=max(factor, 1 / factor),
-        masks=reduced,
-        n_too_small=len(np.unique(large)) - len(np.unique(reduced)),
-        is_enlarged=np.array_equal(enlarged, large),
+        of="a" if factors.mean > 1 else "b",
+        factor=of_larger.mean,
+        factors=(of_larger.y, of_larger.x),
+        masks=masks,
+        n_too_small=n_before - sum(len(np.unique(labels)) for labels in masks),
     )
 
 
@@ -159,11 +175,19 @@ def _dice(a: Integers, b: Integers) -> float:
     return 2 * n_in_both / max(1, n_in_either)
 
 
-def _nearest_pixels(large: Integers, small: Integers) -> Integers:
-    """Reduce a result in the way that leaves the smallest difference to another one."""
-    ways = (_first_of_each, _middle_of_each, _from_end_to_end)
-    reduced = [_sampled(large, small.shape, way) for way in ways]
-    return min(reduced, key=lambda one: _unlike(one, small))
+def _nearest_pixels(a: Integers, b: Integers, shape: tuple[int, ...]) -> tuple[Integers, Integers]:
+    """Reduce two results in the way that leaves the smallest difference."""
+    of_a, of_b = (list(_reduced(labels, shape)) for labels in (a, b))
+    return min(product(of_a, of_b), key=lambda both: _unlike(*both))
+
+
+def _reduced(labels: Integers, shape: tuple[int, ...]) -> Iterator[Integers]:
+    """Reduce a result in each way, unless it has that size."""
+    if labels.shape == shape:
+        yield labels
+        return
+    for way in (_first_of_each, _first_of_enlarged, _middle_of_each, _from_end_to_end):
+        yield _sampled(labels, shape, way)
 
 
 def _unlike(a: Integers, b: Integers) -> tuple[int, int]:
@@ -179,6 +203,11 @@ _Way = Callable[[int, int], _Positions]
 def _first_of_each(n_pixels: int, n_staying: int) -> _Positions:
     """As slices with a step and OpenCV take them."""
     return np.arange(n_staying) * n_pixels // n_staying
+
+
+def _first_of_enlarged(n_pixels: int, n_staying: int) -> _Positions:
+    """The first copy of each pixel where OpenCV or `at_size` enlarged them."""
+    return -(-np.arange(n_staying) * n_pixels // n_staying)
 
 
 def _middle_of_each(n_pixels: int, n_staying: int) -> _Positions:

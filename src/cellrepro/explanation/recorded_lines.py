@@ -166,8 +166,10 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
 def _ways_on(explanation: Explanation) -> Iterator[str]:
     """Say what the files cannot tell, and how to find it out."""
     silent = [letter for letter, side in explanation.sides if not side.record.tells_settings]
+    is_likely = explanation.why is not None and explanation.why.cause is not None
     if len(silent) == 2:
-        yield "neither file records its settings, so the files cannot say why the two differ"
+        cannot_say = "what else makes the two differ" if is_likely else "why the two differ"
+        yield f"neither file records its settings, so the files cannot say {cannot_say}"
     elif silent:
         yield f"{silent[0]} records no settings, so the files cannot say which of them differ"
     if silent:

@@ -18,6 +18,7 @@ from cellrepro.explanation.condition_commands import LabSetup
 from cellrepro.explanation.crops import (
     Part,
     cut_out,
+    edge_note,
     in_common,
     is_in_place,
     part_shown,
@@ -56,7 +57,7 @@ class SidePair:
     a: Side
     b: Side
     scaled: Scaled | None = None
-    """The larger one at the size of the other, where the two are of two sizes."""
+    """Both at one size, where the two are of two sizes."""
 
     @classmethod
     def read(
@@ -86,14 +87,19 @@ class SidePair:
         if shape_a == shape_b:
             return self
         why_no_crop = self.of_other_shapes()
+        cropped = None
         if self.are_planes:
             try:
-                return self.with_crops(max(shape_a, shape_b, key=np.prod))
+                cropped = self.with_crops(max(shape_a, shape_b, key=np.prod))
             except BadInput as error:
                 why_no_crop = error
+        if cropped is not None and cropped.is_in_place:
+            return cropped
         scaled = at_one_size(self.a.masks, self.b.masks)
-        if scaled is not None:
+        if scaled is not None and scaled.is_of_one_image(compare_masks(*scaled.masks)):
             return replace(self, scaled=scaled)
+        if cropped is not None:
+            return cropped
         if not self.are_planes:
             raise why_no_crop
         raise BadInput(
@@ -114,6 +120,13 @@ class SidePair:
         )
 
     @property
+    def is_in_place(self) -> bool:
+        """Whether the cells of both match where they are laid on each other."""
+        masks_a = in_common(self.a, self.b)
+        masks_b = in_common(self.b, self.a)
+        return is_in_place(compare_masks(masks_a, masks_b))
+
+    @property
     def part(self) -> Part | None:
         """Where one of the two shows a part of the image alone."""
         return part_shown(self.a, self.b)
@@ -123,9 +136,12 @@ class SidePair:
         masks_a = in_common(self.a, self.b)
         masks_b = in_common(self.b, self.a)
         if self.scaled is not None:
-            masks_a, masks_b = self.scaled.of_both(masks_a, masks_b)
+            masks_a, masks_b = self.scaled.masks
         result = compare_masks(masks_a, masks_b)
         shown = MasksInCommon(result, *label_notes(masks_a, masks_b, result))
+        if self.part is not None and cut_out(self.a, self.b, result) is None:
+            note = edge_note(self.a, self.b, result)
+            return shown._replace(notes=(*([note] if note else []), *shown.notes))
         if self.scaled is None:
             return shown
         may_be_scaled = [
@@ -192,8 +208,6 @@ class SidePair:
                 return ""
             like = "neither shows a part of the other, nor the same cells at another size"
             return f"the two differ in size, and {like}: they may be of two images"
-        if self.scaled is not None and not self.scaled.is_of_one_image(shown.result):
-            return "the two differ in size, and few of their cells match: they may be of two images"
         if self.part is None or is_in_place(shown.result):
             return ""
         cropped, whole = ("A", "B") if self.part.of == "a" else ("B", "A")

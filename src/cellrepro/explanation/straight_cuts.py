@@ -9,8 +9,11 @@ from pathlib import Path
 from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.straight_borders import StraightBorder, straight_borders
 from cellrepro.images.image_file import read_labels
+from cellrepro.words import images_in_text
 from samebits.results import Result
-from samebits.words import amount, verb_of
+from samebits.words import amount, some, verb_of
+
+_MOST_LABELS = 8  # of the cells at a cut
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,10 @@ def cut_lines(cuts: Iterable[StraightBorder]) -> Iterator[str]:
 def cut_text(cut: StraightBorder) -> str:
     """Say where a cut is, and how sure that is."""
     end = verb_of(cut.n_objects, "ends", "end")
-    borders = amount(cut.n_borders, "separate straight border")
+    which = f" ({some([str(label) for label in cut.labels], _MOST_LABELS)})" if cut.labels else ""
+    line = "plane" if cut.axis == "z" else "row or column"
     return (
-        f"straight cut {_position(cut)}: {amount(cut.n_objects, 'cell')} {end} there in "
-        f"{borders}, {amount(cut.length, 'pixel')} in all (by chance as many at any line with "
-        f"probability {cut.chance:.2g})"
+        f"straight cut {_position(cut)}: {amount(cut.n_objects, 'cell')}{which} {end} there in a "
+        f"straight line, {amount(cut.length, 'pixel')} in all. Without a cut, so many end at one "
+        f"{line} in {images_in_text(cut.chance)} (cells that touch along it count once)"
     )

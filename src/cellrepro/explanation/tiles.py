@@ -9,13 +9,16 @@ from typing import Literal
 from cellrepro.comparison.object_matching import Integers
 from cellrepro.explanation.straight_cuts import Cuts, straight_cuts
 from cellrepro.explanation.tiled_cells import (
+    CHANGE_MEANS,
     CROPS,
-    OVERLAP,
+    NEAR_CUT,
     WITH_OTHER_TILES,
     Tiled,
     changed_by_crop,
     follow,
     overlap_varies,
+    shifted_or_reshaped,
+    without_match,
 )
 from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
@@ -34,7 +37,7 @@ from cellrepro.terminal_values import EvalSettings
 from samebits.errors import BadInput
 from samebits.mode_names import Mode
 from samebits.results import Result, Row, derived
-from samebits.words import amount, grouped, some, with_verb
+from samebits.words import amount, grouped, some, verb_of, with_verb
 
 TileCause = Literal["tiling", "normalisation", "none"]
 _MOST_QUIET = 3  # images with nothing to see, which have a line each
@@ -53,9 +56,10 @@ class TileDependence(Result):
     def cause(self) -> TileCause:
         """``tiling`` where cells change though intensities are scaled alike; ``normalisation``
         where they change only because a crop is scaled by itself; else ``none``."""
-        if any(image.n_dependent or image.n_gained for image in self.images):
+        if any(image.n_changed or image.n_gained for image in self.images):
             return "tiling"
-        return "normalisation" if any(image.n_by_normalisation for image in self.images) else "none"
+        by_normalisation = any(image.n_changed_by_normalisation for image in self.images)
+        return "normalisation" if by_normalisation else "none"
 
     @derived
     def vacuous(self) -> bool:
@@ -70,29 +74,51 @@ class TileDependence(Result):
 
     def sentence(self) -> str:
         """Say whether tiles change or cut cells, and what else does."""
+        return "; ".join(self._answers())
+
+    def _answers(self) -> list[str]:
+        """Say whether tiles change cells, whether they cut cells, and what a crop changes."""
         over = amount(len(self.images), "image")
         if self.vacuous:
-            return f"vacuous: no cell was found in {over}, so none could depend on tiles"
+            return [f"vacuous: no cell was found in {over}, so none could depend on tiles"]
         by_tiles = self.cause == "tiling" or any(image.is_cut for image in self.images)
-        parts = [f"{'yes' if by_tiles else 'no'}: {self._changed(over)}", self._cut()]
-        n_by_normalisation = sum(image.n_by_normalisation for image in self.images)
-        if n_by_normalisation:
-            parts.append(
-                f"not by tiles: {changed_by_crop(n_by_normalisation)}, since Cellpose scales the "
+        answers = [f"{'yes' if by_tiles else 'no'}: {self._changed(over)}", self._cut()]
+        if any(image.n_changed_by_normalisation for image in self.images):
+            answers.append(
+                f"not by tiles: {changed_by_crop(self.images)}, since Cellpose scales the "
                 "intensities of each image by its own darkest and brightest pixels"
             )
-        return "; ".join(parts)
+        return answers
 
     def _changed(self, over: str) -> str:
         n_cells = sum(image.n_cells for image in self.images)
-        n_dependent = sum(image.n_dependent for image in self.images)
+        n_changed = sum(image.n_changed for image in self.images)
         n_gained = sum(image.n_gained for image in self.images)
-        n_changed = grouped(n_dependent) if n_dependent else "none"
-        changed = f"tiles change {n_changed} of {amount(n_cells, 'cell')} in {over}"
+        changed = (
+            f"tiles change {grouped(n_changed) if n_changed else 'none'} of "
+            f"{amount(n_cells, 'cell')} in {over} ({self._fates()})"
+        )
         if not n_gained:
             return changed
         appear = with_verb(n_gained, "more cell", "appears", "appear")
-        return f"{changed} ({appear} {WITH_OTHER_TILES})"
+        return f"{changed}; {appear} {WITH_OTHER_TILES}"
+
+    def _fates(self) -> str:
+        """Count the cells by what became of them."""
+        n_unmatched = sum(image.n_dependent for image in self.images)
+        n_moved = sum(image.n_moved for image in self.images)
+        n_other_pixels = sum(image.n_other_pixels for image in self.images)
+        n_same = sum(image.n_same_pixels for image in self.images)
+        n_not_followed = sum(image.n_not_followed for image in self.images)
+        fates = [
+            *([without_match(n_unmatched)] if n_unmatched else []),
+            *([shifted_or_reshaped(n_moved)] if n_moved else []),
+            f"{_who_are(n_other_pixels)} kept with other pixels",
+            f"{_who_are(n_same)} the same in every pixel",
+        ]
+        if n_not_followed:
+            fates.append(f"{_who_are(n_not_followed)} too near the cuts to be followed")
+        return ", ".join(fates)
 
     def _cut(self) -> str:
         """Say in how many images cells are cut, at tile borders and elsewhere."""
@@ -114,9 +140,12 @@ class TileDependence(Result):
             {
                 "image": image.name,
                 "cells": image.n_cells,
-                "changed by tiles": image.n_dependent,
+                "no match with other tiles": image.n_dependent,
+                "shifted or reshaped": image.n_moved,
+                "kept, other pixels": image.n_other_pixels,
+                "same in every pixel": image.n_same_pixels,
                 "more with other tiles": image.n_gained,
-                "differ in a crop": image.n_by_normalisation,
+                "change in a crop": image.n_changed_by_normalisation,
                 "straight cuts at tile borders": len(image.cuts_at_tiles),
                 "straight cuts elsewhere": len(image.cuts) - len(image.cuts_at_tiles),
             }
@@ -128,7 +157,9 @@ class TileDependence(Result):
         images = self._telling_first()
         telling = [image for image in images if image.shows_something]
         others = images[len(telling) :]
-        lines = [self.sentence()]
+        lines = self._answers()
+        if self.cause != "none":
+            lines.insert(1, f"  {CHANGE_MEANS}")  # below the line that counts them
         for image in telling:
             lines += image.lines()
         if len(others) > _MOST_QUIET:
@@ -140,10 +171,13 @@ class TileDependence(Result):
             )
         else:
             lines += [line for image in others for line in image.lines()]
-        lines.append(
-            f"how the tiles were laid elsewhere: {', '.join(self.variants)}; the intensities were "
-            "scaled as in the whole image"
-        )
+        if self.variants:
+            lines.append(
+                "how the tiles were laid elsewhere: each image was segmented again "
+                f"{'; '.join(self.variants)}. The intensities were scaled as in the whole image. "
+                f"Cells within {NEAR_CUT} pixels of where rows and columns were cut off were not "
+                "compared there"
+            )
         return lines
 
     def _telling_first(self) -> list[Tiled]:
@@ -235,10 +269,12 @@ def tiles(
         counted="images done",
         quiet=quiet,
     )
-    variants = [f"{rows} rows and {columns} columns cut off" for rows, columns in CROPS]
-    if overlap_varies(plan.spec.settings):
-        variants.append(f"tile_overlap {OVERLAP}")
+    variants = dict.fromkeys(variant for image in images for variant in image.variants)
     return TileDependence(images, tuple(variants))
+
+
+def _who_are(n: int) -> str:
+    return f"{grouped(n) if n else 'none'} {verb_of(max(n, 1), 'is', 'are')}"
 
 
 @dataclass(frozen=True)
@@ -254,7 +290,8 @@ class _Passes:
         more = ", once with tiles that overlap more" if overlap_varies(settings) else ""
         in_words = (
             f"once as it is{more}, and {len(CROPS)} crops, each once with the intensities scaled "
-            "as in the whole image and once by its own; small images are not cropped"
+            "as in the whole image and once by its own; small images are not cropped, nor "
+            "segmented with more overlap where that moves no tile"
         )
         return cls(1 + bool(more) + 2 * len(CROPS), in_words)
 

@@ -419,7 +419,7 @@ def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str,
     command = lab_command("explain", *names, store=None) if are_files else "cellrepro explain A B"
     scaled = at_one_size(labels_a, labels_b)
     if scaled is not None:
-        result = compare_masks(*scaled.of_both(labels_a, labels_b))
+        result = compare_masks(*scaled.masks)
         if scaled.is_of_one_image(result):
             raise BadInput(
                 f"{sizes}; expected one size. {scaled.text(result)}. `{command}` compares the two "

@@ -1,11 +1,79 @@
-"""The factor between the sizes of two images, and why masks are larger or smaller than theirs."""
+"""The factors between the sizes of two images, and why masks are larger or smaller than theirs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 _LEAST_FACTOR = 1.1
 _USUAL_DIAMETER = 30  # pixels, to which Cellpose's networks scale cells
+
+
+class SizeFactors(NamedTuple):
+    """How many times as many pixels one image has as another one."""
+
+    y: float
+    """Along Y, of rows; below 1 it has fewer."""
+    x: float
+    """Along X, of columns."""
+
+    @property
+    def are_one(self) -> bool:
+        """Whether both are the same."""
+        return self.y == self.x
+
+    @property
+    def mean(self) -> float:
+        """Their geometric mean, above 1 for the image with more pixels."""
+        return self.y if self.are_one else (self.y * self.x) ** 0.5
+
+    @property
+    def inverse(self) -> SizeFactors:
+        """Those of the other image."""
+        return SizeFactors(1 / self.y, 1 / self.x)
+
+    def text(self, name_a: str, name_b: str) -> str:
+        """Say how many times as large the larger one is as the other.
+
+        >>> SizeFactors(0.5, 0.5).text("A", "B")
+        'B is 2 times as large as A along Y and X'
+        >>> SizeFactors(1, 2).text("A", "B")
+        'A has as many rows as B and 2 times as many columns'
+        """
+        if self.mean < 1:
+            return self.inverse.text(name_b, name_a)
+        is_plural = name_a.endswith("masks")
+        if self.are_one:
+            be = "are" if is_plural else "is"
+            return f"{name_a} {be} {self.y:.3g} times as large as {name_b} along Y and X"
+        rows, columns = (_times_as_many(factor) for factor in self)
+        have = "have" if is_plural else "has"
+        return f"{name_a} {have} {rows} rows as {name_b} and {columns} columns"
+
+
+def _times_as_many(factor: float) -> str:
+    return "as many" if factor == 1 else f"{factor:.3g} times as many"
+
+
+def size_factors(a: Sequence[int], b: Sequence[int]) -> SizeFactors | None:
+    """Compute the factors by which image a is larger than b, equal ones where sizes were rounded.
+
+    None where the sizes are nearly equal.
+
+    >>> size_factors((500, 512), (256, 256)), size_factors((64, 64), (64, 60))
+    (SizeFactors(y=1.953125, x=2.0), None)
+    """
+    if len(a) != len(b) or len(a) < 2 or 0 in (*a, *b) or tuple(a[:-2]) != tuple(b[:-2]):
+        return None
+    factor = size_factor(a, b)
+    if factor is not None:
+        return SizeFactors(factor, factor)
+    factors = SizeFactors(a[-2] / b[-2], a[-1] / b[-1])
+    return None if all(_is_nearly_one(factor) for factor in factors) else factors
+
+
+def _is_nearly_one(factor: float) -> bool:
+    return 1 / _LEAST_FACTOR < factor < _LEAST_FACTOR
 
 
 def size_factor(a: Sequence[int], b: Sequence[int]) -> float | None:
@@ -25,7 +93,7 @@ def size_factor(a: Sequence[int], b: Sequence[int]) -> float | None:
     # Programs round sizes to whole pixels, up or down.
     rounding = sum(max(1, n_a / n_b) / n_b for n_a, n_b in zip(a[-2:], b[-2:], strict=True))
     factor = (along_y * along_x) ** 0.5
-    if abs(along_y - along_x) > rounding or 1 / _LEAST_FACTOR < factor < _LEAST_FACTOR:
+    if abs(along_y - along_x) > rounding or _is_nearly_one(factor):
         return None
     halves = round(2 * factor) / 2 if factor > 1 else 2 / round(2 / factor)
     return halves if abs(halves - factor) <= rounding else factor
@@ -38,11 +106,7 @@ def times_text(name_a: str, a: Sequence[int], name_b: str, b: Sequence[int]) -> 
     ('A is 1.33 times as large as B along Y and X', '')
     """
     factor = size_factor(a, b)
-    if factor is None:
-        return ""
-    larger, smaller = (name_a, name_b) if factor > 1 else (name_b, name_a)
-    be = "are" if larger.endswith("masks") else "is"
-    return f"{larger} {be} {max(factor, 1 / factor):.3g} times as large as {smaller} along Y and X"
+    return "" if factor is None else SizeFactors(factor, factor).text(name_a, name_b)
 
 
 def other_size_text(masks: Sequence[int], image: Sequence[int]) -> str:
@@ -84,7 +148,7 @@ def diameter_of(factor: float) -> str:
     return f"{_USUAL_DIAMETER / factor:.3g}"
 
 
-def at_size(factor: float, name: str = "masks", *, n_axes: int = 2) -> str:
+def at_size(factor: float | SizeFactors, name: str = "masks", *, n_axes: int = 2) -> str:
     """Write how labels become so many times as large along Y and X, without new numbers.
 
     >>> at_size(0.5), at_size(3.0)
@@ -92,9 +156,11 @@ def at_size(factor: float, name: str = "masks", *, n_axes: int = 2) -> str:
     >>> at_size(2 / 3, n_axes=3)
     'scipy.ndimage.zoom(masks, (1, 0.6667, 0.6667), order=0, mode="nearest")'
     """
+    along = factor if isinstance(factor, SizeFactors) else SizeFactors(factor, factor)
+    factor = along.mean
     times = max(factor, 1 / factor)
-    if times != round(times):
-        factors = ", ".join(["1"] * (n_axes - 2) + [f"{factor:.4g}"] * 2)
+    if times != round(times) or not along.are_one:
+        factors = ", ".join(["1"] * (n_axes - 2) + [f"{each:.4g}" for each in along])
         # In its usual mode SciPy 1.17.1 at times fills the last row and column with background.
         return f'scipy.ndimage.zoom({name}, ({factors}), order=0, mode="nearest")'
     if factor < 1:
