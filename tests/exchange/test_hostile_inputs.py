@@ -71,7 +71,8 @@ def assert_bounded(had):
 @pytest.fixture
 def ground(tmp_path):
     """Where an attack takes place: all that lies here is looked at before and after."""
-    (tmp_path / "in").mkdir()
+    for name in ("in", "ours"):
+        (tmp_path / name).mkdir()
     return SimpleNamespace(
         root=tmp_path, given=tmp_path / "in", ours=tmp_path / "ours", canary=tmp_path / "canary"
     )
