@@ -11,6 +11,7 @@ from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.label_pair import read_pair
 from cellrepro.conclusions.readouts import ChosenReadout, cells_of
 from samebits.errors import BadInput
+from samebits.words import amount
 
 PixelReaders = Mapping[str, Callable[[], np.ndarray]]
 """Arrays by the name of their image; each is read when it is needed."""
@@ -103,7 +104,7 @@ def _with_channels(
     for readout in readouts:
         if readout.needs_image and readout.channel >= n_channels:
             raise BadInput(
-                f"it has {n_channels} channels, numbered from 0, and {readout.name} is asked for; "
+                f"it has {amount(n_channels, 'channel')}, numbered from 0, and {readout.name} is asked for; "
                 "name a channel that it has"
             )
     return with_channels
