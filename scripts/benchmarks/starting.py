@@ -45,10 +45,12 @@ def starting(extent: Extent) -> Iterator[Figure]:
             )
         size, n = extent.of((256, 100), (2048, 5000))
         a, b = _written(folder, size=size, n=n)
+        image = folder / "image.tif"
+        tifffile.imwrite(image, np.where(tifffile.imread(a), 200, 20).astype(np.uint8))
         page = ("--html", str(folder / "page.html"), "--overwrite")
         commands = {
             "compare": (*LAB, "compare", a, b),
-            "page": (*LAB, "compare", a, b, "--image", a, *page),
+            "page": (*LAB, "compare", a, b, "--image", str(image), *page),
         }
         seconds = _cpu_in_turns(commands, folder, extent.of(1, ROUNDS))
         yield ratio_of(

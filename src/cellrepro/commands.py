@@ -24,7 +24,7 @@ class Command:
     about_this_cellpose: bool = False
     """Whether its answer is about the installed Cellpose; the lab has another one."""
     makes_store: bool = False
-    """Whether it makes the store that it is given; the others only read one that is there."""
+    """Whether the store that it is given need not be there; the others only read one that is."""
 
     def needed(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """The modules that it needs with these options."""
@@ -90,7 +90,10 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             makes_store=True,
         ),
         "watch": Command(
-            "show.watched_grids:follow", "Show how far the grids of a store are.", needs=("rich",)
+            "show.watched_grids:follow",
+            "Show how far the grids of a store are.",
+            needs=("rich",),
+            makes_store=True,  # by a grid that begins later
         ),
     },
     "Find the cause": {

@@ -104,7 +104,8 @@ def _with_channels(
     for readout in readouts:
         if readout.needs_image and readout.channel >= n_channels:
             raise BadInput(
-                f"it has {amount(n_channels, 'channel')}, numbered from 0, and {readout.name} is asked for; "
+                f"it has {amount(n_channels, 'channel')}, numbered from 0, and {readout.name} is "
+                "asked for; "
                 "name a channel that it has"
             )
     return with_channels
