@@ -301,7 +301,9 @@ def test_cells_that_stay_equal_tell_which_settings_are_likely(invoke, tmp_path):
     whole = labelled_nuclei(1, shape=(200, 200), n_nuclei=20, diameter=20.0)[0].masks
     larger = np.where((np.roll(whole, 2, 0) == 5) & (whole == 0), 5, whole)
     lacking = np.where(np.isin(whole, (5, 9)), 0, whole)
-    for name, labels in {"whole": whole, "larger": larger, "lacking": lacking}.items():
+    one_number = 255 * (lacking > 0)
+    named = {"whole": whole, "larger": larger, "lacking": lacking, "one_number": one_number}
+    for name, labels in named.items():
         tifffile.imwrite(tmp_path / f"{name}.tif", labels.astype(np.uint16))
 
     def hint(name, command="explain"):
@@ -312,3 +314,4 @@ def test_cells_that_stay_equal_tell_which_settings_are_likely(invoke, tmp_path):
     assert "flow_threshold" not in hint("larger")  # which adds and removes whole cells alone
     assert "flow_threshold" in hint("lacking")
     assert hint("lacking", command="compare") == hint("lacking")
+    assert hint("one_number") == ""  # no setting of Cellpose gives all cells one

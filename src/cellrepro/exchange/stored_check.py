@@ -137,12 +137,9 @@ class _RunsCheck:
 
 
 def images_in_words(spec: Spec) -> str:
-    """The folder of images that a run took, for a reader who may have a copy of its masks.
-
-    Of a training it is that of its training and test images, of which a store may hold the latter.
-    """
+    """The folder of images that a run took; a store may have those that it was tested on."""
     used = "training and test images" if spec.task == "train" else "images"
-    return f"the {used}, folder {spec.data}"
+    return f"the folder {spec.data} with the {used}"
 
 
 def _images_not_here(spec: Spec, checking: Checking) -> Iterator[str]:

@@ -23,6 +23,16 @@ def hint_of_equal_cells(result: MaskComparison) -> str:
     """Say which kind of cause is likely where few cells differ; empty where many do."""
     if not is_copy(result):
         return ""
+    numbers = {
+        "A": {label for change in result.objects for label in change.labels_a},
+        "B": {label for change in result.objects for label in change.labels_b},
+    }
+    for side, of_side in numbers.items():
+        if len(of_side) == 1 and min(result.n_objects_a, result.n_objects_b) > 1:
+            return (
+                f"all cells of {side} have the number {min(of_side)}, as in black-and-white masks: "
+                "what made them so may have changed outlines, too"
+            )
     n_equal = sum(change.iou == 1 for change in result.objects)
     others = [change for change in result.objects if change.iou < 1]
     likely = "cells drawn or changed by hand, niter, or rounding on a different computer"
