@@ -136,10 +136,13 @@ def that_differ(n: int, noun: str) -> str:
 def as_sentence(text: str) -> str:
     """A text as a sentence of its own; an empty one stays empty.
 
-    >>> as_sentence("two different networks"), as_sentence("")
-    ('Two different networks.', '')
+    >>> as_sentence("two different networks"), as_sentence("is it?"), as_sentence("")
+    ('Two different networks.', 'Is it?', '')
     """
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+    if not text:
+        return ""
+    end = "" if text.endswith("?") else "."
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}{end}"
 
 
 def name_of_all(names: Iterable[str]) -> str:

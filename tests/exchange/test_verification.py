@@ -169,7 +169,10 @@ def test_what_was_not_sent_is_said(store, run, tmp_path):
     cellrepro.export_runs([run.key], path, store=store.root, quiet=True)
     found = checked(path, store)
     assert found.verdict == "identical"
-    assert found.repeats[0].not_here == (WEIGHTS, "the folder cells with the training and test images")
+    assert found.repeats[0].not_here == (
+        WEIGHTS,
+        "the folder cells with the training and test images",
+    )
     cellrepro.import_runs(path, store=tmp_path / "ours", quiet=True)
     imported = checked(run.key, Store(tmp_path / "ours"))
     assert imported.verdict == "identical"

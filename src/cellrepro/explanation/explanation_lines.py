@@ -370,8 +370,13 @@ def _cause_line(explanation: Explanation, cause: Change) -> str:
 
 def vacuous_lines(explanation: Explanation) -> Iterator[str]:
     """Say why a side without a cell explains nothing."""
+    yield from (f"vacuous: {reason}" for reason in vacuous_reasons(explanation))
+
+
+def vacuous_reasons(explanation: Explanation) -> Iterator[str]:
+    """Say of each side without a cell what was tried, and that it explains nothing."""
     if not explanation.a.n_cells and not explanation.b.n_cells:
-        yield "vacuous: neither side has a cell, so there is nothing to explain"
+        yield "neither side has a cell, so there is nothing to explain"
         return
     assert explanation.replayed is not None  # a search alone finds a side without a cell vacuous
     for letter, fit in explanation.replayed.fits:
@@ -388,4 +393,4 @@ def vacuous_lines(explanation: Explanation) -> Iterator[str]:
             )
         else:
             reason = f"{_tried_sentence(fit, cut_short=explanation.interrupted)}: each finds cells"
-        yield f"vacuous: {letter} has no cell. {reason}"
+        yield f"{letter} has no cell. {reason}"

@@ -12,7 +12,7 @@ import numpy as np
 
 from cellrepro.explanation.causes import CauseSearch, RecordedResult, Replayed
 from cellrepro.explanation.conditions import IMAGE_CROP, VERSION, Condition, without
-from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
+from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.search import DECIDING, Search
 from cellrepro.explanation.search_duration import SearchDuration
 from cellrepro.explanation.trials import Trials, Usual
@@ -135,18 +135,10 @@ class _BothSearches:
         """
         end = time.monotonic() + 60 * self.minutes
         a, b = self._fits_as_recorded(network, others, end=end)
-        if self._is_record_doubtful(a, b):
+        if b.found == Reproduced.MADE and a.found in (Reproduced.NOT_FOUND, Reproduced.IN_PART):
             self.duration.begin("a")
             a = self.a.fit_against_record(stop_at=end) or a
-        elif self._is_record_doubtful(b, a):
-            self.duration.begin("b")
-            b = self.b.fit_against_record(stop_at=end) or b
         return a, b
-
-    @staticmethod
-    def _is_record_doubtful(fit: Fit, other: Fit) -> bool:
-        """Whether the network makes one result, and with the other's record not the other one."""
-        return fit.network_doubt == PROBABLY_ANOTHER and other.found == Reproduced.MADE
 
     def _fits_as_recorded(
         self, network: str, others: Mapping[str, str], *, end: float
@@ -177,7 +169,8 @@ def _fit_beside(search: Search, other: Fit, *, stop_at: float) -> Fit:
     near = without(other.believed, IMAGE_CROP)
     if other.network_doubt and not search.is_settled:
         return search.start_alone(near=near)
-    return search.fit(near=near, stop_at=stop_at)
+    is_made = other.found == Reproduced.MADE
+    return search.fit(near=near, stop_at=stop_at, is_other_made=is_made)
 
 
 def _network_note(letter: str, network: str, other: str) -> str:
@@ -186,10 +179,10 @@ def _network_note(letter: str, network: str, other: str) -> str:
             f"{letter} records another network than {network}, with which it is segmented: {other}"
         )
     return (
-        f"the network is probably a different one than {network}, or the image was read "
-        f"otherwise: {letter} records {joined(DECIDING)}, and with them less than half of its "
-        "cells are made again. What nobody recorded is still tried one by one; the best values are "
-        "not combined"
+        f"{letter} records {joined(DECIDING)}, and with them and {network} less than half of its "
+        "cells are made again: a different network, an image that was read otherwise, or other "
+        "settings than it records. What nobody recorded is still tried one by one; the best values "
+        "are not combined"
     )
 
 

@@ -31,6 +31,7 @@ from cellrepro.explanation.trials import (
     Trial,
     Trials,
     condition_digest,
+    gap_between,
     is_elsewhere,
     n_differing,
     nearest,
@@ -77,6 +78,7 @@ class Search:
         self._stopped = False
         self._tried: set[str] = set()
         self._start_condition: Condition = known
+        self._gap_of_nothing = gap_between(np.zeros_like(target), target)
 
     @property
     def seconds_left(self) -> float:
@@ -101,8 +103,17 @@ class Search:
         start = self._start()
         return not self._as_fit(start, start).came_to_something
 
-    def fit(self, *, near: Condition, stop_at: float = math.inf) -> Fit:
-        """Search for the condition that comes closest, until a time of the monotonic clock."""
+    def fit(
+        self,
+        *,
+        near: Condition,
+        stop_at: float = math.inf,
+        is_other_made: bool = False,
+    ) -> Fit:
+        """Search for the condition that comes closest, until a time of the monotonic clock.
+
+        Where the network has made the other result, what is recorded of this one may be untrue.
+        """
         self._near = near
         self._stop_at = stop_at
         self._stopped = False
@@ -111,6 +122,10 @@ class Search:
         if not self._target.any():
             return self._as_fit(start, start, empty_with=self._emptying(start))
         best = start if start.exact else self._with_one_more(start)
+        if is_other_made and not best.exact:
+            against_record = self.fit_against_record(stop_at=stop_at)
+            if against_record is not None:
+                return against_record
         if self.doubts_network() and not self._as_fit(best, start).came_to_something:
             return self._as_fit(best, start, network_doubt=PROBABLY_ANOTHER)
         if not best.exact:
@@ -286,20 +301,26 @@ class Search:
     def _best(self, conditions: Iterable[Condition]) -> Trial:
         """The nearest of these conditions, as far as time allows; one is tried in any case."""
         trials: list[Trial] = []
+        empty: list[Trial] = []
         refusal: CellreproError = BadInput("no condition was given")
         for condition in conditions:
             if trials and self._is_over():
                 break
             self._tried.add(condition_digest(condition))
             try:
-                trials.append(Trial(self._trials.gap(condition, self._target), condition))
+                trial = Trial(self._trials.gap(condition, self._target), condition)
             except CellreproError as error:  # Cellpose may ignore one of these beside the others
                 refusal = error
-            if trials and trials[-1].exact:
+                continue
+            if trial.gap == self._gap_of_nothing:
+                empty.append(trial)  # no cell is nearer to few cells than many more of them
+                continue
+            trials.append(trial)
+            if trial.exact:
                 break
-        if not trials:
+        if not (trials or empty):
             raise refusal
-        return nearest(trials)
+        return nearest(trials or empty)
 
     def _is_over(self) -> bool:
         """Whether time is up or the user has ended the search; remembered for the fit."""

@@ -271,10 +271,8 @@ class Comparison(Result):
         for title, pairs in (("asked for:", self.spec), ("computed with:", self.environment)):
             yield from (f"  {line}" for line in field_lines(title, pairs))
         if self.explanation is not None:
-            from cellrepro.explanation.explanation_lines import replay_lines, vacuous_lines
+            from cellrepro.explanation.explanation_lines import replay_lines
 
-            if self.explanation.vacuous:
-                yield from (f"  {line}" for line in vacuous_lines(self.explanation))
             yield from (f"  {line}" for line in replay_lines(self.explanation))
         for note in self.notes_beside_cause:
             if note not in systematic:

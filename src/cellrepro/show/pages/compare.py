@@ -15,6 +15,7 @@ from cellrepro.explanation.mask_files import read_both
 from cellrepro.explanation.references import kind_in_words, reference_kind, refuse_to_segment
 from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.two_results import Comparison
+from cellrepro.explanation.why import Why
 from cellrepro.images.folder_files import image_of_name, is_folder_of_images
 from cellrepro.images.image_file import image_of_masks, refuse_other_size
 from cellrepro.images.image_names import image_name
@@ -190,11 +191,15 @@ def compare(
         find_model(model, Store(store))  # refuses a mistyped one, though nothing is segmented
     elif model is not None and image is not None:
         from cellrepro.explanation.explain import explain
+        from cellrepro.explanation.explanation_lines import vacuous_reasons
 
         explanation = explain(
             str(a), str(b), image=image, model=model, minutes=minutes, store=store
         )
         why = explanation.why or comparison.why
+        if explanation.vacuous:
+            reasons = tuple(vacuous_reasons(explanation))
+            why = Why(None, nothing_tells="a side has no cell", remains=reasons)
         comparison = replace(comparison, explanation=explanation, why=why)
     if target is None or html is None:
         return comparison

@@ -276,6 +276,10 @@ def _headline(pair: ShownPair) -> str:
     verdict = verdict_over(pair.by_image.values())
     if verdict in _HEADLINES:
         return _HEADLINES[verdict]
+    n_a = sum(result.n_objects_a for result in pair.by_image.values())
+    n_b = sum(result.n_objects_b for result in pair.by_image.values())
+    if not (n_a and n_b):
+        return f"{'B' if n_a else 'A'} holds no cell."
     kinds = kinds_over(pair.by_image.values())
     if any(n for kind, n in kinds.items() if kind != ObjectKind.KEPT):
         return "The two hold different cells."
