@@ -191,10 +191,11 @@ def test_what_is_stored_already_is_said_and_what_it_lacks(small_store, invoke, n
     assert "keep_checkpoints changed nothing of what they hold: give another store" in more.err
 
 
-def test_list_of_nothing(invoke, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert invoke("list").out.startswith("no runs yet")
-    assert invoke("list", "--json").json["runs"] == []
+def test_list_of_nothing(invoke, tmp_path):
+    answer = invoke("list", "--store", tmp_path / "outputs")
+    assert answer.out.startswith("no runs yet")
+    assert "which is not there" in answer.out
+    assert invoke("list", "--store", tmp_path / "outputs", "--json").json["runs"] == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -302,7 +303,7 @@ BAD = {
 def test_bad_input(given, invoke, no_child, listing, arguments, named):
     """One message that names what was given, exit code 2, and nothing is written."""
     call = [str(argument) for argument in arguments(given)]
-    if BY_WORDS[call[0]].makes_store and "--store" not in call:
+    if call[0] != "data" and "--store" not in call:
         call += ["--store", str(given.tmp / "outputs")]
     tree = listing(given.tmp)
     answer = invoke(*call, "--json")
@@ -504,12 +505,8 @@ READING = [
 """The commands whose arguments name what is there; a ``folder`` is made."""
 
 
-READING_STORES = [
-    command
-    for command in commands()
-    if not BY_WORDS[" ".join(command.words)].makes_store
-    and any(one.name == "store" for one in command.parameters)
-]
+OF_STORES = [command for command in commands() if BY_WORDS[" ".join(command.words)].is_of_store]
+"""Those that answer about a whole store; of the others it is one of the places to look in."""
 
 
 @pytest.mark.parametrize("command", READING, ids=lambda command: " ".join(command.words))
@@ -528,7 +525,7 @@ def test_what_is_not_there_is_said_in_one_sentence(
         assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize("command", READING_STORES, ids=lambda command: " ".join(command.words))
+@pytest.mark.parametrize("command", OF_STORES, ids=lambda command: " ".join(command.words))
 def test_a_store_that_is_not_there_is_said_to_be_missing(
     invoke, no_child, tmp_path, monkeypatch, command
 ):

@@ -173,9 +173,9 @@ def run(words: Sequence[str]) -> int:
 
 
 def _refuse_missing_store(command: str, store: str | None) -> None:
-    """Refuse a store that was named and is not there, unless the command makes it."""
+    """Refuse a store that was named and is not there, where the whole answer is about it."""
     known = BY_WORDS.get(command)
-    if store is None or known is None or known.makes_store or os.path.lexists(store):
+    if store is None or known is None or not known.is_of_store or os.path.lexists(store):
         return
     raise no_such_file(store, expected="that of a store", noun="folder")
 
@@ -220,8 +220,12 @@ def _usage(error: CycloptsError) -> str:
         # Of a conversion of `terminal` the cause says it all.
         return str(error.__cause__) if isinstance(error.__cause__, BadInput) else _wrong_word(error)
     if isinstance(error, UnusedCliTokensError):
-        words = ", ".join(map(repr, error.unused_tokens or ()))
-        return f"{words}: more words than `{command}` takes; see `{command} --help`"
+        unused = list(error.unused_tokens or ())
+        words = ", ".join(map(repr, unused))
+        remedy = f"see `{command} --help`"
+        if unused and all("=" in word for word in unused):
+            remedy = f"write the option anew before each, as in `--set A=1 --set B=2`; {remedy}"
+        return f"{words}: more words than `{command}` takes; {remedy}"
     if isinstance(error, UnknownOptionError):
         return _unknown_option(error, command)
     if error.argument is None:

@@ -23,8 +23,8 @@ class Command:
     """The option or argument without which it needs none of them."""
     about_this_cellpose: bool = False
     """Whether its answer is about the installed Cellpose; the lab has another one."""
-    makes_store: bool = False
-    """Whether the store that it is given need not be there; the others only read one that is."""
+    is_of_store: bool = False
+    """Whether it answers about a whole store, and refuses one that was named and is not there."""
 
     def needed(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """The modules that it needs with these options."""
@@ -67,33 +67,26 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             "Segment the same images several times: is every mask the same?",
             needs=_NETWORK,
             about_this_cellpose=True,
-            makes_store=True,
         ),
         "train": Command(
             "run.train:train",
             "Train one network several times: are the results equal?",
             needs=_NETWORK,
-            makes_store=True,
         ),
-        "wrap": Command(
-            "run.wrap:wrap", "Segment several times with a program of your own.", makes_store=True
-        ),
+        "wrap": Command("run.wrap:wrap", "Segment several times with a program of your own."),
         "wrap-python": Command(
             "run.wrap:wrap_python",
             "Segment several times with a function of your own.",
-            makes_store=True,
         ),
         "grid": Command(
             "show.shown_grid:grid",
             "Run every combination of a grid file.",
             needs=_NOTEBOOKS,
-            makes_store=True,
         ),
         "watch": Command(
             "show.watched_grids:follow",
             "Show how far the grids of a store are.",
             needs=("rich",),
-            makes_store=True,  # by a grid that begins later
         ),
     },
     "Find the cause": {
@@ -136,7 +129,6 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             "Which operations give different bits?",
             needs=_NETWORK,
             about_this_cellpose=True,
-            makes_store=True,  # where --effect trains
         ),
         "doctor": Command(
             "audits.doctor:doctor", "Say what is not reproducible on this computer.", needs=_NETWORK
@@ -147,7 +139,6 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
         "import": Command(
             "exchange.handing_on:import_file",
             "Check an exported file, and merge it into a store.",
-            makes_store=True,
         ),
         "verify": Command(
             "exchange.verification:verify",
@@ -165,9 +156,12 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             "show.report.build:write_report",
             "Write one page about all runs in the store.",
             needs=("pandas", "pyarrow"),
+            is_of_store=True,
         ),
         "fsck": Command(
-            "exchange.store_check:check_store", "Hold every file of the store to its digest."
+            "exchange.store_check:check_store",
+            "Hold every file of the store to its digest.",
+            is_of_store=True,
         ),
     },
     "Set up": {
@@ -184,7 +178,6 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             "demo:run_demo",
             "Do everything once: train, compare, report, notebooks.",
             needs=(*_NOTEBOOKS, "pandas"),
-            makes_store=True,
         ),
     },
 }

@@ -288,7 +288,7 @@ def test_an_image_without_cells_is_left_out_of_areas_and_counts_zero():
         ({"images": {"x_0": np.ones((3, 3))}, "readouts": "mean_intensity"}, "shape"),
         (
             {"images": {n: np.ones((12, 200)) for n in MASKS}, "readouts": "mean_intensity:1"},
-            "1 channels, numbered from 0",
+            "1 channel, numbered from 0",
         ),
     ],
 )

@@ -397,9 +397,11 @@ def test_a_value_that_was_changed_before_the_file_was_saved_is_found(made, expla
     """The network makes the other side, so that it is not accused."""
     recorded = {"diameter": 24.0, "flow_threshold": 0.4, "cellprob_threshold": 0.0}
     recorded |= {"normalize": {"percentile": [1.0, 99.0]}}
+    as_recorded = made("as_recorded", diameter=24.0)
     saved_later = made("saved_later", **{"diameter": 24.0, name: used})
-    write_sidecar(saved_later, {"settings": recorded, "precision": "float32"})
-    found = explained(made("of 24", diameter=24.0), saved_later)
+    for masks in (as_recorded, saved_later):
+        write_sidecar(masks, {"settings": recorded, "precision": "float32"})
+    found = explained(as_recorded, saved_later)
     assert (found["cause"]["name"], found["cause"]["confirmed"]) == (name, True)
     assert (found["causes"][0]["b"], found["unexplained"]) == (used, 0)
 

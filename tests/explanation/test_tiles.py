@@ -210,7 +210,8 @@ def test_what_is_to_blame():
     assert scaled.n_by_normalisation > 10
     images = [replace(clean, name=f"clean {n}") for n in range(9)]
     answer = TileDependence((*images, scaled), ()).lines()
-    assert answer[0].startswith("no: tiles change none of 325 cells in 10 images")
+    assert answer[0].startswith("no: tiles change none of ")
+    assert "cells in 10 images" in answer[0]
     (of_image,) = (line for line in answer if line.startswith("scaled:"))
     assert "cropped first (" in of_image
     assert answer[-1].startswith("9 more images")
@@ -242,9 +243,9 @@ def test_cells_with_a_match_are_no_safe_cells():
     answer = TileDependence((image,), image.variants)
     assert answer.cause == "tiling"
     counted = answer.lines()[0]
-    assert f"tiles change {image.n_moved} of 36 cells" in counted
+    assert f"tiles change {image.n_moved} of the {36 - n_near} cells" in counted
     assert "none is the same in every pixel" in counted
-    assert f"{n_near} are too near" in counted
+    assert f"{n_near} more are too near" in counted
 
     def lower_by_own_scale(image, *, normalize=None, **options):
         return np.roll(by_threshold(image, **options), 0 if normalize else 2, axis=0)

@@ -113,7 +113,7 @@ def test_of_folders_the_command_is_of_the_image_that_is_given(tmp_path, script, 
         for name, labels in zip(("most", "least"), masks, strict=True):
             script(f"{folder}/{name}", labels)
     image = tmp_path / "least.tif"
-    tifffile.imwrite(image, A)
+    tifffile.imwrite(image, np.where(A, 200, 20).astype(np.uint8))
     sides = tmp_path / "a", tmp_path / "b"
     words = [str(folder / "least_masks.tif") for folder in sides]
     for_one = shlex.join([*words, "--image", str(image), "--model"])

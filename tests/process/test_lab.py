@@ -154,7 +154,7 @@ def test_the_wheel_is_this_package(tmp_path):
     assert write_own_wheel(tmp_path).read_bytes() == first
 
 
-@pytest.mark.parametrize("words", [["train", "DATA"], ["report"]])
+@pytest.mark.parametrize("words", [["train", "DATA"], ["audit", "DATA"]])
 def test_the_core_says_how_the_lab_is_had(words, own_config, tmp_path):
     done = core(*words, "--store", tmp_path / "outputs")
     assert (done.returncode, done.stdout) == (3, "")

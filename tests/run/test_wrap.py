@@ -251,7 +251,7 @@ REFUSED = {
     "grey": "is no label image: .* a picture, no label image",
     "foreground": "a picture or a foreground map, no label image: 1 of its values",
     "colours": "is no label image: .*expected label numbers",
-    "probability": "are fractions",
+    "probability": "is a fraction",
     "half": r"shape \(\d+, \d+\); expected \(Y, X\)",
 }
 

@@ -213,7 +213,7 @@ def test_without_a_machine_the_only_one_is_meant_else_this_one(store, keep, made
 def test_an_empty_store_says_what_to_do_and_what_a_desktop_leaves_is_no_run(store, keep, made_up):
     assert (store.runs(), store.run("abc"), store.failures()) == ([], None, [])
     with pytest.raises(
-        BadInput, match=r"no such file or folder, and it names no run, as the store .* holds none"
+        BadInput, match=r"no such file or folder, and it names no run, as the store .* is not there"
     ):
         store.find("abc")
     assert not store.root.exists()

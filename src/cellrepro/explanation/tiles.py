@@ -94,10 +94,18 @@ class TileDependence(Result):
         n_cells = sum(image.n_cells for image in self.images)
         n_changed = sum(image.n_changed for image in self.images)
         n_gained = sum(image.n_gained for image in self.images)
+        n_not_followed = sum(image.n_not_followed for image in self.images)
+        cells = f"{amount(n_cells, 'cell')} in {over}"
+        if n_not_followed:
+            n_followed = n_cells - n_not_followed
+            cells = f"the {amount(n_followed, 'cell')} in {over} that can be followed"
         changed = (
-            f"tiles change {grouped(n_changed) if n_changed else 'none'} of "
-            f"{amount(n_cells, 'cell')} in {over} ({self._fates()})"
+            f"tiles change {grouped(n_changed) if n_changed else 'none'} of {cells} "
+            f"({self._fates()})"
         )
+        if n_not_followed:
+            are = verb_of(n_not_followed, "is", "are")
+            changed += f"; {grouped(n_not_followed)} more {are} too near the cuts"
         if not n_gained:
             return changed
         appear = with_verb(n_gained, "more cell", "appears", "appear")
@@ -109,15 +117,12 @@ class TileDependence(Result):
         n_moved = sum(image.n_moved for image in self.images)
         n_other_pixels = sum(image.n_other_pixels for image in self.images)
         n_same = sum(image.n_same_pixels for image in self.images)
-        n_not_followed = sum(image.n_not_followed for image in self.images)
         fates = [
             *([without_match(n_unmatched)] if n_unmatched else []),
             *([shifted_or_reshaped(n_moved)] if n_moved else []),
             f"{_who_are(n_other_pixels)} kept with other pixels",
             f"{_who_are(n_same)} the same in every pixel",
         ]
-        if n_not_followed:
-            fates.append(f"{_who_are(n_not_followed)} too near the cuts to be followed")
         return ", ".join(fates)
 
     def _cut(self) -> str:

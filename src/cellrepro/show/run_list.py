@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from cellrepro.comparison.judgement import EqualRepeats, judge
@@ -100,7 +101,10 @@ class StoredRuns(Result):
                 for name, values in self._values_there.items()
                 if values
             ]
-            n_runs = f"no runs yet in the store {self._store}; --store names another folder"
+            where = f"in the store {self._store}"
+            if not Path(self._store).exists():
+                where += ", which is not there"
+            n_runs = f"no runs yet {where}; --store names another folder"
             if there:
                 n_runs = f"no such runs; in the store {self._store} {joined(there)}"
         else:
