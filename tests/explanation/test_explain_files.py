@@ -282,7 +282,7 @@ def test_a_result_is_not_taken_for_the_image_that_it_is_of(invoke, tmp_path, com
     a, b, again = (tmp_path / f"{name}.tif" for name in ("a", "b", "again"))
     answer = invoke(command, a, b, "--image", again)
     assert answer.code == 2
-    assert f"image is {again}, which is B itself; expected the image that was" in answer.err
+    assert f"image is {again}, which holds the masks of B, pixel for pixel" in answer.err
 
 
 def test_a_folder_and_arrays_are_sent_to_what_takes_them(invoke, tmp_path):

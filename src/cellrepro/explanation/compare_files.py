@@ -33,7 +33,6 @@ from cellrepro.explanation.references import (
     kind_in_words,
     masks_of,
     reference_kind,
-    refuse_result_as_image,
 )
 from cellrepro.explanation.settings_of_both import SettingOfBoth, recorded_side_by_side
 from cellrepro.explanation.two_results import (
@@ -71,7 +70,6 @@ def compare(
     """
     path_a = file_or_run(a, name="a")
     path_b = file_or_run(b, name="b")
-    refuse_result_as_image(image, a=a, b=b)
     kinds = {reference_kind(path_a), reference_kind(path_b)}
     if pairs is not None and kinds != {"folder"}:
         raise BadInput(

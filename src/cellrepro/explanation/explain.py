@@ -20,7 +20,7 @@ from cellrepro.explanation.recorded_network import OtherNetwork
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.references import (
     file_or_run,
-    refuse_result_as_image,
+    refuse_labels_as_image,
     refuse_to_segment,
 )
 from cellrepro.explanation.replay import ReplayedImage
@@ -152,7 +152,6 @@ def explain(
         raise BadInput(f"minutes is {minutes}; expected how long a search may take, above 0")
     file_or_run(a, name="a")
     file_or_run(b, name="b")
-    refuse_result_as_image(image, a=a, b=b)
     opened_store = Store(store)
     if not (Path(a).exists() or Path(b).exists()):
         a, b = (repeat.name for repeat in opened_store.find_two(a, b))
@@ -164,6 +163,7 @@ def explain(
     if not sides.are_planes:
         return _of_stacks(sides, opened_store, image)
     pixels = read_image(image)
+    refuse_labels_as_image(image, pixels, a=sides.a.masks, b=sides.b.masks)
     sides = sides.each(lambda side: side.with_reading_of(pixels)).with_crops(pixels.shape[:2])
     shown = sides.compared()
     note = ""

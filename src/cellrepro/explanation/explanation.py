@@ -206,8 +206,8 @@ class Explanation(Result):
         for cause in replayed.causes:
             for (letter, side), value in zip(self.sides, (cause.a, cause.b), strict=True):
                 against = side.against_record(cause.name, value)
-                is_recorded = cause.name in {*side.known, *side.recorded} and not against
-                if is_recorded or is_usual_value(cause.name, value):
+                is_recorded = cause.name in {*side.known, *side.recorded}
+                if not against and (is_recorded or is_usual_value(cause.name, value)):
                     continue
                 shown = f"{recorded_in_words(cause.name)} {value_text(cause.name, value)}"
                 why = "as no file records it"

@@ -111,6 +111,11 @@ class Fit:
         return self.found in (Reproduced.MADE, Reproduced.IN_PART)
 
     @property
+    def is_unmade(self) -> bool:
+        """Whether it has cells, and what makes all of them was not found."""
+        return self.found in (Reproduced.NOT_FOUND, Reproduced.IN_PART)
+
+    @property
     def believed(self) -> Condition:
         """The condition as far as it may be called a cause."""
         return self.nearest if self.came_to_something else self.start

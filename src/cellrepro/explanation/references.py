@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import filecmp
 import os
 import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cellrepro.errors import no_such_file
 from cellrepro.explanation.cellpose_call import words_to_replace
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from cellrepro.store.store import Store
 
 _WEIGHTS = (".safetensors", ".pth", ".pt")  # usual endings; Cellpose's files have none
+_Array = NDArray[np.number]
 _MAY_BE_A_KEY = re.compile(r"[0-9a-f]+(/|$)")
 ReferenceKind = Literal["folder", "masks", "baseline", "weights", "run"]
 
@@ -77,15 +80,13 @@ def file_or_run(reference: str | Path, *, name: str) -> Path:
     return path
 
 
-def refuse_result_as_image(image: str | Path | None, *, a: str | Path, b: str | Path) -> None:
-    """Refuse one of two results as the image that they are of; nothing was ever made from it."""
-    if image is None or not Path(image).is_file():
-        return
-    for letter, side in (("A", a), ("B", b)):
-        if Path(side).is_file() and filecmp.cmp(image, side, shallow=False):
+def refuse_labels_as_image(image: str | Path, pixels: _Array, *, a: _Array, b: _Array) -> None:
+    """Refuse an image whose pixels are the labels of a result; nothing was ever made from it."""
+    for letter, labels in (("A", a), ("B", b)):
+        if labels.any() and np.array_equal(pixels, labels):
             raise BadInput(
-                f"image is {image}, which is {letter} itself; expected the image that was "
-                "segmented, such as the microscope's"
+                f"image is {image}, which holds the masks of {letter}, pixel for pixel; expected "
+                "the image that was segmented, such as the microscope's"
             )
 
 

@@ -135,9 +135,12 @@ class _BothSearches:
         """
         end = time.monotonic() + 60 * self.minutes
         a, b = self._fits_as_recorded(network, others, end=end)
-        if b.found == Reproduced.MADE and a.found in (Reproduced.NOT_FOUND, Reproduced.IN_PART):
+        if b.found == Reproduced.MADE and a.is_unmade:
             self.duration.begin("a")
             a = self.a.fit_against_record(stop_at=end) or a
+        elif a.found == Reproduced.MADE and b.is_unmade:
+            self.duration.begin("b")
+            b = self.b.fit_against_record(stop_at=end) or b
         return a, b
 
     def _fits_as_recorded(

@@ -146,6 +146,7 @@ class Search:
         What was changed before a file was saved is recorded, though the masks are older.
         """
         self._stop_at = stop_at
+        self._stopped = False
         start = self._start()
         others = [
             {**start.condition, name: value}
@@ -312,7 +313,7 @@ class Search:
             except CellreproError as error:  # Cellpose may ignore one of these beside the others
                 refusal = error
                 continue
-            if trial.gap == self._gap_of_nothing:
+            if trial.gap == self._gap_of_nothing and not trial.exact:
                 empty.append(trial)  # no cell is nearer to few cells than many more of them
                 continue
             trials.append(trial)

@@ -12,7 +12,12 @@ from cellrepro.comparison.mask_totals import image_weight, verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation import compare_files
 from cellrepro.explanation.mask_files import read_both
-from cellrepro.explanation.references import kind_in_words, reference_kind, refuse_to_segment
+from cellrepro.explanation.references import (
+    kind_in_words,
+    reference_kind,
+    refuse_labels_as_image,
+    refuse_to_segment,
+)
 from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.two_results import Comparison
 from cellrepro.explanation.why import Why
@@ -249,8 +254,8 @@ def _shown_pair(
         name_a = side_name(a, b, "A")
         name_b = side_name(b, a, "B")
     pixels = _pixels(image, repeats, name, masks_a, store)
-    if image is not None:
-        _refuse_labels(image, pixels, a=masks_a, b=masks_b)
+    if image is not None and pixels is not None:
+        refuse_labels_as_image(image, pixels, a=masks_a, b=masks_b)
     return ShownPair(
         image_name=name if image is None else Path(image).stem,
         name_a=name_a,
@@ -317,15 +322,3 @@ def _pixels(
     pixels = image_of_masks(image, masks.shape)
     refuse_other_size(image, pixels, masks.shape)
     return pixels
-
-
-def _refuse_labels(
-    image: str | Path, pixels: np.ndarray | None, *, a: np.ndarray, b: np.ndarray
-) -> None:
-    """Refuse an image whose pixels are the labels of a result, as in its file of another format."""
-    for letter, labels in (("A", a), ("B", b)):
-        if pixels is not None and labels.any() and np.array_equal(pixels, labels):
-            raise BadInput(
-                f"image is {image}, which holds the masks of {letter}, pixel for pixel; expected "
-                "the image that was segmented, such as the microscope's"
-            )
