@@ -18,17 +18,13 @@ from cellrepro.explanation.explanation import Explanation
 from cellrepro.explanation.fit import Fit, Reproduced
 from cellrepro.explanation.recorded_network import OtherNetwork
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
-from cellrepro.explanation.references import (
-    file_or_run,
-    refuse_labels_as_image,
-    refuse_to_segment,
-)
+from cellrepro.explanation.references import file_or_run, refuse_to_segment
 from cellrepro.explanation.replay import ReplayedImage
 from cellrepro.explanation.replay_call import replay_window, replayed
 from cellrepro.explanation.side_pair import MasksInCommon, SidePair
 from cellrepro.explanation.sides import Side, networks, with_usual_networks
 from cellrepro.explanation.why import Why
-from cellrepro.images.image_file import read_image
+from cellrepro.images.image_file import read_image, refuse_labels_as_image
 from cellrepro.images.image_names import image_name
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.setup import Setup

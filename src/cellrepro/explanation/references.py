@@ -9,9 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cellrepro.errors import no_such_file
 from cellrepro.explanation.cellpose_call import words_to_replace
 from cellrepro.explanation.mask_files import (
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from cellrepro.store.store import Store
 
 _WEIGHTS = (".safetensors", ".pth", ".pt")  # usual endings; Cellpose's files have none
-_Array = NDArray[np.number]
 _MAY_BE_A_KEY = re.compile(r"[0-9a-f]+(/|$)")
 ReferenceKind = Literal["folder", "masks", "baseline", "weights", "run"]
 
@@ -78,16 +74,6 @@ def file_or_run(reference: str | Path, *, name: str) -> Path:
     elif not _MAY_BE_A_KEY.match(str(reference)):
         raise no_such_file(reference, expected="a file, a folder, or KEY/REPEAT of a stored run")
     return path
-
-
-def refuse_labels_as_image(image: str | Path, pixels: _Array, *, a: _Array, b: _Array) -> None:
-    """Refuse an image whose pixels are the labels of a result; nothing was ever made from it."""
-    for letter, labels in (("A", a), ("B", b)):
-        if labels.any() and np.array_equal(pixels, labels):
-            raise BadInput(
-                f"image is {image}, which holds the masks of {letter}, pixel for pixel; expected "
-                "the image that was segmented, such as the microscope's"
-            )
 
 
 def kind_in_words(path: Path) -> str:

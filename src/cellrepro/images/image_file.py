@@ -82,6 +82,18 @@ def image_of_masks(path: str | os.PathLike[str], masks_shape: Sequence[int]) -> 
     return image_in(Path(path), axes).pixels
 
 
+def refuse_labels_as_image(
+    image: str | Path, pixels: np.ndarray, *, a: np.ndarray, b: np.ndarray
+) -> None:
+    """Refuse an image whose pixels are the labels of a result; nothing was ever made from it."""
+    for letter, labels in (("A", a), ("B", b)):
+        if labels.any() and np.array_equal(pixels, labels):
+            raise BadInput(
+                f"image is {image}, which holds the masks of {letter}, pixel for pixel; expected "
+                "the image that was segmented, such as the microscope's"
+            )
+
+
 def refuse_other_size(name: object, image: np.ndarray, masks_shape: Sequence[int]) -> None:
     """Refuse an image that has not the size of its masks; channels are its last axis."""
     shape = tuple(masks_shape)

@@ -12,17 +12,16 @@ from cellrepro.comparison.mask_totals import image_weight, verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation import compare_files
 from cellrepro.explanation.mask_files import read_both
-from cellrepro.explanation.references import (
-    kind_in_words,
-    reference_kind,
-    refuse_labels_as_image,
-    refuse_to_segment,
-)
+from cellrepro.explanation.references import kind_in_words, reference_kind, refuse_to_segment
 from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.two_results import Comparison
 from cellrepro.explanation.why import Why
 from cellrepro.images.folder_files import image_of_name, is_folder_of_images
-from cellrepro.images.image_file import image_of_masks, refuse_other_size
+from cellrepro.images.image_file import (
+    image_of_masks,
+    refuse_labels_as_image,
+    refuse_other_size,
+)
 from cellrepro.images.image_names import image_name
 from cellrepro.spec import defaults
 from cellrepro.stated import refuse_idle
