@@ -278,7 +278,9 @@ def test_a_file_that_is_not_there_is_said_in_the_same_words(invoke, command):
 @pytest.mark.parametrize("command", ["explain", "compare"])
 def test_a_result_is_not_taken_for_the_image_that_it_is_of(invoke, tmp_path, command):
     for name, value in (("a", 1), ("b", 2), ("again", 2)):
-        tifffile.imwrite(tmp_path / f"{name}.tif", np.full((9, 9), value, np.uint16))
+        labels = np.zeros((20, 20), np.uint16)
+        labels[3:9, value : value + 6] = value
+        tifffile.imwrite(tmp_path / f"{name}.tif", labels)
     a, b, again = (tmp_path / f"{name}.tif" for name in ("a", "b", "again"))
     answer = invoke(command, a, b, "--image", again)
     assert answer.code == 2
