@@ -27,6 +27,12 @@ from stores import SIZE, add_run
 HALVES = np.array([[1, 1, 0, 2, 2]] * 4, np.uint16)
 RENUMBERED = np.array([[2, 2, 0, 1, 1]] * 4, np.uint16)
 ONE_LOST = np.array([[1, 1, 0, 0, 0]] * 4, np.uint16)
+_ROWS, _COLUMNS = np.mgrid[:60, :80]
+WHOLE = np.where(
+    (_ROWS % 12 < 8 + _COLUMNS // 30) & (_COLUMNS % 11 < 6 + _ROWS // 24),
+    8 * (_ROWS // 12) + _COLUMNS // 11 + 1,
+    0,
+).astype(np.uint16)
 
 TOUCHING = np.zeros((20, 30), np.uint16)
 TOUCHING[2:9, 2:27] = np.repeat([1, 2, 3, 4, 5], 5)
@@ -141,11 +147,16 @@ def test_a_side_without_cells_and_a_crop_are_told_what_to_look_at(masks, invoke)
     assert (
         "note: B has no cell. Usual reasons: a network that" in invoke("compare", halves, empty).out
     )
-    large = np.kron(HALVES, np.ones((10, 10), np.uint16))
-    whole = masks("whole.tif", large)
-    crop = masks("c.tif", large[5:25, 15:45])
-    refusal = invoke("compare", whole, crop).err
-    assert f"`cellrepro explain {whole} {crop}` looks for where the crop lies" in refusal
+    whole = masks("whole.tif", WHOLE)
+    crop = masks("c.tif", WHOLE[5:35, 15:55])
+    refusal = invoke("compare", crop, whole).err
+    assert "A shows a part of B: rows 5 to 35 and columns 15 to 55 of it" in refusal
+    assert f"`cellrepro explain {crop} {whole}` compares what both show" in refusal
+    enlarged = masks("e.tif", np.kron(WHOLE[:20, :30], np.ones((2, 2), np.uint16)))
+    assert (
+        "enlarged or reduced, too, which is not looked for"
+        in invoke("compare", whole, enlarged).err
+    )
 
 
 NAMES = ("x_masks.tif", "x_cp_masks.png", "x_seg.npy", "x.tif", "x")

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from scipy.signal import fftconvolve
 
+from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.explanation.conditions import IMAGE_CROP, Crop
 from cellrepro.explanation.one_size import LEAST_DICE, changed_besides, dice_at_one_size, is_copy
-from cellrepro.explanation.sides import Side
 from cellrepro.explanation.why import Cause
 from cellrepro.images.size_factor import SizeFactors, at_size, size_factors
 from samebits.errors import BadInput
 from samebits.words import amount, verb_of, with_verb
 
 if TYPE_CHECKING:
-    from cellrepro.comparison.mask_comparison import MaskComparison
+    from cellrepro.explanation.sides import Side
+    from cellrepro.images.integer_images import Integers
 
 _LEAST_DICE = 0.3  # of the pixels of cells, where a crop lies
 _MOST_BY_CHANCE = 3  # cells of another image that match where it overlaps most, of 60 real pairs
@@ -45,6 +47,24 @@ class Part:
     """Those of them that lie wholly outside the part."""
     n_cut: int
     """Those of them that the border of the part cuts."""
+
+    @property
+    def cropped(self) -> str:
+        """The letter of the side that shows a part."""
+        return self.of.upper()
+
+    @property
+    def whole(self) -> str:
+        """The letter of the other one."""
+        return "B" if self.of == "a" else "A"
+
+    @property
+    def place(self) -> str:
+        """Name the pixels of the whole that the part shows."""
+        return (
+            f"rows {self.rows[0]} to {self.rows[1]} and columns {self.columns[0]} to "
+            f"{self.columns[1]}"
+        )
 
     def cells_left_out(self, whole: str) -> str:
         """Say how many cells of the whole, which people know by this name, the part lacks."""
@@ -98,17 +118,25 @@ def in_common(side: Side, other: Side) -> np.ndarray:
     """Give the masks of a side where both show the image, (Y, X)."""
     if IMAGE_CROP not in other.known:
         return side.masks
-    (top, bottom), (left, right) = other.known[IMAGE_CROP]
-    return np.ascontiguousarray(side.masks[top:bottom, left:right])
+    return _cut(side.masks, other.known[IMAGE_CROP])
 
 
 def part_shown(a: Side, b: Side) -> Part | None:
     """Say where one side shows a part of the other, and what that leaves out."""
     if IMAGE_CROP in a.known:
-        return _part("a", a.known[IMAGE_CROP], whole=b)
+        return _part("a", a.known[IMAGE_CROP], whole=b.masks)
     if IMAGE_CROP in b.known:
-        return _part("b", b.known[IMAGE_CROP], whole=a)
+        return _part("b", b.known[IMAGE_CROP], whole=a.masks)
     return None
+
+
+def part_by_masks(a: Integers, b: Integers) -> Part | None:
+    """Find where one of two results, (Y, X), shows a part of the other; None where none is sure."""
+    crop = _place_in(b, a)
+    if crop is not None:
+        return _part("a", crop, whole=b)
+    crop = _place_in(a, b)
+    return None if crop is None else _part("b", crop, whole=a)
 
 
 def is_in_place(result: MaskComparison) -> bool:
@@ -131,14 +159,13 @@ def cut_out(a: Side, b: Side, result: MaskComparison) -> Cause | None:
     if not n_removed and len(at_edge & equal) < _OF_EDGE * len(at_edge):
         return None
     crop = (part.rows, part.columns)
-    cropped, whole = ("A", "B") if part.of == "a" else ("B", "A")
     return Cause(
         IMAGE_CROP,
         a=crop if part.of == "a" else None,
         b=crop if part.of == "b" else None,
         confirmed=not _n_unequal(result, n_removed),
         words=(
-            f"{cropped} is cut out of {whole}'s masks{_without(n_removed)}, and "
+            f"{part.cropped} is cut out of {part.whole}'s masks{_without(n_removed)}, and "
             f"{_besides(result, n_removed)}"
         ),
     )
@@ -166,7 +193,7 @@ def edge_note(a: Side, b: Side, result: MaskComparison) -> str:
     n_removed = n_removed_at_edge(a, b, result)
     if part is None or not n_removed:
         return ""
-    cropped = part.of.upper()
+    cropped = part.cropped
     n_lacking = result.kinds[ObjectKind.GAINED if part.of == "a" else ObjectKind.LOST]
     lie = with_verb(n_removed, "cell", "lies", "lie")
     which = f"{lie} at the edge of {cropped}"
@@ -202,22 +229,38 @@ def _labels_at_edge(masks: np.ndarray) -> set[int]:
     return {int(label) for label in np.unique(edge) if label}
 
 
-def _part(letter: Literal["a", "b"], crop: Crop, *, whole: Side) -> Part:
+def _cut(masks: Integers, crop: Crop) -> Integers:
     (top, bottom), (left, right) = crop
-    inside = whole.masks[top:bottom, left:right]
-    around = whole.masks.copy()
+    return np.ascontiguousarray(masks[top:bottom, left:right])
+
+
+def _part(of: Literal["a", "b"], crop: Crop, *, whole: Integers) -> Part:
+    (top, bottom), (left, right) = crop
+    inside = _cut(whole, crop)
+    around = whole.copy()
     around[top:bottom, left:right] = 0
     labels_inside = np.unique(inside[inside > 0])
     labels_around = np.unique(around[around > 0])
+    n_cells = len(np.union1d(labels_inside, labels_around))
     return Part(
-        of=letter,
+        of=of,
         rows=(top, bottom),
         columns=(left, right),
-        share=inside.size / whole.masks.size,
-        n_cells=whole.n_cells,
-        n_outside=whole.n_cells - len(labels_inside),
+        share=inside.size / whole.size,
+        n_cells=n_cells,
+        n_outside=n_cells - len(labels_inside),
         n_cut=len(np.intersect1d(labels_inside, labels_around)),
     )
+
+
+def _place_in(whole: Integers, part: Integers) -> Crop | None:
+    if not part.any() or any(map(operator.gt, part.shape, whole.shape)):
+        return None
+    match = _best_match(part, whole)
+    if match.dice < _LEAST_DICE:
+        return None
+    is_sure = is_in_place(compare_masks(_cut(whole, match.crop), part))
+    return match.crop if is_sure else None
 
 
 def _best_match(part: np.ndarray, whole: np.ndarray) -> _Match:

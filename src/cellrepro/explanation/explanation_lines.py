@@ -111,21 +111,19 @@ def _empty_lines(result: MaskComparison) -> Iterator[str]:
 
 def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
     """Say where one side shows a part of the image."""
-    cropped = part.of.upper()
-    whole = "B" if part.of == "a" else "A"
+    cropped = part.cropped
+    whole = part.whole
     result = explanation.result
     if result is not None and not explanation.is_in_place:
         yield (
             f"{cropped} is smaller than {whole}, and where it lies in it is not known: its cells "
-            f"overlap most in rows {part.rows[0]} to {part.rows[1]} and columns "
-            f"{part.columns[0]} to {part.columns[1]}, where {result.n_matched or 'none'} of "
-            f"{whole}'s cells {verb_of(result.n_matched, 'has', 'have')} a match (IoU of 0.5 or "
+            f"overlap most in {part.place}, where {result.n_matched or 'none'} of {whole}'s cells "
+            f"{verb_of(result.n_matched, 'has', 'have')} a match (IoU of 0.5 or "
             "more)"
         )
         return
     yield (
-        f"{cropped} shows {share_text(part.share)} of the image: rows {part.rows[0]} to "
-        f"{part.rows[1]} and columns {part.columns[0]} to {part.columns[1]} of {whole}. "
+        f"{cropped} shows {share_text(part.share)} of the image: {part.place} of {whole}. "
         f"{part.cells_left_out(whole)}"
     )
     n_cells = 0 if result is None else result.n_objects_a

@@ -206,12 +206,17 @@ class SidePair:
             is_of_one = not self.are_planes or any(turns_between(a > 0, b > 0))
             if is_of_one or not (a.any() and b.any()):
                 return ""
-            like = "neither shows a part of the other, nor the same cells at another size"
-            return f"the two differ in size, and {like}: they may be of two images"
+            return (
+                "the two differ in size, and neither shows a part of the other, nor the same cells "
+                "at another size: they may be of two images, or one a part of the other that was "
+                "enlarged or reduced, too, which is not looked for"
+            )
         if self.part is None or is_in_place(shown.result):
             return ""
-        cropped, whole = ("A", "B") if self.part.of == "a" else ("B", "A")
-        return f"no part of {whole} has the cells of {cropped}: they may be of two images"
+        return (
+            f"no part of {self.part.whole} has the cells of {self.part.cropped}: they may be of "
+            "two images, or the part was enlarged or reduced, which is not looked for"
+        )
 
     def recorded_commands(self, store: Store, *, image: str | None) -> dict[str, Commands | None]:
         """Write how to make each again, as far as its files record that."""

@@ -403,6 +403,8 @@ def _systematic_sentences(
 
 def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str, str]) -> None:
     """Refuse masks of two sizes, as nothing pairs their pixels, with what may be the reason."""
+    from cellrepro.explanation.crops import part_by_masks  # waits for SciPy
+
     a = labels_a.shape
     b = labels_b.shape
     if a == b:
@@ -413,24 +415,31 @@ def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str,
             f"{sizes}; a plane (Y, X) is not compared with a stack (Z, Y, X): save one plane of "
             "the stack as a file of its own"
         )
+    expected = f"{sizes}; expected one size"
     are_files = all(Path(name).is_file() for name in names)
     command = lab_command("explain", *names, store=None) if are_files else "cellrepro explain A B"
+    part = part_by_masks(labels_a, labels_b) if len(a) == 2 else None
+    if part is not None:
+        raise BadInput(
+            f"{expected}. {part.cropped} shows a part of {part.whole}: {part.place} of it. "
+            f"`{command}` compares what both show, cell by cell"
+        )
     scaled = at_one_size(labels_a, labels_b)
     if scaled is not None:
         result = compare_masks(*scaled.masks)
         if scaled.is_of_one_image(result):
             raise BadInput(
-                f"{sizes}; expected one size. {scaled.text(result)}. `{command}` compares the two "
-                "at one size, cell by cell"
+                f"{expected}. {scaled.text(result)}. `{command}` compares the two at one size, "
+                "cell by cell"
             )
-    turns = [f"B is A {turn}: turn it back" for turn in turns_between(labels_a > 0, labels_b > 0)]
-    reasons = [*turns, "two different images: give the two masks of one image"]
-    if len(a) == 2 and (a[0] <= b[0]) == (a[1] <= b[1]):
+    reasons = [f"B is A {turn}: turn it back" for turn in turns_between(labels_a > 0, labels_b > 0)]
+    reasons.append("two different images: give the two masks of one image")
+    if not reasons[1:]:
         reasons.append(
-            f"an image and a crop of it: `{command}` looks for where the crop lies, and compares "
-            "what both show"
+            "a part of an image that was enlarged or reduced, too, which is not looked for: bring "
+            "its masks to the pixel size of the whole first"
         )
-    raise BadInput("\n  - ".join([f"{sizes}; expected one size. Reasons may be", *reasons]))
+    raise BadInput("\n  - ".join([f"{expected}. Reasons may be", *reasons]))
 
 
 def _empty_notes(by_image: Mapping[str, MaskComparison]) -> Iterator[str]:
