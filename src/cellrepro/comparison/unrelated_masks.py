@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cellrepro.comparison.shifted_overlap import shifted_overlap
 from cellrepro.comparison.systematic_change import TURNS
 from cellrepro.words import share_text
 from samebits.words import amount, grouped, verb_of
@@ -99,9 +100,7 @@ def _overlaps(a: _Shares, b: _Shares) -> _Shares | None:
 
     None where all shifts overlap alike, as where everything is cell.
     """
-    from scipy.fft import irfft2, rfft2
-
-    overlaps = irfft2(rfft2(a) * np.conj(rfft2(b)), s=a.shape) / a.size
+    overlaps = shifted_overlap(a, b) / a.size
     deviation = float(overlaps.std())
     if deviation < 1e-9:
         return None

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-from scipy.signal import fftconvolve
 
 from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.object_changes import ObjectKind
+from cellrepro.comparison.shifted_overlap import shifted_overlap
 from cellrepro.explanation.conditions import IMAGE_CROP, Crop
 from cellrepro.explanation.one_size import LEAST_DICE, changed_besides, dice_at_one_size, is_copy
 from cellrepro.explanation.why import Cause
@@ -267,9 +267,12 @@ def _best_match(part: np.ndarray, whole: np.ndarray) -> _Match:
     """Where in the whole, (Y, X), the Dice coefficient with a part is highest."""
     cell_part = (part > 0).astype(np.float64)
     cell_whole = (whole > 0).astype(np.float64)
-    n_in_both = fftconvolve(cell_whole, cell_part[::-1, ::-1], mode="valid")
-    n_in_whole = fftconvolve(cell_whole, np.ones_like(cell_part), mode="valid")
+    n_in_both = shifted_overlap(cell_whole, cell_part)
+    n_in_whole = shifted_overlap(cell_whole, np.ones_like(cell_part))
     dice = 2 * n_in_both / np.maximum(n_in_whole + cell_part.sum(), 1)
+    # Farther down or to the right the part would leave the whole.
+    n_places = [n - n_of_part + 1 for n, n_of_part in zip(whole.shape, part.shape, strict=True)]
+    dice = dice[: n_places[0], : n_places[1]]
     top, left = (int(index) for index in np.unravel_index(int(dice.argmax()), dice.shape))
     height, width = part.shape
     crop = ((top, top + height), (left, left + width))

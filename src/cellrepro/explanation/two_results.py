@@ -17,6 +17,7 @@ from cellrepro.comparison.systematic_change import (
     turns_between,
 )
 from cellrepro.comparison.verdicts import Verdict
+from cellrepro.explanation.crops import part_by_masks
 from cellrepro.explanation.differing_fields import field_lines
 from cellrepro.explanation.label_notes import (
     counts_by_plane,
@@ -403,8 +404,6 @@ def _systematic_sentences(
 
 def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str, str]) -> None:
     """Refuse masks of two sizes, as nothing pairs their pixels, with what may be the reason."""
-    from cellrepro.explanation.crops import part_by_masks  # waits for SciPy
-
     a = labels_a.shape
     b = labels_b.shape
     if a == b:
