@@ -222,11 +222,14 @@ one_label = labels() > 0
 pieces = one_label * np.uint16(7)
 pieces[20, 20] = pieces[21, 21] = 3  # touch at a corner, which is one piece
 
+MASKS_AS_IMAGE = np.kron(np.arange(12, dtype=np.uint16).reshape(3, 4), np.ones((8, 8), np.uint16))
+
 WARNINGS = {
     "binary": ("train/a_masks.tif", one_label * np.uint8(255), "pieces .*: 255; .*binary mask"),
     "pieces": ("train/a_masks.tif", pieces, r"pieces \(8-connectivity\): 7;"),
     "empty mask": ("train/a_masks.tif", labels() * 0, "no cell, all background"),
     "constant image": ("train/a.tif", grey() * 0 + 9, "constant image, every pixel is 9"),
+    "masks as image": ("train/a.tif", MASKS_AS_IMAGE, "as the numbers of masks do"),
     "fourth channel": ("train/a.tif", grey(shape=(4, 24, 32)), "last channel .* is not constant"),
 }
 

@@ -24,7 +24,7 @@ from cellrepro.explanation.replay_call import replay_window, replayed
 from cellrepro.explanation.side_pair import MasksInCommon, SidePair
 from cellrepro.explanation.sides import Side, networks, with_usual_networks
 from cellrepro.explanation.why import Why
-from cellrepro.images.image_file import read_image, refuse_labels_as_image
+from cellrepro.images.image_file import image_in, refuse_labels_as_image
 from cellrepro.images.image_names import image_name
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.process.setup import Setup
@@ -158,7 +158,8 @@ def explain(
     sides = sides.with_logs(log_a, log_b).each(Side.with_cellpose_provided)
     if not sides.are_planes:
         return _of_stacks(sides, opened_store, image)
-    pixels = read_image(image)
+    checked = image_in(Path(image))
+    pixels = checked.pixels
     refuse_labels_as_image(image, pixels, a=sides.a.masks, b=sides.b.masks)
     sides = sides.each(lambda side: side.with_reading_of(pixels)).with_crops(pixels.shape[:2])
     shown = sides.compared()
@@ -207,7 +208,12 @@ def explain(
         part=sides.part,
         not_replayed=why_not_replayed,
         window=window,
-        notes=(*shown.notes, *([note] if note else []), *by_hand.notes),
+        notes=(
+            *(f"about the image: {remark}" for remark in checked.remarks),
+            *shown.notes,
+            *([note] if note else []),
+            *by_hand.notes,
+        ),
         by_hand=by_hand,
         store_folder=opened_store.root,
         networks_unlike_given=unlike_given,

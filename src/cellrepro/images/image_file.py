@@ -17,11 +17,16 @@ from cellrepro.images.label_pieces import pieces_by_label
 from cellrepro.images.mapped import Content
 from cellrepro.images.ome_zarr import is_zarr, read_zarr
 from cellrepro.images.outline_files import is_outline_file, read_outlines
-from cellrepro.images.pictures import refuse_picture
+from cellrepro.images.pictures import is_like_labels, refuse_picture
 from cellrepro.images.size_factor import other_size_text
 from samebits.errors import BadInput
 from samebits.words import amount, grouped, some, verb_of
 
+LIKE_LABELS = (
+    "its values lie in one piece each, as the numbers of masks do: is it the image that was "
+    "segmented, and not its masks?"
+)
+"""The remark on an image that is probably a label image."""
 _SMALLEST_SIDE = 16  # pixels; Cellpose's networks work on patches of 8
 _LARGEST_OF_TRUTH = int(np.iinfo(np.int32).max)  # what is beside an image becomes int32
 
@@ -138,6 +143,8 @@ def _checked_image(file: Path, decoded: Decoded, axes: Axes) -> Checked:
         remarks.append(f"its channels {first} to {last} are not all constant and are not used")
     if image.min() == image.max():
         remarks.append(f"constant image, every pixel is {image.min()}")
+    if image.dtype.kind in "ui" and not ordered.is_stack and image.ndim == 2:
+        remarks += [LIKE_LABELS] if is_like_labels(image) else []
     return Checked(image, ordered.is_stack, tuple(remarks))
 
 

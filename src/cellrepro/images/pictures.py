@@ -19,6 +19,8 @@ _SIDES_LOOKED_AT = {2: (512, 512), 3: (64, 64, 64)}
 _MOST_PLACES = 4096  # rows, columns or planes of which the fullest are sought
 _LEAST_LOOKED_AT = 256  # pixels; in fewer nothing can be seen
 _FEW_VALUES = 16  # of classes or of a foreground map; a picture has more
+_FEWEST_LABELS = 3  # drawn shapes of one or two values may be an image
+_MOST_OF_A_LABEL = 1.5  # pieces on average; an edge or another cell may cut one
 _LEAST_COUNTED = 4  # pixels of a value that can lie scattered
 # What pictures have: on average more pieces of a value than the first number, while a smaller share
 # of neighbours than the second is equal. Sixteen photographs of 8 bit have 60 to 525 pieces and a
@@ -143,6 +145,16 @@ def _most_pieces(part: NDArray[np.integer]) -> int:
         ahead, behind = _shifted(step)
         is_first[ahead] &= part[ahead] != part[behind]
     return int(np.count_nonzero(is_first))
+
+
+def is_like_labels(image: NDArray[np.integer]) -> bool:
+    """Whether an image is hardly one that was taken: nearly each value lies in one piece."""
+    n_neighbours, n_equal = _neighbours(image[_fullest_part(image)])
+    if not n_neighbours or n_equal < _SURELY_LABELS * n_neighbours:
+        return False
+    pieces = pieces_of(image)
+    most_pieces = _MOST_OF_A_LABEL * pieces.n_values
+    return pieces.n_values >= _FEWEST_LABELS and pieces.n_pieces <= most_pieces
 
 
 def refuse_picture(name: str, image: NDArray[np.integer]) -> None:
