@@ -70,11 +70,14 @@ def commands_for(
     model = str(condition[MODEL])
     source = sources.get(model) or ModelSource(model, model if model in ENCODERS else PRETRAINED)
     settings = _changed_settings(condition)
-    of_image = tuple(
+    read_otherwise = [
         f"{recorded_in_words(name)}: {value_text(name, condition[name])}"
         for name in _NOT_ON_COMMAND_LINE
         if condition.get(name)
-    )
+    ]
+    of_image: tuple[str, ...] = ()
+    if read_otherwise:  # the lines of Python do that by themselves
+        of_image = (f"save the image so first, and give that file: {'; '.join(read_otherwise)}",)
     lab = ShellLine(_lab_command(image, condition, settings, source, setup), of_image)
     file = _file_for_cellpose(source)
     if source.architecture not in _LOADED_BY_CELLPOSE or is_of_lab(file):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -12,9 +12,9 @@ from cellrepro.comparison.mask_comparison import MaskComparison, compare_masks
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.shifted_overlap import shifted_overlap
 from cellrepro.explanation.conditions import IMAGE_CROP, Crop
-from cellrepro.explanation.one_size import LEAST_DICE, changed_besides, dice_at_one_size, is_copy
+from cellrepro.explanation.one_size import at_one_size, changed_besides, is_copy
 from cellrepro.explanation.why import Cause
-from cellrepro.images.size_factor import SizeFactors, at_size, size_factors
+from cellrepro.images.size_factor import at_size, size_factors
 from samebits.errors import BadInput
 from samebits.words import amount, verb_of, with_verb
 
@@ -83,6 +83,8 @@ class _Match(NamedTuple):
 
     crop: Crop
     dice: float
+    is_sure: bool
+    """Whether cells match there, too."""
 
 
 def with_crop(side: Side, other: Side, shape: tuple[int, ...]) -> Side:
@@ -90,28 +92,35 @@ def with_crop(side: Side, other: Side, shape: tuple[int, ...]) -> Side:
     if side.masks.shape == shape:
         return side
     sizes = f"{side.name} has masks of shape {side.masks.shape}, and the image has {shape}"
-    fits = all(n <= n_of_image for n, n_of_image in zip(side.masks.shape, shape, strict=True))
     if other.masks.shape != shape:
         raise BadInput(f"{sizes}; expected masks of this image, or of a part of it")
+    fits = all(n <= n_of_image for n, n_of_image in zip(side.masks.shape, shape, strict=True))
     match = _best_match(side.masks, other.masks) if fits else None
-    dice_resized = dice_at_one_size(side.masks, other.masks)
-    dice_of_part = 0.0 if match is None else match.dice
-    if dice_resized > max(dice_of_part, LEAST_DICE):
-        ratios = (n_of_image / n for n_of_image, n in zip(shape, side.masks.shape, strict=True))
-        factors = size_factors(shape, side.masks.shape) or SizeFactors(*ratios)
-        raise BadInput(
-            f"{sizes}; they are the masks of the whole image at a different size: "
-            f"{factors.text('the image', 'the masks')}. Give the image that they were made from, "
-            "or bring them to the size of this one without new numbers: "
-            f"{at_size(factors)}. Without --image, both are compared at one size"
-        )
+    if match is None or not match.is_sure:
+        _refuse_other_size(side.masks, other.masks, sizes)
     if match is None:
         raise BadInput(f"{sizes}; expected masks of this image, or of a part of it")
     if not side.masks.any():
         raise BadInput(f"{sizes}, and they hold no cell by which to find their place in the image")
     if match.dice < _LEAST_DICE:
         raise BadInput(f"{sizes}, and no part of {other.name} is like it; give the image of both")
-    return replace(side, known={**side.known, IMAGE_CROP: match.crop})
+    return side.in_crop(match.crop)
+
+
+def _refuse_other_size(masks: Integers, whole: Integers, sizes: str) -> None:
+    """Refuse masks of the whole image at another size, with how to bring them to its size."""
+    factors = size_factors(whole.shape, masks.shape)
+    scaled = at_one_size(masks, whole)
+    if factors is None or scaled is None:
+        return
+    if not scaled.is_of_one_image(compare_masks(*scaled.masks)):
+        return
+    raise BadInput(
+        f"{sizes}; they are the masks of the whole image at a different size: "
+        f"{factors.text('the image', 'the masks')}. Give the image that they were made from, "
+        "or bring them to the size of this one without new numbers: "
+        f"{at_size(factors)}. Without --image, both are compared at one size"
+    )
 
 
 def in_common(side: Side, other: Side) -> np.ndarray:
@@ -257,10 +266,7 @@ def _place_in(whole: Integers, part: Integers) -> Crop | None:
     if not part.any() or any(map(operator.gt, part.shape, whole.shape)):
         return None
     match = _best_match(part, whole)
-    if match.dice < _LEAST_DICE:
-        return None
-    is_sure = is_in_place(compare_masks(_cut(whole, match.crop), part))
-    return match.crop if is_sure else None
+    return match.crop if match.is_sure else None
 
 
 def _best_match(part: np.ndarray, whole: np.ndarray) -> _Match:
@@ -276,4 +282,6 @@ def _best_match(part: np.ndarray, whole: np.ndarray) -> _Match:
     top, left = (int(index) for index in np.unravel_index(int(dice.argmax()), dice.shape))
     height, width = part.shape
     crop = ((top, top + height), (left, left + width))
-    return _Match(crop, float(dice[top, left]))
+    best = float(dice[top, left])
+    is_sure = best >= _LEAST_DICE and is_in_place(compare_masks(_cut(whole, crop), part))
+    return _Match(crop, best, is_sure)

@@ -197,6 +197,9 @@ def explain(
         except KeyboardInterrupt:
             interrupted = True
             why_not_replayed = _INTERRUPTED
+    if made_again is not None:
+        sides = sides.with_crops_made(made_again.a, made_again.b)
+        shown = sides.compared()
     lab_setup = LabSetup(profile, profile_settings.dtype, mode, seed)
     return Explanation(
         a=sides.a,

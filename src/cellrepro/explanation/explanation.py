@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -17,16 +17,16 @@ from cellrepro.explanation.crops import Part, is_in_place
 from cellrepro.explanation.explanation_lines import explanation_lines
 from cellrepro.explanation.fit import PROBABLY_ANOTHER, Fit, Reproduced
 from cellrepro.explanation.hand_edits import EffectOfHand
-from cellrepro.explanation.one_size import Scaled
+from cellrepro.explanation.one_size import Scaled, is_copy
 from cellrepro.explanation.recorded_cause import IMAGE
 from cellrepro.explanation.recorded_network import OtherNetwork
-from cellrepro.explanation.search_values import NUMBERS
+from cellrepro.explanation.search_values import NUMBERS, USUAL_NUMBERS
 from cellrepro.explanation.setting_meanings import recorded_in_words
 from cellrepro.explanation.settings_of_both import (
     SettingOfBoth,
     is_usual_value,
     network_diameter,
-    value_text,
+    setting_in_words,
 )
 from cellrepro.explanation.sides import Side
 from cellrepro.explanation.why import Cause, Why
@@ -148,7 +148,7 @@ class Explanation(Result):
         elif unmade := [letter for letter, fit in replayed.fits if fit.makes_no_cell]:
             doubt = (
                 f"probably a different network made {' and '.join(unmade)}, of a different image "
-                "perhaps, or cells were drawn or changed by hand"
+                f"perhaps, {self._or_other_settings(unmade)}or cells were drawn or changed by hand"
             )
         recorded = None if self.from_record is None else self.from_record.cause
         if self.from_record is not None and recorded is not None and recorded.name == IMAGE:
@@ -160,6 +160,11 @@ class Explanation(Result):
             unconfirmed = f"segmenting again did not confirm it{in_time}{doubt}"
             return replace(self.from_record, remains=(unconfirmed, *remains), find_out="")
         return Why(None, nothing_tells=f"no cause was found{in_time}{doubt}", remains=remains)
+
+    def _or_other_settings(self, letters: Sequence[str]) -> str:
+        """Doubt a record, where there is one."""
+        tell = [side.record.tells_settings for letter, side in self.sides if letter in letters]
+        return "with other settings than recorded, " if any(tell) else ""
 
     def _why_other_network(self, replayed: Replayed) -> Why | None:
         """Take the network as the likely cause, where a side that was not made records another."""
@@ -204,19 +209,21 @@ class Explanation(Result):
     def _found_by_trying(self, replayed: Replayed) -> Iterator[str]:
         """Say which values no file records, so that others may do as well."""
         for cause in replayed.causes:
+            if cause.name == IMAGE_CROP:  # which the masks show
+                continue
             for (letter, side), value in zip(self.sides, (cause.a, cause.b), strict=True):
                 against = side.against_record(cause.name, value)
                 is_recorded = cause.name in {*side.known, *side.recorded}
                 if not against and (is_recorded or is_usual_value(cause.name, value)):
                     continue
-                shown = f"{recorded_in_words(cause.name)} {value_text(cause.name, value)}"
+                shown = f"{recorded_in_words(cause.name)} {setting_in_words(cause.name, value)}"
                 why = "as no file records it"
                 if against:
-                    why = (
-                        f"though {letter} records {value_text(cause.name, side.known[cause.name])}"
-                    )
+                    why = f"though {letter} {_record_text(cause.name, side)}"
                 near = "; values near it may make the same masks" if cause.name in NUMBERS else ""
                 yield f"{shown} in {letter} was found by trying, {why}{near}"
+        for (letter, side), (_, fit) in zip(self.sides, replayed.fits, strict=True):
+            yield from _untrue_records(letter, side, fit, causes=replayed.causes)
 
     def _found(self, change: Change) -> Cause:
         """Name a change as found, a network in the words of the records."""
@@ -276,6 +283,15 @@ class Explanation(Result):
     def is_in_place(self) -> bool:
         """Whether both show the same image, as far as a part of it says where it lies."""
         return self.part is None or self.result is None or is_in_place(self.result)
+
+    @property
+    def is_place_exact(self) -> bool:
+        """Whether the place of a part is known to the pixel, as masks equal in part or a replay
+        show it."""
+        if self.part is None or self.replayed is None:
+            return self.result is not None and is_copy(self.result)
+        fit = self.replayed.a if self.part.of == "a" else self.replayed.b
+        return fit.came_to_something
 
     @property
     def differs(self) -> bool:
@@ -382,6 +398,30 @@ class _Remainder:
     def __str__(self) -> str:
         share = share_text(self.n / max(1, self.of))
         return f"{self.n} of {amount(self.of, 'cell')} ({share}; {self.whose})"
+
+
+def _untrue_records(
+    letter: str, side: Side, fit: Fit, *, causes: Sequence[Change]
+) -> Iterator[str]:
+    """Say which recorded values a side was not made with, though it is no cause."""
+    said = {cause.name for cause in causes}
+    for name, recorded in side.known.items():
+        value = fit.believed.get(name, USUAL_NUMBERS.get(name))
+        is_usual_in_both = name not in fit.believed and is_usual_value(name, recorded)
+        if name in said or is_usual_in_both:
+            continue
+        if side.against_record(name, value):
+            yield (
+                f"{letter} was made with {recorded_in_words(name)} "
+                f"{setting_in_words(name, value)}, though it {_record_text(name, side)}"
+            )
+
+
+def _record_text(name: str, side: Side) -> str:
+    """Say what a side records under a name."""
+    if side.known[name] is None:
+        return f"records no {recorded_in_words(name)}"
+    return f"records {setting_in_words(name, side.known[name])}"
 
 
 def _not_tried_text(replayed: Replayed, *, interrupted: bool) -> str:

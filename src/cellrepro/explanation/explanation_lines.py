@@ -122,8 +122,9 @@ def _part_lines(explanation: Explanation, part: Part) -> Iterator[str]:
             "more)"
         )
         return
+    about = "" if explanation.is_place_exact else "about "
     yield (
-        f"{cropped} shows {share_text(part.share)} of the image: {part.place} of {whole}. "
+        f"{cropped} shows {share_text(part.share)} of the image: {about}{part.place} of {whole}. "
         f"{part.cells_left_out(whole)}"
     )
     n_cells = 0 if result is None else result.n_objects_a
@@ -236,12 +237,12 @@ def _made_line(letter: str, fit: Fit, explanation: Explanation) -> str:
     side = explanation.a if letter == "A" else explanation.b
     exactly = f"but for {amount(fit.pixels_left, 'pixel')}" if fit.pixels_left else "exactly"
     not_recorded = [
-        f"{recorded_in_words(name)} {value_text(name, value)}"
+        f"{recorded_in_words(name)} {setting_in_words(name, value)}"
         for name, value in fit.nearest.items()
         if name not in side.known and not _is_usual_here(name, value)
     ]
     against_record = [
-        f"{recorded_in_words(name)} {value_text(name, value)}"
+        f"{recorded_in_words(name)} {setting_in_words(name, value)}"
         for name, value in fit.nearest.items()
         if side.against_record(name, value)
     ]
@@ -336,7 +337,7 @@ def _not_made_line(letter: str, fit: Fit, explanation: Explanation) -> str:
             "for pixel"
         )
     changes = [
-        f"{recorded_in_words(name)} {value_text(name, value)}"
+        f"{recorded_in_words(name)} {setting_in_words(name, value)}"
         for name, value in fit.nearest.items()
         if fit.start.get(name) != value
     ]

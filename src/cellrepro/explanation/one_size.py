@@ -29,8 +29,7 @@ from cellrepro.images.size_factor import (
 from cellrepro.words import pixels_text
 from samebits.words import amount, with_verb
 
-LEAST_DICE = 0.6
-"""Of the pixels of cells, where two results show the same at two sizes."""
+_LEAST_DICE = 0.6  # of the pixels of cells, where two results show the same at two sizes
 _LEAST_F1 = 0.3
 _FEWEST_CELLS = 5  # on either side, where most differ; fewer may lie anywhere
 _LEAST_WITH_COUNTERPART = 0.5  # share of the cells of both sides
@@ -76,7 +75,7 @@ class Scaled:
         is_even = self.factors[0] == self.factors[1]
         # A crop of one or two cells may look like the whole with two factors.
         can_be_told = is_even or min(n_cells) >= _FEWEST_CELLS
-        if have_match and can_be_told and _dice(*self.masks) > LEAST_DICE:
+        if have_match and can_be_told and _dice(*self.masks) > _LEAST_DICE:
             return True
         n_alone = result.kinds[ObjectKind.LOST] + result.kinds[ObjectKind.GAINED]
         have_counterpart = n_alone <= (1 - _LEAST_WITH_COUNTERPART) * sum(n_cells)
@@ -165,11 +164,6 @@ def at_one_size(a: Integers, b: Integers) -> Scaled | None:
         masks=masks,
         n_too_small=n_before - sum(len(np.unique(labels)) for labels in masks),
     )
-
-
-def dice_at_one_size(masks: Integers, other: Integers) -> float:
-    """The Dice coefficient of two results, one brought to the other's size."""
-    return _dice(_sampled(masks, other.shape, _first_of_each), other)
 
 
 def _dice(a: Integers, b: Integers) -> float:

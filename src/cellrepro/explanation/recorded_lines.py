@@ -147,7 +147,8 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
     is_one_size = explanation.result is not None and explanation.scaled is None
     is_plane = is_one_size and explanation.a.masks.ndim == 2
     cause = None if explanation.why is None else explanation.why.cause
-    is_unmade = cause is not None and cause.name in (TWO_IMAGES, IMAGE_CROP)
+    is_cut = explanation.is_place_exact and cause is not None and cause.name == IMAGE_CROP
+    is_unmade = is_cut or (cause is not None and cause.name == TWO_IMAGES)
     is_of_one_image = explanation.is_in_place and not is_unmade
     if not explanation.differs or is_found or not is_plane or not is_of_one_image:
         return
@@ -160,7 +161,8 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
     names = [explanation.a.name, explanation.b.name]
     command = lab_command("explain", *names, *options, store=explanation.store_folder)
     yield from find_out_lines(command)
-    yield "    (segments the image again, and says which setting changes how many cells)"
+    of_whole = "the whole image" if explanation.part is not None else "the image"
+    yield f"    (segments {of_whole} again, and says which setting changes how many cells)"
 
 
 def _ways_on(explanation: Explanation) -> Iterator[str]:

@@ -137,10 +137,10 @@ class _BothSearches:
         a, b = self._fits_as_recorded(network, others, end=end)
         if b.found == Reproduced.MADE and a.is_unmade:
             self.duration.begin("a")
-            a = self.a.fit_against_record(stop_at=end) or a
+            a = self.a.fit_against_record(near=_near(b), stop_at=end) or a
         elif a.found == Reproduced.MADE and b.is_unmade:
             self.duration.begin("b")
-            b = self.b.fit_against_record(stop_at=end) or b
+            b = self.b.fit_against_record(near=_near(a), stop_at=end) or b
         return a, b
 
     def _fits_as_recorded(
@@ -167,9 +167,14 @@ class _BothSearches:
         return a, b
 
 
+def _near(other: Fit) -> Condition:
+    """What makes the other result, as far as it may make this one, too."""
+    return without(other.believed, IMAGE_CROP)
+
+
 def _fit_beside(search: Search, other: Fit, *, stop_at: float) -> Fit:
     """Search near the condition of the other result, unless that has another network."""
-    near = without(other.believed, IMAGE_CROP)
+    near = _near(other)
     if other.network_doubt and not search.is_settled:
         return search.start_alone(near=near)
     is_made = other.found == Reproduced.MADE

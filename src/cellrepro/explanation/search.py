@@ -123,7 +123,7 @@ class Search:
             return self._as_fit(start, start, empty_with=self._emptying(start))
         best = start if start.exact else self._with_one_more(start)
         if is_other_made and not best.exact:
-            against_record = self.fit_against_record(stop_at=stop_at)
+            against_record = self.fit_against_record(near=near, stop_at=stop_at)
             if against_record is not None:
                 return against_record
         if self.doubts_network() and not self._as_fit(best, start).came_to_something:
@@ -140,27 +140,35 @@ class Search:
         fit = self._as_fit(start, start)
         return fit if fit.came_to_something else replace(fit, network_doubt="not searched")
 
-    def fit_against_record(self, *, stop_at: float) -> Fit | None:
-        """Try other values for one recorded setting after the other; None where none makes it.
+    def fit_against_record(self, *, near: Condition, stop_at: float) -> Fit | None:
+        """Try other values than recorded ones, of one setting, or of all that differ from ``near``;
+        None where none makes it.
 
         What was changed before a file was saved is recorded, though the masks are older.
         """
+        self._near = near
         self._stop_at = stop_at
         self._stopped = False
         start = self._start()
-        others = [
-            {**start.condition, name: value}
-            for name, values in TRIED.items()
-            if name in self._known
-            for value in values
+        known = self._known.keys()
+        one_other = [
+            {**start.condition, **each} for each in self._changes() if each.keys() <= known
         ]
-        if not others or self._is_over():
-            return None
-        best = self._best(others)
-        for name in changed_names(start.condition, best.condition):
-            best = self._refined(best, name)
-        fit = self._as_fit(best, start)
-        return fit if fit.found == Reproduced.MADE else None
+        like_other = {
+            **{name: value for name, value in self._known.items() if name not in TRIED},
+            **{name: value for name, value in near.items() if name in TRIED},
+        }
+        one_beside_other = ({**like_other, **each} for each in self._changes())
+        for others in (one_other, [like_other, *one_beside_other]):
+            if not one_other or self._is_over():
+                return None
+            best = self._best(others)
+            for name in changed_names(start.condition, best.condition):
+                best = self._refined(best, name)
+            fit = self._as_fit(best, start)
+            if fit.found == Reproduced.MADE:
+                return fit
+        return None
 
     def first_round(self) -> list[Condition]:
         """Give the changes that are tried first, one by one; later rounds go on from the best."""
@@ -333,9 +341,13 @@ class Search:
         """Every change of what nobody recorded."""
         if is_elsewhere(self._known):
             return  # each would take a process of its own
+        for change in self._changes():
+            if self._known.keys().isdisjoint(change):
+                yield change
+
+    def _changes(self) -> Iterator[Condition]:
+        """Every usual value of every setting, one by one."""
         for name, values in TRIED.items():
-            if name in self._known:
-                continue
             of_masks = self._sizes_told_by_masks() if name == "min_size" else ()
             for value in (*of_masks, *values):
                 if can_be_read(self._trials.image, name, value):

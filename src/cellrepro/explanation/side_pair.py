@@ -15,6 +15,7 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.commands import Commands
 from cellrepro.explanation.commands_of_record import commands_of_record
 from cellrepro.explanation.condition_commands import LabSetup
+from cellrepro.explanation.conditions import IMAGE_CROP
 from cellrepro.explanation.crops import (
     Part,
     cut_out,
@@ -24,6 +25,7 @@ from cellrepro.explanation.crops import (
     part_shown,
     with_crop,
 )
+from cellrepro.explanation.fit import Fit
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.label_notes import label_notes
 from cellrepro.explanation.one_size import Scaled, at_one_size
@@ -79,6 +81,10 @@ class SidePair:
     def with_crops(self, shape: tuple[int, ...]) -> SidePair:
         """Add where the crop of either lies in an image of this shape, if it shows a part of it."""
         return SidePair(with_crop(self.a, self.b, shape), with_crop(self.b, self.a, shape))
+
+    def with_crops_made(self, a: Fit, b: Fit) -> SidePair:
+        """Move the crop of a side to where it was made again; its masks show only about where."""
+        return SidePair(_with_crop_made(self.a, a), _with_crop_made(self.b, b))
 
     def laid_on_each_other(self) -> SidePair:
         """Give both, if they differ in shape with the crop of one, or with the larger reduced."""
@@ -179,12 +185,22 @@ class SidePair:
         why = why_from_files(evidence, find_out="")
         cause = self._cause_of_sizes(shown)
         if cause is None:
-            return why
+            return self._with_crop_as_cause(why)
         recorded = () if why is None or why.cause is None else (why.cause, *why.others)
         if any(each.name == IMAGE for each in recorded):  # which no size explains
             return why
         others = [each for each in recorded if each.name != cause.name and not each.confirmed]
         return Why(cause, () if cause.confirmed else tuple(others))
+
+    def _with_crop_as_cause(self, why: Why | None) -> Why | None:
+        """Take as likely that a part was segmented by itself, where nothing else tells."""
+        if self.part is None or why is None or why.cause is not None:
+            return why
+        words = (
+            f"{self.part.cropped} shows a part of {self.part.whole}, and was probably segmented by "
+            "itself: there Cellpose sees other surroundings, and scales brightness otherwise"
+        )
+        return replace(why, cause=Cause(IMAGE_CROP, words=words))
 
     def _cause_of_sizes(self, shown: MasksInCommon | None) -> Cause | None:
         """What the two sizes tell; None of equal ones, and of a crop that was segmented."""
@@ -232,6 +248,10 @@ class SidePair:
             f"{self.b.masks.shape}; expected two planes (Y, X), or two stacks (Z, Y, X) of one "
             "shape"
         )
+
+
+def _with_crop_made(side: Side, fit: Fit) -> Side:
+    return side.in_crop(fit.believed[IMAGE_CROP]) if IMAGE_CROP in fit.believed else side
 
 
 def _may_be_scaled(side: Side) -> bool:

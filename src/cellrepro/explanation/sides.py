@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cellrepro.errors import CellreproError
-from cellrepro.explanation.conditions import MODEL, VERSION, Condition
+from cellrepro.explanation.conditions import IMAGE_CROP, MODEL, VERSION, Condition, Crop
 from cellrepro.explanation.hand_edits import HandEdit
 from cellrepro.explanation.image_readings import reading_of, received_pixels
 from cellrepro.explanation.mask_file_record import recorded_masks
@@ -110,6 +110,10 @@ class Side:
         drawn = self.outlines.drawn(shape)
         side = replace(self, masks=drawn.labels)
         return side.with_remark("; ".join(drawn.notes))
+
+    def in_crop(self, crop: Crop) -> Side:
+        """Add the part of the image that it shows to what is known."""
+        return replace(self, known={**self.known, IMAGE_CROP: crop})
 
     def with_reading_of(self, image: np.ndarray) -> Side:
         """Add how a run or a script read this image, (Y, X) or (Y, X, C), to what is known."""

@@ -420,7 +420,7 @@ def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str,
     part = part_by_masks(labels_a, labels_b) if len(a) == 2 else None
     if part is not None:
         raise BadInput(
-            f"{expected}. {part.cropped} shows a part of {part.whole}: {part.place} of it. "
+            f"{expected}. {part.cropped} shows a part of {part.whole}, about {part.place}. "
             f"`{command}` compares what both show, cell by cell"
         )
     scaled = at_one_size(labels_a, labels_b)
