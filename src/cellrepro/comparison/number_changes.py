@@ -64,6 +64,8 @@ class NumberChange:
                     f"{b} is {self.by:g} where {a} has background, and 0 where {a} has cells: "
                     f"it is inverted, as by an inverting LUT; invert {b}"
                 )
+            case "scaled" if self.by > 1 and self.by == round(self.by):
+                return f"{b} = {a} times {self.by:.0f}: each cell still has a number of its own"
             case "scaled":
                 return f"{b} = {a} times {self.by:.4g}, rounded, as if they were brightness{again}"
 

@@ -348,7 +348,7 @@ class Explanation(Result):
                 "show they outline the same objects, and outside of it there is no cell"
             )
         if not self.differs:
-            return "the two outline the same objects: there is nothing to explain"
+            return self._same_text(self.result)
         if self.scaled is None and not (self.result.n_differing or self.result.same_numbering):
             return (
                 "the two outline the same objects, but one number is not one object on both sides"
@@ -357,6 +357,18 @@ class Explanation(Result):
         differ = f"{first}{totals_over([self.result]).cells_text()}"
         return f"{differ}; {self._recorded()}" if self.from_files else differ
 
+    def _same_text(self, result: MaskComparison) -> str:
+        """Say that both have the same cells, and what they record differently nevertheless."""
+        numbers = ", with different numbers" if result.verdict == Verdict.SAME_OBJECTS else ""
+        same = f"the two outline the same cells{numbers}"
+        names = self._recorded_differently
+        if not names:
+            return f"{same}: there is nothing {'else ' if numbers else ''}to explain"
+        return (
+            f"{same}, though they record {joined(names)} differently: here that changes no cell, or "
+            "one of the two was not made as it records"
+        )
+
     @property
     def sides(self) -> list[tuple[str, Side]]:
         """Both sides, each with its letter."""
@@ -364,14 +376,19 @@ class Explanation(Result):
 
     def _recorded(self) -> str:
         """Say what the two record differently."""
-        names = [
+        names = self._recorded_differently
+        if not names:
+            return "they record nothing that differs"
+        return f"they record {amount(len(names), 'difference')}: {joined(names)}"
+
+    @property
+    def _recorded_differently(self) -> list[str]:
+        """What both record with two values, and what may change cells."""
+        return [
             recorded_in_words(setting.name)
             for setting in self.settings
             if setting.differs and setting.may_change_cells
         ]
-        if not names:
-            return "they record nothing that differs"
-        return f"they record {amount(len(names), 'difference')}: {joined(names)}"
 
     def rows(self) -> list[Row]:
         """Give every setting that differs between the two."""

@@ -66,7 +66,8 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
         yield explanation.scaled.compared_text
     if result is not None and result.n_differing and explanation.is_in_place:
         yield totals_over([result]).sentence()
-        yield from _empty_lines(result)
+        if explanation.why is None or not explanation.why.is_found:
+            yield from _empty_lines(result)
         cells = listed_cells({"": result})
         if explanation.scaled is not None or explanation.part is not None:
             rows = cell_rows(cells, a="A", b="B", n_images=1, most=MOST_LINES)
