@@ -25,7 +25,7 @@ from cellrepro.conclusions.conclusion import Conclusion
 from cellrepro.explanation.cellpose_call import words_to_replace
 from cellrepro.explanation.differing_fields import follows
 from cellrepro.explanation.explanation_lines import made_again_lines
-from cellrepro.explanation.label_notes import counting_notes, of_images
+from cellrepro.explanation.label_notes import counting_notes, no_cell_note, of_images
 from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
 from cellrepro.explanation.setting_meanings import recorded_in_words, setting_meaning
@@ -195,7 +195,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
     view = View(pair.image_name, [pair.a, pair.b], pair.image, pixel_size=pair.pixel_size)
     names = {setting.name: setting for setting in pair.settings}
     rows = [_setting_row(setting) for name, setting in names.items() if not follows(name, names)]
-    counting = [*counting_notes(pair.comparison)]
+    counting = [*counting_notes(pair.comparison), *_reasons_for_no_cell(pair)]
     drawn = _drawn(pair)
     n_images = len(pair.by_image)
     said = {of_images([name], n_images) + note for name in _names_of(pair) for note in counting}
@@ -286,6 +286,15 @@ def _headline(pair: ShownPair) -> str:
     if any(result.n_differing for result in pair.by_image.values()):
         return "The two hold the same cells with different outlines."
     return "The two hold the same outlines, numbered in another way."
+
+
+def _reasons_for_no_cell(pair: ShownPair) -> Iterator[str]:
+    """Say beside the headline what usually makes a side without a cell, unless that was found."""
+    is_found = pair.why is not None and pair.why.is_found
+    sides = {"A": pair.comparison.n_objects_a, "B": pair.comparison.n_objects_b}
+    empty = [side for side, n in sides.items() if not n]
+    if len(empty) == 1 and not is_found:
+        yield no_cell_note(empty[0])
 
 
 def _listed_text(n_changed: int, n_resized: int) -> str:
