@@ -11,6 +11,7 @@ import tifffile
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from scipy.ndimage import minimum_filter
 
 from cellrepro.explanation.image_readings import as_read
 from cellrepro.explanation.search import Search
@@ -99,6 +100,9 @@ def test_what_nobody_recorded_is_found(made, explained, planted):
     assert found["cause"] == {key: first[key] for key in ("name", "a", "b")} | of_masks
     assert sorted(cause["name"] for cause in found["causes"]) == causes
     assert found["unexplained"] == 0
+    if planted == "crop":  # to the pixel, though the masks show only about where
+        rows, columns = CROP["image.crop"]
+        assert (found["part"]["rows"], found["part"]["columns"]) == ([*rows], [*columns])
 
 
 def test_a_script_is_made_again_with_the_network_and_the_pixels_that_it_recorded(
@@ -387,27 +391,31 @@ def test_settings_that_decide_and_do_not_make_it_mean_another_network(
 
 
 @pytest.mark.parametrize(
-    ("name", "used", "is_other_recorded"),
+    ("name", "used", "also_untrue", "is_other_recorded"),
     [
-        ("diameter", 20.0, False),
-        pytest.param("cellprob_threshold", 2.0, True, marks=pytest.mark.slow),
+        ("diameter", 20.0, {}, False),
+        pytest.param("cellprob_threshold", 2.0, {}, True, marks=pytest.mark.slow),
+        pytest.param("diameter", 20.0, {"cellprob_threshold": 1.0}, True, marks=pytest.mark.slow),
     ],
 )
 def test_a_value_that_was_changed_before_the_file_was_saved_is_found(
-    made, invoke, small_store, name, used, is_other_recorded
+    made, invoke, small_store, name, used, also_untrue, is_other_recorded
 ):
     """The network makes the other side, so that it is not accused."""
-    recorded = {"diameter": 24.0, "flow_threshold": 0.4, "cellprob_threshold": 0.0}
-    recorded |= {"normalize": {"percentile": [1.0, 99.0]}}
+    usual = {"diameter": 24.0, "flow_threshold": 0.4, "cellprob_threshold": 0.0}
+    usual |= {"normalize": {"percentile": [1.0, 99.0]}}
+    recorded = usual | also_untrue
     other = made(f"beside {name}", **({"diameter": 24.0} if is_other_recorded else {}))
     saved_later = made(f"saved later {name}", **{"diameter": 24.0, name: used})
     write_sidecar(saved_later, {"settings": recorded, "precision": "float32"})
     if is_other_recorded:
-        write_sidecar(other, {"settings": recorded, "precision": "float32"})
+        write_sidecar(other, {"settings": usual, "precision": "float32"})
     given = options(model=small_store.weights, image=made.image("grey"))
     answer = invoke("explain", other, saved_later, *given).out
     assert answer.startswith("found: ")
-    assert f"in B was found by trying, though B records {recorded[name]}" in answer
+    assert f"in B was found by trying, though B records {recorded[name]:g}" in answer
+    for each, untrue in also_untrue.items():
+        assert f"B was made with {each} {usual[each]:g}, though it records {untrue:g}" in answer
     assert "different network" not in answer
 
 
@@ -416,13 +424,17 @@ def test_a_value_that_was_changed_before_the_file_was_saved_is_found(
     [
         ("usual.tif", "absent", "absent"),
         ("usual.tif", "small.tif", "no part of"),
+        ("usual.tif", "half, segmented.tif", "the image is 2 times as large as the masks"),
         ("usual.tif", "half.tif", "the image is 2 times as large as the masks along Y and X"),
         ("usual.tif", "twice.tif", "the masks are 2 times as large as the image along Y and X"),
     ],
 )
 def test_what_is_no_result_of_the_image_is_refused(made, small_store, invoke, a, b, message):
     masks = tifffile.imread(made("usual"))
-    tifffile.imwrite(made.folder / "half.tif", masks[::2, ::2])
+    half = masks[::2, ::2]
+    tifffile.imwrite(made.folder / "half.tif", half)
+    segmented = np.where((half % 4 > 0) & (minimum_filter(half, 3) == half), half, 0)
+    tifffile.imwrite(made.folder / "half, segmented.tif", segmented)
     tifffile.imwrite(made.folder / "twice.tif", masks.repeat(2, axis=0).repeat(2, axis=1))
     tifffile.imwrite(made.folder / "small.tif", np.eye(90, dtype=np.uint16))
     sides = [made.folder / name if name.endswith(".tif") else name for name in (a, b)]

@@ -15,6 +15,7 @@ from test_recorded_settings import FILES
 
 import cellrepro
 from cellrepro.images.synthetic_sets import labelled_nuclei
+from cellrepro.run.masks_folder import write_sidecar
 from samebits.errors import BadInput
 
 
@@ -158,6 +159,19 @@ def test_a_size_is_said_though_most_cells_differ(invoke, tmp_path):
     first = invoke("explain", tmp_path / "a.tif", tmp_path / "b.tif").out.splitlines()[0]
     assert first.startswith("likely: two sizes; B is 2 times as large as A along Y and X, and ")
     assert "cells differ besides" in first
+
+
+def test_equal_cells_with_different_records_are_not_left_at_that(invoke, tmp_path):
+    masks = labelled_nuclei(1, shape=(240, 240), n_nuclei=15, diameter=30.0)[0].masks
+    for name, labels, threshold in (("a", masks, 0.0), ("b", masks, 2.0), ("c", 3 * masks, 0.0)):
+        path = tmp_path / f"{name}.tif"
+        tifffile.imwrite(path, labels.astype(np.uint16))
+        write_sidecar(path, {"settings": {"cellprob_threshold": threshold}})
+    a, b, c = (tmp_path / f"{name}.tif" for name in "abc")
+    assert "one of the two was not made as it records" in invoke("explain", a, b).out
+    renumbered = invoke("explain", a, c).out
+    assert "the same cells, with different numbers" in renumbered
+    assert "B = A times 3: each cell still has a number of its own" in renumbered
 
 
 def least_neighbour(masks):

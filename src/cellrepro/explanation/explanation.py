@@ -365,8 +365,8 @@ class Explanation(Result):
         if not names:
             return f"{same}: there is nothing {'else ' if numbers else ''}to explain"
         return (
-            f"{same}, though they record {joined(names)} differently: here that changes no cell, or "
-            "one of the two was not made as it records"
+            f"{same}, though they record {joined(names)} differently: here that changes no cell, "
+            "or one of the two was not made as it records"
         )
 
     @property
