@@ -43,7 +43,7 @@ def test_one_epoch_changes_no_weight(probe):
 
 
 def test_refusals(small_data, tmp_path, monkeypatch):
-    monkeypatch.setattr(seed_effects, "in_child", None)  # no process is to be started
+    monkeypatch.setattr(seed_effects, "in_planned_child", None)  # no process is to be started
     with pytest.raises(BadInput, match="unknown profile 'abacus'"):
         which_seed_changes(small_data, profile="abacus", store=tmp_path / "outputs")
     assert list(tmp_path.iterdir()) == []

@@ -21,6 +21,7 @@ from cellrepro.divergence.trained_again import USUAL, ScratchFolder, trained_in_
 from cellrepro.errors import CellreproError
 from cellrepro.explanation.forecast import ForecastCell, ImageForecast
 from cellrepro.process.calling import in_this_process
+from cellrepro.run import planned_child
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.planning import plan_training
 from cellrepro.show.figures.growth_band import growth_band
@@ -67,7 +68,7 @@ def test_draws_are_as_far_apart_as_another_number_of_threads(
 ):
     monkeypatch.setattr("cellrepro.profiles.profiles.require_at_startup", Mock())
     monkeypatch.setattr(
-        growth_forecast, "in_child", lambda task, setup, **_: in_this_process(task, setup, label="")
+        planned_child, "in_child", lambda task, setup, **_: in_this_process(task, setup, label="")
     )
     monkeypatch.setattr(defaults, "MASKS_ON_THE_WAY", 1)
     plan = planned("cpu-1thread")

@@ -9,8 +9,13 @@ import pytest
 import tifffile
 from scipy import ndimage
 
-from cellrepro.comparison.straight_borders import StraightBorder, seam, straight_borders
-from cellrepro.explanation.straight_cuts import CutImage, Cuts
+from cellrepro.comparison.straight_borders import (
+    StraightBorder,
+    least_found,
+    seam,
+    straight_borders,
+)
+from cellrepro.explanation.straight_cuts import CutImage, Cuts, cut_text
 from cellrepro.explanation.tile_lines import TileLine, tile_lines
 from cellrepro.explanation.tiled_cells import follow
 from cellrepro.explanation.tiles import TileDependence
@@ -95,7 +100,11 @@ def test_two_cells_that_touch_along_a_line_are_one_observation(pictured):
     touching_pair(masks, 200, 229)
     touching_pair(masks, 300, 229)
     (found,) = straight_borders(masks)
-    assert (found.axis, found.at, found.n_objects, found.n_borders) == ("x", 229, 6, 3)
+    assert (found.axis, found.at, found.n_before, found.n_behind) == ("x", 229, 3, 3)
+    assert found.n_borders == 3
+    both = (masks[:, 228] > 0) & (masks[:, 229] > 0)
+    assert found.length == np.count_nonzero(both & np.isin(masks[:, 228], found.labels))
+    assert "3 cells on each side" in cut_text(found)
     assert seam(masks, [("x", 229)]).n_at == 3
 
 
@@ -125,6 +134,25 @@ def test_cells_that_end_at_patches_of_the_network_are_not_cut(pictured):
     assert (at_tiles.n_at, at_tiles.stands_out) == (3, False)
 
 
+@pytest.mark.parametrize(("n", "width"), [(250, 30), (600, 21), (600, 45)])
+def test_the_least_cut_that_is_said_to_be_found_is_found(n, width):
+    """As many half discs at a line as are said to be enough, and one less."""
+    rows, columns = np.indices((n, 2 * width))
+    discs = np.zeros((n, n), np.int64)
+    for number, y in enumerate(range(width, n - width, 2 * width), 1):
+        inside = np.hypot(rows - y, columns - width + 0.5) < width / 2
+        discs[:, 100 : 100 + 2 * width][inside] = number
+    least = least_found(discs)
+    assert least.typical == least.largest
+    found = {}
+    for n_cut in (least.n_borders - 1, least.n_borders):
+        halves = discs[:, 100 + width :]
+        whole = np.where((halves > 0) & (halves <= n_cut), halves + 1000, halves)
+        planted = np.concatenate([discs[:, : 100 + width], whole], axis=1)
+        found[n_cut] = [one.at for one in straight_borders(planted)]
+    assert found == {least.n_borders - 1: [], least.n_borders: [100 + width]}
+
+
 def test_several_cuts_do_not_hide_each_other(pictured):
     masks = pictured[1]
     for at in (120, 200):
@@ -134,12 +162,20 @@ def test_several_cuts_do_not_hide_each_other(pictured):
 
 def test_cuts_name_the_line_at_which_cells_end():
     cut = StraightBorder(
-        "y", 7, length=30, n_objects=3, n_borders=2, chance=0.001, labels=(2, 5, 9)
+        axis="y",
+        at=7,
+        length=30,
+        n_objects=3,
+        n_before=3,
+        n_behind=0,
+        n_borders=3,
+        chance=0.001,
+        labels=(2, 5, 9),
     )
     cuts = Cuts((CutImage("masks.tif", (cut,)),), vacuous=False)
     (image,) = json.loads(cuts.as_json())["images"]
     assert (image["name"], image["cuts"][0]["at"]) == ("masks.tif", 7)
-    assert "cut at y 7: 3 cells (2, 5, 9) end there" in cuts.lines()[1]
+    assert "cut at y 7: 3 cells above it (2, 5, 9) end there" in cuts.lines()[1]
     nothing = Cuts((CutImage("masks.tif", ()),), vacuous=True)
     assert (nothing.exit_code, "vacuous" in nothing.sentence()) == (1, True)
 

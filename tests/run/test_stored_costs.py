@@ -1,26 +1,44 @@
 """What many segmentations will take is said before they begin, by a stored one of their kind."""
 
-from types import SimpleNamespace
+import re
 
+import numpy as np
+import tifffile
+
+from cellrepro.run.options import SegmentationOptions
+from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
-from stores import some_spec
+from cellrepro.store.store import Store
 
 
-def repeat_with(spec, **seconds):
-    manifest = SimpleNamespace(
-        seconds=seconds, masks={"a": None, "b": None}, model=SimpleNamespace(architecture="tiny")
+def seconds_of(plan):
+    said = segmenting_announced(plan, plan.store, n_each=10**6, ways="in many ways")
+    hours, minutes = re.search(r"about (\d+):(\d\d) h", said).groups()
+    return 60 * int(hours) + int(minutes)
+
+
+def test_a_stored_segmentation_tells_how_long_by_the_pixels(invoke, tmp_path):
+    """Twice as high and as wide images take four times as long; without masks nothing is told."""
+    store = tmp_path / "store"
+    sizes = {"one": 64, "four": 128}
+    for name, n in sizes.items():
+        (tmp_path / name).mkdir()
+        noise = np.random.default_rng(0).integers(0, 999, (n, n))
+        tifffile.imwrite(tmp_path / name / "a.tif", noise.astype(np.uint16))
+
+    def plan_of(name):
+        options = SegmentationOptions(data=tmp_path / name, model="tiny", store=store)
+        return plan_segmentation(options)
+
+    nothing = segmenting_announced(plan_of("one"), Store(store), n_each=2, ways="in two ways")
+    assert "1 image, each segmented 2 times (in two ways): 2 segmentations" in nothing
+    assert "the progress says" in nothing
+    given = ("--model", "tiny", "--repeats", "1", "--store", store)
+    assert invoke("segment", tmp_path / "one", *given).code in (0, 1)
+    one, four = (seconds_of(plan_of(name)) for name in sizes)
+    assert abs(four - 4 * one) <= 4
+    for masks in store.rglob("masks/*.tif"):
+        masks.unlink()
+    assert "the progress says" in segmenting_announced(
+        plan_of("one"), Store(store), n_each=2, ways="in two ways"
     )
-    return SimpleNamespace(spec=spec, manifest=manifest, name="KEY/0")
-
-
-def test_a_stored_segmentation_tells_how_long():
-    spec = some_spec()
-    model = SimpleNamespace(architecture="tiny")
-    plan = SimpleNamespace(spec=spec, n_images=3, request=SimpleNamespace(model=model))
-    repeat = repeat_with(spec, segment=4.0)
-    store = SimpleNamespace(runs=lambda: [SimpleNamespace(repeats=[repeat])])
-    said = segmenting_announced(plan, store, n_each=10, ways="in ten ways")
-    assert "3 images, each segmented 10 times (in ten ways): 30 segmentations" in said
-    assert "about 1:00 min, as one took 2.0 s in KEY/0" in said
-    nothing = SimpleNamespace(runs=lambda: [])
-    assert "the progress says" in segmenting_announced(plan, nothing, n_each=10, ways="in ten ways")

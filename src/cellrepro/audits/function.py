@@ -7,12 +7,12 @@ from pathlib import Path
 
 from cellrepro.audits.audit_of_run import AuditOptions, checked_options
 from cellrepro.audits.segmentation import SegmentationAudit
-from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.run.function_segmenter import plan_function
 from cellrepro.run.inputs import read_images
 from cellrepro.run.options import WrapOptions
 from cellrepro.run.plan import Request
+from cellrepro.run.planned_child import in_planned_child
 from cellrepro.spec import defaults
 from samebits import replaying
 from samebits.mode_names import Mode
@@ -78,9 +78,9 @@ def audit_function(
     options = checked_options(steps=steps, replays=replays, suspects=suspects, threads=threads)
     segmenter = WrapOptions(data=data, mode=mode, seed=seed, profile=profile, store=store)
     plan = plan_function(segmenter, function)
-    return in_child(
+    return in_planned_child(
+        plan,
         partial(audit_calls, request=plan.request, options=options),
-        plan.request.setup,
         label="audit",
         steps=min(options.steps, plan.n_images),
         quiet=quiet,

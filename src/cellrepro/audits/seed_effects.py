@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cellrepro.images.folder import ImageFolder, read_folder
-from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Request
+from cellrepro.run.planned_child import in_planned_child
 from cellrepro.run.planning import plan_training
 from cellrepro.spec import defaults
 from cellrepro.spec.spec import Spec
@@ -162,10 +162,10 @@ def which_seed_changes(
         profile=profile,
         store=store,
     )
-    request = plan_training(options).request
-    return in_child(
-        partial(try_seeds, request=request),
-        request.setup,
+    plan = plan_training(options)
+    return in_planned_child(
+        plan,
+        partial(try_seeds, request=plan.request),
         label="seeds",
         steps=len(SEEDS) * len(_VALUES),
         quiet=quiet,

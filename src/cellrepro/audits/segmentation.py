@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from cellrepro.audits.audit_of_run import AuditOfRun, AuditOptions, checked_options
 from cellrepro.audits.batch_results import BATCH_SIZES, BatchResult, batches_compared
-from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.run.inputs import read_images
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
+from cellrepro.run.planned_child import in_planned_child
 from cellrepro.run.planning import plan_segmentation
 from cellrepro.spec import defaults
 from samebits import NondeterministicOperation, replaying
@@ -174,9 +174,9 @@ def audit_segmentation(
     segmentation = SegmentationOptions.among(locals())
     plan = plan_segmentation(segmentation)
     n_images = min(options.steps, plan.n_images)
-    return in_child(
+    return in_planned_child(
+        plan,
         partial(audit_images, request=plan.request, options=options),
-        plan.request.setup,
         label="audit",
         steps=n_images + len(BATCH_SIZES),
         quiet=quiet,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from cellrepro.audits.audit_of_run import AuditOfRun, AuditOptions, checked_options
 from cellrepro.audits.effect import Effect
-from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
 from cellrepro.run.inputs import training_loop
 from cellrepro.run.options import TrainingOptions
 from cellrepro.run.plan import Request
+from cellrepro.run.planned_child import in_planned_child
 from cellrepro.run.planning import plan_training
 from cellrepro.spec import defaults
 from samebits import NondeterministicOperation, replaying
@@ -189,10 +189,10 @@ def audit_training(
     """
     options = checked_options(steps=steps, replays=replays, suspects=suspects, threads=threads)
     training = TrainingOptions.among(locals())
-    request = plan_training(training).request
-    return in_child(
-        partial(audit_steps, request=request, options=options),
-        request.setup,
+    plan = plan_training(training)
+    return in_planned_child(
+        plan,
+        partial(audit_steps, request=plan.request, options=options),
         label="audit",
         steps=options.steps,
         quiet=quiet,

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import log1p, pi
+from itertools import count, pairwise
+from math import ceil, log1p, pi, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -50,15 +50,41 @@ class StraightBorder:
     at: int
     """The first row, column or plane behind it, from 0."""
     length: int
-    """Pixels along which cells end there; between planes those where others go on."""
+    """Pixels of the line along which cells end, those with a cell on both sides counted once;
+    between planes those where others go on."""
     n_objects: int
-    """Cells that end there."""
+    """Labels that end there. The two halves of a cell that was cut are two labels."""
+    n_before: int
+    """Those above the line, or left of it; between planes all."""
+    n_behind: int
+    """Those below the line, or right of it; between planes 0."""
     n_borders: int
     """Straight borders there; cells that touch along the line share one."""
     chance: float
     """Probability of as many straight borders at any line of this image."""
     labels: tuple[int, ...] = ()
-    """Labels of the cells that end there, as far as they are known."""
+    """The labels that end there, as far as they are known."""
+
+
+class StraightEnd(NamedTuple):
+    """What counts as a straight end of a cell."""
+
+    width: int
+    """Of the cell, as of a circle of its area, pixels."""
+    length: int
+    """Pixels along which it ends, at least."""
+
+
+@dataclass(frozen=True)
+class LeastFound:
+    """The least cut that is found in a label image."""
+
+    n_borders: int
+    """Cells that it goes through."""
+    typical: StraightEnd
+    """Of a cell of median width."""
+    largest: StraightEnd
+    """Of the largest cell."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +138,7 @@ class _End:
     is_behind: bool
     """Whether the object lies behind the line, not before it."""
     start: int
-    """The first pixel along the line."""
+    """The first pixel along the line; between planes a count, as these pixels lie in no line."""
     length: int
     label: int
 
@@ -132,33 +158,91 @@ def straight_borders(masks: ArrayLike) -> tuple[StraightBorder, ...]:
     most are rectangles, no row or column is one.
     """
     image = label_image("the masks", masks)
-    ends = list(_ends(image))
-    if _are_rectangles(ends):
-        ends = []
-    along_y, along_x = ([end for end in ends if end.axis == axis] for axis in (0, 1))
-    borders = list(_standing_out(along_y, image.shape[-2], "y", patch=_PATCH))
-    borders += _standing_out(along_x, image.shape[-1], "x", patch=_PATCH)
-    if image.ndim == 3:
-        borders += _standing_out(list(_ends_between_planes(image)), len(image), "z", patch=1)
+    borders = [border for axis in _axes_of(image) for border in axis.standing_out()]
     return tuple(sorted(borders, key=lambda border: (-border.n_objects, border.axis, border.at)))
 
 
-def _standing_out(
-    ends: Sequence[_End], n: int, axis: str, *, patch: int
-) -> Iterator[StraightBorder]:
-    """The lines of an axis of ``n`` pixels or planes at which more of some ends lie."""
-    n_lines = n - 1
-    by_line = _by_line(ends)
-    lines = [at for _, at in by_line]
-    for (_, at), at_line in by_line.items():
-        n_alike = sum(other % patch == at % patch for other in lines)
-        usual = max(_usual(len(lines), n_lines), _usual(n_alike, n_lines // patch))
-        n_borders = _n_borders(at_line)
-        chance = min(1.0, n_lines * float(poisson.sf(n_borders - 1, usual)))
-        if n_borders >= 2 and chance < _CERTAIN:
-            length = sum(end.length for end in at_line)
-            labels = tuple(sorted({end.label for end in at_line}))
-            yield StraightBorder(axis, at, length, len(labels), n_borders, chance, labels)
+def least_found(masks: ArrayLike) -> LeastFound | None:
+    """The least cut through a label image that is found; none where most cells are rectangles."""
+    image = label_image("the masks", masks)
+    ends = list(_ends(image))
+    widths = sorted(_widths(image).values())
+    if not widths or _are_rectangles(ends):
+        return None
+    n_borders = max(axis.least_found() for axis in _axes_of(image))
+    typical, largest = (
+        StraightEnd(round(width), ceil(_straight_from(width)))
+        for width in (widths[len(widths) // 2], widths[-1])
+    )
+    return LeastFound(n_borders, typical, largest)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """The straight ends along one axis of an image."""
+
+    name: str
+    n: int
+    """Its pixels or planes."""
+    patch: int
+    """How many lines on a network sees the image alike."""
+    by_line: Mapping[_Line, Sequence[_End]]
+
+    def standing_out(self) -> Iterator[StraightBorder]:
+        """The lines at which more ends lie than chance would have it."""
+        for (_, at), at_line in self.by_line.items():
+            n_borders = _n_borders(at_line)
+            chance = self._chance(n_borders, self._usual(at, n_new=0))
+            if n_borders < 2 or chance >= _CERTAIN:
+                continue
+            before = {end.label for end in at_line if not end.is_behind}
+            behind = {end.label for end in at_line if end.is_behind}
+            labels = tuple(sorted(before | behind))
+            yield StraightBorder(
+                axis=self.name,
+                at=at,
+                length=_length(at_line),
+                n_objects=len(labels),
+                n_before=len(before),
+                n_behind=len(behind),
+                n_borders=n_borders,
+                chance=chance,
+                labels=labels,
+            )
+
+    def least_found(self) -> int:
+        """The fewest straight borders that stand out at any line that has none yet."""
+        usual = max(self._usual(place, n_new=1) for place in range(self.patch))
+        return next(n for n in count(2) if self._chance(n, usual) < _CERTAIN)
+
+    def _chance(self, n_borders: int, usual: float) -> float:
+        n_lines = self.n - 1
+        return min(1.0, n_lines * float(poisson.sf(n_borders - 1, usual)))
+
+    def _usual(self, at: int, *, n_new: int) -> float:
+        """How many straight borders a line has, among all or those at its place of a patch."""
+        n_lines = self.n - 1
+        n_all = len(self.by_line) + n_new
+        n_alike = sum(other % self.patch == at % self.patch for _, other in self.by_line) + n_new
+        return max(_usual(n_all, n_lines), _usual(n_alike, n_lines // self.patch))
+
+
+def _axes_of(image: np.ndarray) -> Iterator[_Axis]:
+    """The axes along which cells may be cut, with the ends that count."""
+    ends = list(_ends(image))
+    if _are_rectangles(ends):
+        ends = []
+    for number, name in enumerate("yx"):
+        along = _by_line(end for end in ends if end.axis == number)
+        yield _Axis(name, image.shape[number - 2], _PATCH, along)
+    if image.ndim == 3:
+        yield _Axis("z", len(image), 1, _by_line(_ends_between_planes(image)))
+
+
+def _length(ends: Sequence[_End]) -> int:
+    """Pixels of one line along which objects end on either side of it, or on both."""
+    pixels = {(end.plane, end.start + n) for end in ends for n in range(end.length)}
+    return len(pixels)
 
 
 def _usual(n_with_any: int, n_lines: int) -> float:
@@ -214,8 +298,10 @@ def _ends_between_planes(image: np.ndarray) -> Iterator[_End]:
         goes_on = np.isin(table.labels_a, table.labels_b)
         was_there = np.isin(table.labels_b, table.labels_a)
         cut = (table.iou >= _SAME_OUTLINE) & ~goes_on[table.rows] & ~was_there[table.columns]
+        start = 0
         for label, n_pixels in zip(table.labels_a[table.rows[cut]], table.pixels[cut], strict=True):
-            yield _End(2, 0, z, False, 0, int(n_pixels), int(label))
+            yield _End(2, 0, z, False, start, int(n_pixels), int(label))
+            start += int(n_pixels)
 
 
 def seam(masks: ArrayLike, lines: Collection[tuple[str, int]]) -> Seam:
@@ -245,14 +331,21 @@ def _chance(
     return float(probability[n_at:].sum())
 
 
+def _widths(image: np.ndarray) -> dict[int, float]:
+    """The diameter of a circle with the area of each object, by label."""
+    labels, areas = np.unique(image[image > 0], return_counts=True)
+    return dict(zip(labels.tolist(), np.sqrt(4 * areas / pi).tolist(), strict=True))
+
+
+def _straight_from(width: float) -> float:
+    """Pixels from which on an object of a width ends straight."""
+    return max(_LEAST, _MORE * _FLAT * sqrt(width))
+
+
 def _ends(image: np.ndarray) -> Iterator[_End]:
     """Every straight end of every object; those of the image's own edge are none."""
-    labels, areas = np.unique(image[image > 0], return_counts=True)
     planes = image if image.ndim == 3 else image[None]
-    widths = np.sqrt(4 * areas / pi)
-    least = dict(
-        zip(labels.tolist(), np.maximum(_LEAST, _MORE * _FLAT * np.sqrt(widths)), strict=True)
-    )
+    least = {label: _straight_from(width) for label, width in _widths(image).items()}
     for number, plane in enumerate(planes):
         for axis in (0, 1):
             turned = plane if axis == 0 else plane.T

@@ -34,9 +34,9 @@ from cellrepro.explanation.forecast import (
     followed,
 )
 from cellrepro.model.epoch_schedule import trains_nothing
-from cellrepro.process.calling import in_child
 from cellrepro.progress import print_note
 from cellrepro.run.plan import Plan
+from cellrepro.run.planned_child import in_planned_child
 from cellrepro.spec import defaults
 from cellrepro.spec.spec import Spec
 from cellrepro.store import checkpoints
@@ -229,11 +229,8 @@ def growth_forecast_of(
     with tempfile.TemporaryDirectory(prefix="cellrepro-") as folder:
         scratch = ScratchFolder(Path(folder))
         _refuse_short_disk(scratch, recorded, len(epochs))
-        if not quiet:
-            for notice in plan.notices:
-                print_note(notice)
-            print_note(_announced(plan, recorded, n_draws, len(epochs)))
-        drawn = in_child(
+        drawn = in_planned_child(
+            plan,
             partial(
                 trained_in_draws,
                 request=plan.request,
@@ -241,7 +238,7 @@ def growth_forecast_of(
                 epochs=epochs,
                 scratch=scratch,
             ),
-            plan.request.setup,
+            announced=partial(_announced, plan, recorded, n_draws, len(epochs)),
             label="forecast",
             steps=(1 + n_draws) * spec.epochs,
             quiet=quiet,

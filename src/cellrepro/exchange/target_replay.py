@@ -21,6 +21,7 @@ from cellrepro.exchange.target_findings import Checking
 from cellrepro.exchange.verified import VerifiedRepeat
 from cellrepro.progress import print_note
 from cellrepro.run.plan import Plan
+from cellrepro.run.planned_child import print_notices
 from cellrepro.run.repeats import RepeatMaking
 from cellrepro.store.locks import beside_of_user, locked
 from cellrepro.store.store import Store
@@ -117,8 +118,7 @@ def _computed(plan: Plan, *, quiet: bool) -> Repeat:
     index = max(taken, default=-1) + 1
     if not quiet:
         print_note(f"computed again as {plan.spec.key}/{plan.machine}/{index}")
-        for notice in plan.notices:
-            print_note(notice)
+    print_notices(plan, quiet=quiet)
     return RepeatMaking(plan, index, label=f"{plan.spec.task} again", quiet=quiet).made()
 
 

@@ -167,6 +167,9 @@ def explain(
     if model is None:
         sides, note = _with_networks(sides, opened_store)
     sources = networks((sides.a, sides.b), model, opened_store)
+    if model is not None:
+        (named,) = sources.values()
+        note = named.remark
     profile_settings = profiles.load(profile)
     unlike_given = _networks_unlike(sides, sources, opened_store) if model is not None else ()
     by_hand = sides.by_hand()

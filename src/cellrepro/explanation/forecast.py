@@ -20,12 +20,11 @@ from cellrepro.comparison.mask_comparison import counts_of
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.comparison.object_groups import group_objects
 from cellrepro.comparison.object_matching import Integers
-from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.progress import print_note
 from cellrepro.run.inputs import read_images
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
+from cellrepro.run.planned_child import in_planned_child
 from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.store.store import Store
@@ -205,15 +204,12 @@ def forecast_of(options: SegmentationOptions, *, draws: int, quiet: bool = False
             "forecast; name another mode"
         )
     plan = plan_segmentation(options)
-    if not quiet:
-        for notice in plan.notices:
-            print_note(notice)
-        ways = f"as on this computer, and {amount(n_draws, 'draw')}"
-        store = Store(options.store)
-        print_note(segmenting_announced(plan, store, n_each=1 + n_draws, ways=ways))
-    return in_child(
+    ways = f"as on this computer, and {amount(n_draws, 'draw')}"
+    store = Store(options.store)
+    return in_planned_child(
+        plan,
         partial(foretold, request=plan.request, n_draws=n_draws),
-        plan.request.setup,
+        announced=partial(segmenting_announced, plan, store, n_each=1 + n_draws, ways=ways),
         label="forecast",
         steps=plan.n_images,
         counted="images done",

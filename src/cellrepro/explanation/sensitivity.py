@@ -24,12 +24,11 @@ from cellrepro.explanation.variations import (
     variant_of,
 )
 from cellrepro.images.folder import LabelledImage
-from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.progress import print_note
 from cellrepro.run.inputs import read_images
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
+from cellrepro.run.planned_child import in_planned_child
 from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK, NAMES, Settings
@@ -158,14 +157,13 @@ def sensitivity_of(
     """Segment the images with each setting varied by itself, and compare the cells."""
     plan = plan_segmentation(options)
     variations = _variations(plan.spec.settings, vary)
-    if not quiet:
-        store = Store(options.store)
-        n_variations = len(variations)
-        ways = f"with your settings, and with {amount(n_variations, 'other value')} of one of them"
-        print_note(segmenting_announced(plan, store, n_each=1 + n_variations, ways=ways))
-    return in_child(
+    store = Store(options.store)
+    n_variations = len(variations)
+    ways = f"with your settings, and with {amount(n_variations, 'other value')} of one of them"
+    return in_planned_child(
+        plan,
         partial(varied, request=plan.request, variations=variations),
-        plan.request.setup,
+        announced=partial(segmenting_announced, plan, store, n_each=1 + n_variations, ways=ways),
         label="settings",
         steps=plan.n_images,
         counted="images done",

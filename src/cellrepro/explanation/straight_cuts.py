@@ -7,13 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cellrepro.comparison.label_numbers import canonical
-from cellrepro.comparison.straight_borders import StraightBorder, straight_borders
+from cellrepro.comparison.straight_borders import (
+    LeastFound,
+    StraightBorder,
+    StraightEnd,
+    least_found,
+    straight_borders,
+)
 from cellrepro.images.image_file import read_labels
 from cellrepro.words import images_in_text
 from samebits.results import Result
-from samebits.words import amount, some, verb_of
+from samebits.words import amount, grouped, some, verb_of
 
 _MOST_LABELS = 8  # of the cells at a cut
+_SIDES = {"y": ("above", "below"), "x": ("left of", "right of")}
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,8 @@ class CutImage:
     """The file."""
     cuts: tuple[StraightBorder, ...]
     """Those first at which most cells end."""
+    least: LeastFound | None = field(default=None, repr=False)
+    """The least cut that would be found; none where most cells are rectangles."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,17 +62,32 @@ class Cuts(Result):
         elif self.vacuous:
             yield f"{image.name}: vacuous: it holds no cell, so none could be cut"
         else:
-            along = "row, column or plane" if self.is_stack else "row or column"
-            yield (
-                f"{image.name}: no straight cut found: at no {along} do more cells end straight "
-                "than by chance; a cut through one or two cells is not found"
+            yield f"{image.name}: {self._nothing_found(image.least)}"
+
+    def _nothing_found(self, least: LeastFound | None) -> str:
+        """Say what was looked for, and how small a cut is not found."""
+        if least is None:
+            between = "; between planes no cut found" if self.is_stack else ""
+            return (
+                "rows and columns were not searched: most cells that end straight are rectangles, "
+                f"whose own edges look like cuts{between}"
             )
+        along = "row, column or plane" if self.is_stack else "row or column"
+        over = _over(least.typical)
+        if least.largest != least.typical:
+            over += f", {_over(least.largest)}"
+        return (
+            f"no straight cut found: at no {along} do more cells end straight than by chance. In "
+            f"this image a cut is found if it goes through {grouped(least.n_borders)} cells or "
+            f"more, each cut over at least {over}; a smaller cut may be missed"
+        )
 
 
 def straight_cuts(masks: str | Path) -> Cuts:
     """Find the straight cuts in a label image."""
     labels = read_labels(masks)
-    image = CutImage(str(masks), straight_borders(labels))
+    cuts = straight_borders(labels)
+    image = CutImage(str(masks), cuts, None if cuts else least_found(labels))
     n_objects = int(canonical(labels).max(initial=0))
     return Cuts((image,), vacuous=not n_objects, is_stack=labels.ndim == 3)
 
@@ -83,11 +107,31 @@ def cut_lines(cuts: Iterable[StraightBorder]) -> Iterator[str]:
 
 def cut_text(cut: StraightBorder) -> str:
     """Say where a cut is, and how sure that is."""
-    end = verb_of(cut.n_objects, "ends", "end")
     which = f" ({some([str(label) for label in cut.labels], _MOST_LABELS)})" if cut.labels else ""
-    line = "plane" if cut.axis == "z" else "row or column"
+    end = verb_of(cut.n_objects, "ends", "end")
+    length = amount(cut.length, "pixel")
+    if cut.axis == "z":
+        ended = f"{end} where others with the same outline begin, {length} in all"
+        line, counted = "plane", ""
+    else:
+        ended = f"{end} there in a straight line, over {length} of it"
+        line, counted = "row or column", " (two cells that touch along it count once)"
     return (
-        f"straight cut {_position(cut)}: {amount(cut.n_objects, 'cell')}{which} {end} there in a "
-        f"straight line, {amount(cut.length, 'pixel')} in all. Without a cut, so many end at one "
-        f"{line} in {images_in_text(cut.chance)} (cells that touch along it count once)"
+        f"straight cut {_position(cut)}: {_by_side(cut)}{which} {ended}. Without a cut, so many "
+        f"end at one {line} in {images_in_text(cut.chance)}{counted}"
     )
+
+
+def _by_side(cut: StraightBorder) -> str:
+    """Count the cells on either side of a cut: the halves of one cell are two."""
+    if not (cut.n_before and cut.n_behind):
+        side = "" if cut.axis == "z" else f" {_SIDES[cut.axis][bool(cut.n_behind)]} it"
+        return f"{amount(cut.n_objects, 'cell')}{side}"
+    if cut.n_before == cut.n_behind:
+        return f"{amount(cut.n_before, 'cell')} on each side"
+    before, behind = _SIDES[cut.axis]
+    return f"{amount(cut.n_before, 'cell')} {before} it and {grouped(cut.n_behind)} {behind} it"
+
+
+def _over(end: StraightEnd) -> str:
+    return f"{amount(end.length, 'pixel')} if it is {end.width} pixels wide"

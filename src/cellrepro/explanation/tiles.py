@@ -20,12 +20,11 @@ from cellrepro.explanation.tiled_cells import (
     shifted_or_reshaped,
     without_match,
 )
-from cellrepro.process.calling import in_child
 from cellrepro.process.child import Child
-from cellrepro.progress import print_note
 from cellrepro.run.inputs import read_images
 from cellrepro.run.options import SegmentationOptions
 from cellrepro.run.plan import Request
+from cellrepro.run.planned_child import in_planned_child
 from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec import defaults
@@ -263,12 +262,13 @@ def tiles(
             f"settings.normalize has {', '.join(changed)}; tiles varies the normalisation "
             "itself: leave it out"
         )
-    if not quiet:
-        passes = _Passes.of(plan.spec.settings)
-        print_note(segmenting_announced(plan, Store(store), n_each=passes.n, ways=passes.in_words))
-    images = in_child(
+    passes = _Passes.of(plan.spec.settings)
+    images = in_planned_child(
+        plan,
         partial(tiled, request=plan.request),
-        plan.request.setup,
+        announced=partial(
+            segmenting_announced, plan, Store(store), n_each=passes.n, ways=passes.in_words
+        ),
         label="tiles",
         steps=plan.n_images,
         counted="images done",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from cellrepro.grid.grid_runs import Estimate, GridRun, GridRuns
 from cellrepro.grid.points import Grid
 from cellrepro.run.plan import Plan
-from cellrepro.run.stored_costs import MOST_READ, most_similar
+from cellrepro.run.stored_costs import MOST_READ, most_similar, pixels_segmented
 from cellrepro.spec.spec import Spec
 from cellrepro.store.checkpoints import CHECKPOINTS
 from cellrepro.store.stored_run import Repeat
@@ -26,20 +26,21 @@ def _with_estimate(run: GridRun, plan: Plan, grid: Grid, past: Sequence[Repeat])
     if run.status != "planned":
         return run
     similar = most_similar(past, plan.spec, plan.request.model.architecture)
-    if similar is None:
+    n_pixels = None if similar is None else pixels_segmented(similar)
+    if similar is None or n_pixels is None:
         return run
     stored = [grid.store.repeat(run.key, run.machine, index) for index in range(grid.repeats)]
     n_missing = stored.count(None)
-    return replace(run, estimate=_scaled(similar, plan, n_missing))
+    return replace(run, estimate=_scaled(similar, n_pixels, plan, n_missing))
 
 
-def _scaled(similar: Repeat, plan: Plan, n_repeats: int) -> Estimate:
-    """Scale a similar repeat: training by epochs and draws, segmenting by images.
+def _scaled(similar: Repeat, n_pixels: int, plan: Plan, n_repeats: int) -> Estimate:
+    """Scale a similar repeat: training by epochs and draws, segmenting by pixels.
 
     Of its files only checkpoints grow, with the training.
     """
     training = _times_longer(similar.spec, plan.spec)
-    segmenting = plan.n_images / max(1, len(similar.manifest.masks))
+    segmenting = plan.n_pixels / max(1, n_pixels)
     growth = {"train": training, "segment": segmenting}
     seconds = sum(spent * growth.get(part, 1.0) for part, spent in similar.manifest.seconds.items())
     n_bytes = 0.0

@@ -40,6 +40,13 @@ class ModelSource:
         """Whether a seed draws its weights."""
         return self.path is None and self.architecture in ENCODERS
 
+    @property
+    def remark(self) -> str:
+        """What whoever segments with it should read first; empty where there is nothing."""
+        if not self.untrained:
+            return ""
+        return f"{self.label} has learnt nothing yet; name a trained model (KEY/REPEAT)"
+
 
 def cellpose_folder() -> Path:
     """The folder in which Cellpose keeps its networks, without importing it (4.2.1.1)."""

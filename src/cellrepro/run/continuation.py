@@ -54,6 +54,7 @@ def plan_continuation(options: TrainingOptions, reference: str, inputs: PlanInpu
     plan = Plan(
         request=request,
         n_images=folder.n_segmented,
+        n_pixels=folder.n_pixels,
         store=store,
         notices=notices,
         continued=finished,

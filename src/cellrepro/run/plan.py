@@ -110,6 +110,8 @@ class Plan:
     """The request that the child process of each repeat is given."""
     n_images: int
     """Number of images to segment."""
+    n_pixels: int
+    """Their pixels together."""
     store: Store
     """Store of finished runs."""
     notices: tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,11 @@ class ImageSize:
     stack: bool
     """Whether it has the axis Z."""
 
+    @property
+    def n_pixels(self) -> int:
+        """Its pixels in all planes; those of several channels count once."""
+        return math.prod(self.shape[: 3 if self.stack else 2])
+
 
 @dataclass(frozen=True)
 class FolderSummary:
@@ -50,6 +56,11 @@ class FolderSummary:
     def n_segmented(self) -> int:
         """Number of images to segment."""
         return len(self.segmented)
+
+    @property
+    def n_pixels(self) -> int:
+        """Pixels of the images to segment together."""
+        return sum(size.n_pixels for size in self.segmented.values())
 
     @classmethod
     def of(cls, folder: ImageFolder) -> FolderSummary:

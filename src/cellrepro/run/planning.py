@@ -69,6 +69,7 @@ def planned(
     return Plan(
         request=request,
         n_images=folder.n_segmented,
+        n_pixels=folder.n_pixels,
         store=store,
         notices=(*folder.warnings, *profile.replaced(request.setup.variables())),
     )
@@ -213,10 +214,9 @@ def plan_segmentation(options: SegmentationOptions, *, inputs: PlanInputs | None
     plan = planned("segment", options, known_inputs, folder=folder, model=source, fields=fields)
     _refuse_impossible_images(plan.spec, folder, generation)
     _refuse_settings_of_others(plan.spec.settings, generation, source)
-    if not source.untrained:
+    if not source.remark:
         return plan
-    warning = f"{source.label} has learnt nothing yet; name a trained model (KEY/REPEAT)"
-    return replace(plan, notices=(*plan.notices, warning))
+    return replace(plan, notices=(*plan.notices, source.remark))
 
 
 def _refuse_impossible_images(spec: Spec, folder: FolderSummary, generation: Generation) -> None:

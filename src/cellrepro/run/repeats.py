@@ -27,6 +27,7 @@ from cellrepro.run.continuation import lay_out
 from cellrepro.run.options import RecordingOptions
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.plan import Plan
+from cellrepro.run.planned_child import print_notices
 from cellrepro.run.until_found import as_trained
 from cellrepro.spec.spec import Spec
 from cellrepro.store.checkpoint_choice import differences
@@ -39,9 +40,7 @@ from samebits.words import amount
 def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
     """Make the repeats of a plan that the store lacks of this machine, and compare all of them."""
     whole("repeats", repeats, least=1)
-    if not quiet:
-        for notice in plan.notices:
-            print_note(notice)
+    print_notices(plan, quiet=quiet)
     if plan.recording.resume:
         _refuse_nothing_to_resume(plan)
     here = computes_here(plan)  # before anything looks at the machine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from cellrepro.run.plan import Plan
@@ -10,20 +11,32 @@ from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.words import minutes
 from samebits.errors import BadInput
-from samebits.words import amount
+from samebits.words import amount, grouped, verb_of
 
 MOST_READ = 200
 """Stored runs that are read at most."""
 
 
 def most_similar(past: Sequence[Repeat], spec: Spec, architecture: str) -> Repeat | None:
-    """Find a repeat of the same task, network and profile; of several, the nearest in epochs."""
+    """Find one that computes alike; of several, the nearest in settings, network and epochs."""
     candidates = [repeat for repeat in past if _is_similar(repeat, spec, architecture)]
     return min(
         candidates,
-        key=lambda repeat: abs(repeat.spec.epochs - spec.epochs),
+        key=lambda repeat: (
+            repeat.spec.settings != spec.settings,
+            repeat.spec.model_digest != spec.model_digest,
+            abs(repeat.spec.epochs - spec.epochs),
+        ),
         default=None,
     )
+
+
+def pixels_segmented(repeat: Repeat) -> int | None:
+    """The pixels of all images that a repeat segmented; None where some masks are not there."""
+    try:
+        return sum(math.prod(repeat.masks_shape(image)) for image in repeat.manifest.masks)
+    except Exception:  # of a damaged file nearly any
+        return None
 
 
 def segmenting_announced(plan: Plan, store: Store, *, n_each: int, ways: str) -> str:
@@ -39,12 +52,17 @@ def segmenting_announced(plan: Plan, store: Store, *, n_each: int, ways: str) ->
     past = [run.repeats[0] for run in store.runs()[:MOST_READ]]
     similar = most_similar(past, plan.spec, plan.request.model.architecture)
     seconds = 0.0 if similar is None else similar.manifest.seconds.get("segment", 0.0)
-    if similar is None or not seconds or not similar.manifest.masks:
+    n_pixels = pixels_segmented(similar) if similar is not None and seconds else None
+    if similar is None or not n_pixels:
         return f"{planned}; after the first image the progress says how long they take here"
-    of_one = seconds / len(similar.manifest.masks)
+    needed = seconds * plan.n_pixels * n_each / n_pixels
+    past_images = amount(len(similar.manifest.masks), "image")
     return (
-        f"{planned}; these take about {minutes(of_one * n_in_all)}, as one took "
-        f"{of_one:.1f} s in {similar.name}; before that, Cellpose starts and loads the network"
+        f"{planned}; these take about {minutes(needed)} if the time grows with the number of "
+        f"pixels and the computer is as fast as then: {past_images} of "
+        f"{amount(n_pixels, 'pixel')} in all took {seconds:.1f} s in {similar.name}, and "
+        f"{verb_of(plan.n_images, 'this image has', 'these images have')} "
+        f"{grouped(plan.n_pixels)}; before that, Cellpose starts and loads the network"
     )
 
 
@@ -53,6 +71,8 @@ def _is_similar(repeat: Repeat, spec: Spec, architecture: str) -> bool:
         return (
             repeat.spec.task == spec.task
             and repeat.spec.profile == spec.profile
+            and repeat.spec.mode == spec.mode
+            and repeat.spec.settings.do_3D == spec.settings.do_3D
             and repeat.manifest.model.architecture == architecture
         )
     except BadInput:  # of a damaged one nothing is known

@@ -85,7 +85,7 @@ def _is_timed(repeats: Sequence[Repeat]) -> bool:
 def _speed(repeats: Sequence[Repeat], names: Names) -> SegmentationSpeed:
     """Sum up the repeats of one spec on one machine."""
     first = repeats[0]
-    shapes = {name: _masks_shape(first, name) for name in first.manifest.masks}
+    shapes = {name: first.masks_shape(name) for name in first.manifest.masks}
     pixels = {name: prod(shape) for name, shape in shapes.items()}
     sizes = {" × ".join(map(str, shape)) for shape in shapes.values()}
     first_image, *others = pixels
@@ -111,14 +111,6 @@ def _speed(repeats: Sequence[Repeat], names: Names) -> SegmentationSpeed:
         first_image_seconds=round(statistics.median(first_seconds), 3),
         verdict=judge([repeat.manifest for repeat in repeats]).overall,
     )
-
-
-def _masks_shape(repeat: Repeat, image: str) -> tuple[int, ...]:
-    """Read the shape of an image's masks from the header of their file."""
-    import tifffile
-
-    with tifffile.TiffFile(repeat.file(repeat.manifest.masks[image].file)) as file:
-        return file.series[0].shape
 
 
 def _seconds(repeat: Repeat, images: Iterable[str]) -> float:

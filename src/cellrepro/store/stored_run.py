@@ -235,6 +235,13 @@ class Repeat:
         """The trained weights, none for a run that only segmented; `Damaged` if they changed."""
         return self.file(WEIGHTS) if self.has(WEIGHTS) else None
 
+    def masks_shape(self, image: str) -> tuple[int, ...]:
+        """The shape of an image's masks, from the header of their file."""
+        import tifffile
+
+        with tifffile.TiffFile(self.file(self.manifest.masks[image].file)) as file:
+            return file.series[0].shape
+
     def masks(self, image: str) -> np.ndarray:
         """The labels of one image as they were stored."""
         import tifffile

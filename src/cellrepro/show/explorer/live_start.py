@@ -18,6 +18,7 @@ from cellrepro.images.image_file import read_image
 from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.setup import Setup
 from cellrepro.profiles import profiles
+from cellrepro.progress import print_note
 from cellrepro.show.explorer.live_view import NOW, REFERENCE
 from cellrepro.show.explorer.no_cell import why_none
 from cellrepro.show.explorer.read_view import read_pixels_of_masks
@@ -89,6 +90,8 @@ def start_live(
         name = "image"
         written = "IMAGE"
     source = find_model(model, Store(store))
+    if source.remark:
+        print_note(source.remark)
     profile_settings = profiles.load(profile)
     first_settings = Settings().replaced(**(settings or {}))
     labels_of_truth = None if truth is None else read_pixels_of_masks("truth", truth)
