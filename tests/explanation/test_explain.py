@@ -405,8 +405,9 @@ def test_a_value_that_was_changed_before_the_file_was_saved_is_found(
     usual = {"diameter": 24.0, "flow_threshold": 0.4, "cellprob_threshold": 0.0}
     usual |= {"normalize": {"percentile": [1.0, 99.0]}}
     recorded = usual | also_untrue
-    other = made(f"beside {name} {len(also_untrue)}", **({"diameter": 24.0} if is_other_recorded else {}))
-    saved_later = made(f"saved later {name} {len(also_untrue)}", **{"diameter": 24.0, name: used})
+    case = f"{name} of {1 + len(also_untrue)}"
+    other = made(f"beside {case}", **({"diameter": 24.0} if is_other_recorded else {}))
+    saved_later = made(f"saved later {case}", **{"diameter": 24.0, name: used})
     write_sidecar(saved_later, {"settings": recorded, "precision": "float32"})
     if is_other_recorded:
         write_sidecar(other, {"settings": usual, "precision": "float32"})
