@@ -117,9 +117,9 @@ def _refuse_other_size(masks: Integers, whole: Integers, sizes: str) -> None:
         return
     raise BadInput(
         f"{sizes}; they are the masks of the whole image at a different size: "
-        f"{factors.text('the image', 'the masks')}. Give the image that they were made from, "
-        "or bring them to the size of this one without new numbers: "
-        f"{at_size(factors)}. Without --image, both are compared at one size"
+        f"{factors.text('the image', 'the masks')}. No image fits both sides: leave --image out, "
+        "and both are compared at one size, or bring these masks to the size of the image without "
+        f"new numbers: {at_size(factors)}"
     )
 
 

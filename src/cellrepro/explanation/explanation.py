@@ -141,10 +141,10 @@ class Explanation(Result):
         doubt = ""
         if doubted:
             verb = verb_of(len(another or doubted), "was", "were")
-            doubt = (
-                f"{joined(another or doubted)} {verb} probably made with a different network, or "
-                "with other settings than recorded"
-            )
+            ways = ["with a different network", "with other settings than recorded"]
+            if any(fit.found == Reproduced.MADE for _, fit in replayed.fits):
+                ways.reverse()  # as it is the network of the other side
+            doubt = f"{joined(another or doubted)} {verb} probably made {', or '.join(ways)}"
         elif unmade := [letter for letter, fit in replayed.fits if fit.makes_no_cell]:
             doubt = (
                 f"probably a different network made {' and '.join(unmade)}, of a different image "

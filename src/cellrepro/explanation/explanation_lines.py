@@ -31,7 +31,7 @@ from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import share_text, that_differ
 from samebits.results import MOST_LINES, table_lines
 from samebits.shown_text import short
-from samebits.words import amount, grouped, joined, some, verb_of
+from samebits.words import amount, grouped, joined, some, verb_of, with_verb
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -379,18 +379,27 @@ def vacuous_reasons(explanation: Explanation) -> Iterator[str]:
         yield "neither side has a cell, so there is nothing to explain"
         return
     assert explanation.replayed is not None  # a search alone finds a side without a cell vacuous
-    for letter, fit in explanation.replayed.fits:
+    fits = explanation.replayed.fits
+    for (letter, side), (_, fit) in zip(explanation.sides, fits, strict=True):
         if fit.found != Reproduced.VACUOUS:
             continue
         if fit.empty_with:
             changes = [
-                f"{recorded_in_words(each.name)} {value_text(each.name, each.value)}"
+                f"{recorded_in_words(each.name)} {setting_in_words(each.name, each.value)}"
                 for each in fit.empty_with
             ]
+            any_of = "any of " if len(changes) > 1 else ""
             reason = (
-                f"Nothing is found with any of {some(changes, _MOST_EMPTY)}: this is no "
+                f"Nothing is found with {any_of}{some(changes, _MOST_EMPTY)}: this is no "
                 "explanation, since masks without a cell do not tell one from the other"
             )
         else:
             reason = f"{_tried_sentence(fit, cut_short=explanation.interrupted)}: each finds cells"
+        n_made = fit.of_cells - fit.n_target
+        if side.record.tells_settings and n_made:
+            found = with_verb(n_made, "cell", "is", "are")
+            reason = (
+                f"With the settings that it records {found} found, so it was not made as recorded. "
+                f"{reason}"
+            )
         yield f"{letter} has no cell. {reason}"

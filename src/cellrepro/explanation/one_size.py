@@ -33,6 +33,7 @@ _LEAST_DICE = 0.6  # of the pixels of cells, where two results show the same at 
 _LEAST_F1 = 0.3
 _FEWEST_CELLS = 5  # on either side, where most differ; fewer may lie anywhere
 _LEAST_WITH_COUNTERPART = 0.5  # share of the cells of both sides
+_AS_GOOD_AS_EQUAL = 0.02  # of the factors of two diameters and two sizes
 _OF_A_COPY = 0.5  # share of cells that are equal in every pixel
 
 
@@ -93,6 +94,15 @@ class Scaled:
             return f"{same}, with outlines that differ in {pixels_text(result.ppm)}"
         return f"{same}, with different numbers" if result.verdict == Verdict.SAME_OBJECTS else same
 
+    def corresponds(self, diameter_a: object, diameter_b: object) -> bool:
+        """Whether two diameters differ as the sizes do, so that they are one setting."""
+        if not isinstance(diameter_a, int | float) or not isinstance(diameter_b, int | float):
+            return False
+        if not (self._along.are_one and diameter_a and diameter_b):
+            return False
+        larger, smaller = (diameter_a, diameter_b) if self.of == "a" else (diameter_b, diameter_a)
+        return abs(larger / smaller / self.factor - 1) < _AS_GOOD_AS_EQUAL
+
     @property
     def compared_text(self) -> str:
         """Say at which size the two were compared."""
@@ -124,6 +134,12 @@ class Scaled:
         if is_copy(result):
             return
         yield "two sizes come from an image that was binned or enlarged before it was segmented"
+        if self._along.are_one:
+            yield (
+                f"in pixels a cell of {self.larger} is {self.factor:.3g} times as wide as in "
+                f"{self.smaller}: the diameter that corresponds to one for {self.smaller} is "
+                f"{self.factor:.3g} times as large"
+            )
         if may_be_scaled and self._along.are_one:
             factor_of = {self.larger: self.factor, self.smaller: 1 / self.factor}
             which = [f"{diameter_of(factor_of[side])} for {side}" for side in may_be_scaled]

@@ -189,8 +189,8 @@ def _network_note(letter: str, network: str, other: str) -> str:
     return (
         f"{letter} records {joined(DECIDING)}, and with them and {network} less than half of its "
         "cells are made again: a different network, an image that was read otherwise, or other "
-        "settings than it records. What nobody recorded is still tried one by one; the best values "
-        "are not combined"
+        "settings than it records. What nobody recorded is still tried one by one; then, if the "
+        "network makes the other result, other values than the recorded ones"
     )
 
 

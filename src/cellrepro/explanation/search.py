@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -141,34 +141,36 @@ class Search:
         return fit if fit.came_to_something else replace(fit, network_doubt="not searched")
 
     def fit_against_record(self, *, near: Condition, stop_at: float) -> Fit | None:
-        """Try other values than recorded ones, of one setting, or of all that differ from ``near``;
-        None where none makes it.
+        """Try other values than the recorded ones: of one setting, then as if none were recorded.
 
-        What was changed before a file was saved is recorded, though the masks are older.
+        None where they do not make the result. What was changed before a file was saved is
+        recorded, though the masks are older.
         """
         self._near = near
         self._stop_at = stop_at
         self._stopped = False
         start = self._start()
-        known = self._known.keys()
-        one_other = [
-            {**start.condition, **each} for each in self._changes() if each.keys() <= known
-        ]
-        like_other = {
-            **{name: value for name, value in self._known.items() if name not in TRIED},
-            **{name: value for name, value in near.items() if name in TRIED},
-        }
-        one_beside_other = ({**like_other, **each} for each in self._changes())
-        for others in (one_other, [like_other, *one_beside_other]):
-            if not one_other or self._is_over():
-                return None
-            best = self._best(others)
-            for name in changed_names(start.condition, best.condition):
-                best = self._refined(best, name)
-            fit = self._as_fit(best, start)
-            if fit.found == Reproduced.MADE:
-                return fit
-        return None
+        one_other = [{**start.condition, **each} for each in self._changes_of(self._known)]
+        if not one_other or self._is_over():
+            return None
+        best = self._best(one_other)
+        for name in changed_names(start.condition, best.condition):
+            best = self._refined(best, name)
+        if not best.exact and not self._is_over():
+            best = nearest([best, self._nearest_without_record()])
+        fit = self._as_fit(best, start)
+        return fit if fit.found == Reproduced.MADE else None
+
+    def _nearest_without_record(self) -> Trial:
+        """Search as if no setting that can be tried were recorded."""
+        recorded = self._known
+        self._known = {name: value for name, value in recorded.items() if name not in TRIED}
+        try:
+            start = self._start()
+            best = start if start.exact else self._with_one_more(start)
+            return best if best.exact else self._with_more(best, start)
+        finally:
+            self._known = recorded
 
     def first_round(self) -> list[Condition]:
         """Give the changes that are tried first, one by one; later rounds go on from the best."""
@@ -341,15 +343,17 @@ class Search:
         """Every change of what nobody recorded."""
         if is_elsewhere(self._known):
             return  # each would take a process of its own
-        for change in self._changes():
-            if self._known.keys().isdisjoint(change):
-                yield change
+        yield from self._changes_of(TRIED.keys() - self._known.keys())
 
-    def _changes(self) -> Iterator[Condition]:
-        """Every usual value of every setting, one by one."""
+    def _changes_of(self, names: Collection[str]) -> Iterator[Condition]:
+        """Every value that is tried of some settings, one by one."""
         for name, values in TRIED.items():
+            if name not in names:
+                continue
             of_masks = self._sizes_told_by_masks() if name == "min_size" else ()
-            for value in (*of_masks, *values):
+            # Where another one is recorded, the usual value is worth a trial.
+            usual = (USUAL_NUMBERS[name],) if name in self._known and name in NUMBERS else ()
+            for value in (*of_masks, *values, *usual):
                 if can_be_read(self._trials.image, name, value):
                     yield {name: value}
 
@@ -361,11 +365,14 @@ class Search:
         return [size for size in sizes if size > USUAL_NUMBERS["min_size"]]
 
     def _emptying(self, start: Trial) -> tuple[ValueTried, ...]:
-        """The changes with which no cell is found, unless none is found without them."""
-        if start.exact:
+        """The changes with which no cell is found, unless none is found without them.
+
+        A record that finds cells is not true of it.
+        """
+        if start.exact or is_elsewhere(self._known):
             return ()
         emptying: list[ValueTried] = []
-        for change in self._untried():
+        for change in self._changes_of(TRIED.keys()):
             if self._is_over():
                 break
             condition = {**start.condition, **change}

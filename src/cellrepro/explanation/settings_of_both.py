@@ -40,8 +40,16 @@ class SettingOfBoth:
 
     @property
     def differs(self) -> bool:
-        """Whether both record it, and not alike."""
-        return self.is_recorded_by_both and _as_tuple(self.a) != _as_tuple(self.b)
+        """Whether both record it, and not alike: one that is not set is the usual one."""
+        is_same = _as_tuple(self.a) == _as_tuple(self.b)
+        return self.is_recorded_by_both and not is_same and not self._are_unset_and_usual
+
+    @property
+    def _are_unset_and_usual(self) -> bool:
+        """Whether one is not set and the other usual; before Cellpose 4 it looked for diameters."""
+        if self.name == "diameter" or None not in (self.a, self.b):
+            return False
+        return is_usual_value(self.name, self.b if self.a is None else self.a)
 
     @property
     def may_change_cells(self) -> bool:

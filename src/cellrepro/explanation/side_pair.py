@@ -189,8 +189,18 @@ class SidePair:
         recorded = () if why is None or why.cause is None else (why.cause, *why.others)
         if any(each.name == IMAGE for each in recorded):  # which no size explains
             return why
-        others = [each for each in recorded if each.name != cause.name and not each.confirmed]
+        others = [
+            each
+            for each in recorded
+            if each.name != cause.name and not each.confirmed and not self._is_of_sizes(each)
+        ]
         return Why(cause, () if cause.confirmed else tuple(others))
+
+    def _is_of_sizes(self, cause: Cause) -> bool:
+        """Whether diameters differ as the sizes do, so that they make no difference."""
+        if self.scaled is None or cause.name != "diameter":
+            return False
+        return self.scaled.corresponds(cause.a, cause.b)
 
     def _with_crop_as_cause(self, why: Why | None) -> Why | None:
         """Take as likely that a part was segmented by itself, where nothing else tells."""
