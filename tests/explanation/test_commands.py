@@ -175,7 +175,9 @@ def test_how_the_image_was_read_is_said_beside_every_line():
     condition = {"model": "cpsam", "precision": "bfloat16", "image.depth": "8 bit"}
     commands = commands_for("cells.tif", condition, {}, LabSetup())
     for line in (commands.shell, commands.lab):
-        assert "   # bit depth of the image: 8 bit" in str(line)
+        assert "save the image so first, and give that file: bit depth of the image: 8 bit" in str(
+            line
+        )
     assert "eval((image >> 8)" in commands.python
     stretched = {**condition, "image.depth": "stretched"}
     assert not undefined_names(commands_for("cells.tif", stretched, {}, LabSetup()).python)

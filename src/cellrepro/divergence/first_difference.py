@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from cellrepro.comparison.ledger_diff import Difference, LedgerComparison
 from cellrepro.divergence.judgements import COMPUTED_IN_STEP, OF_STAGE
 from cellrepro.explanation.setting_meanings import field_in_words
+from samebits.words import some
 
 if TYPE_CHECKING:
     from samebits import NondeterministicOperation, OperationRow
 
 OF_FIELDS = ("environment", "spec")
 """Stages in which fields of a run's record differ."""
+
+_MOST_FIELDS = 4  # that a sentence names
 
 _WHAT_IT_DID = {
     "agree": "got equal inputs and gave different outputs",
@@ -63,7 +66,7 @@ class FirstDifference:
     names: tuple[str, ...]
     """The things that differ: variables, files, generators, groups of layers, images."""
     said: str
-    """The first of these, with what each side holds."""
+    """The first of these, of settings and environments all, with what each side holds."""
     is_of_bits: bool = field(default=False, repr=False)
     """Whether digests alone are known of the two sides, which tell nothing in a picture."""
     image: str | None = None
@@ -90,18 +93,21 @@ class FirstDifference:
     @classmethod
     def of(cls, difference: Difference, ledgers: LedgerComparison) -> FirstDifference:
         """A difference of two ledgers, with the names of all at the same stage and step."""
-        names = [
-            entry.name
-            for entry in ledgers.of_stage(difference.stage)
-            if entry.step == difference.step
+        of_step = [
+            entry for entry in ledgers.of_stage(difference.stage) if entry.step == difference.step
         ]
-        in_words = field_in_words if difference.stage in OF_FIELDS else str
+        is_of_fields = difference.stage in OF_FIELDS
+        in_words = field_in_words if is_of_fields else str
+        said = [
+            f"{in_words(entry.name)}: {entry.values_in_words()}"
+            for entry in (of_step if is_of_fields else [difference])
+        ]
         return cls(
             step=difference.step,
             epoch=difference.epoch,
             stage=difference.stage,
-            names=tuple(names),
-            said=f"{in_words(difference.name)}: {difference.values_in_words()}",
+            names=tuple(entry.name for entry in of_step),
+            said=some(said, _MOST_FIELDS, between="; "),
             is_of_bits=difference.is_of_bits,
         )
 

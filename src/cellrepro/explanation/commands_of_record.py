@@ -69,4 +69,4 @@ def _where_it_is(network: str, *, is_stored: bool) -> str:
             f"{NETWORK} is the network of the run {network}, which is in no store here; with "
             "--store and the folder that holds this run, the command is whole"
         )
-    return f"{NETWORK} is the file {network}, which is not on this computer as it was"
+    return f"{NETWORK} is the file {network}, which was not found here as it was"

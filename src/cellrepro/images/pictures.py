@@ -184,10 +184,12 @@ def doubt(image: NDArray[np.integer], *, counts_pieces: bool = False) -> str | N
     if not pieces.in_many_pieces:
         return None
     counted = "" if counts_pieces else ", and every number counts as one object"
+    corners = "(3, 3)" if image.ndim == 2 else "(3, 3, 3)"
     return (
         f"{amount(pieces.n_values, 'number')} in {amount(pieces.n_pieces, 'separate piece')}"
         f"{counted}; if it is a foreground map, a map of classes or a picture, number its objects "
-        "first (scipy.ndimage.label)"
+        f"first: scipy.ndimage.label(masks, numpy.ones({corners})), or in ImageJ Analyze Particles "
+        "with Show: Count Masks (cells that touch stay one)"
     )
 
 
