@@ -79,7 +79,8 @@ def explain(
         A ``_seg.npy``, a label image (its settings in NAME.json beside it, or unknown), or
         ``KEY/REPEAT`` of the store.
     b : str
-        The second one; ``KEY KEY`` means the first two repeats of a run.
+        The second one. The same ``KEY`` twice means the first two repeats of that run, two of them
+        the first repeat of each.
     image : str or Path, optional
         The image's file; its name is that of the image in stored runs. Without it only what the
         files record is compared, and nothing is segmented.
@@ -91,7 +92,8 @@ def explain(
     log_b : str or Path, optional
         The same of B.
     profile : str
-        Numeric environment; its precision is that of sides that record none.
+        Numeric environment: threads, instructions, precision. A side that records its precision
+        keeps it.
     mode : {"off", "fast", "warn", "strict", "portable"}
         How strictly PyTorch is held to equal results.
     seed : int, optional
@@ -99,8 +101,8 @@ def explain(
     store : str or Path
         Folder of finished runs.
     minutes : float
-        After which the search of what nobody recorded ends, whether or not all was tried: half of
-        them for the first side, and for the other what that left.
+        How long settings that no file records are searched, at most: half of it for A, and for B
+        what that left.
     crop : str or sequence of int, optional
         Replay a window of the image alone, which takes as much less time as it needs fewer of
         Cellpose's tiles: ``Y,X`` or ``Y,X,SIZE``, its centre and the pixels along an edge, or
