@@ -193,7 +193,7 @@ def test_cells_removed_at_the_edge_of_a_crop_are_told(invoke, tmp_path):
         answer = invoke("explain", tmp_path / f"{a}.tif", tmp_path / f"{b}.tif").out
         assert answer.splitlines()[0] == (
             f"found: crop of the image; {cropped} is cut out of {whole_one}'s masks without the "
-            f"{n_removed} cells at its edge, and nothing else differs"
+            f"{n_removed} cells at its edge, and the masks are otherwise the same"
         )
         assert f"which is y 30, x 20 of {whole_one}" in answer
     answer = invoke("explain", tmp_path / "whole.tif", tmp_path / "segmented.tif").out

@@ -228,7 +228,7 @@ def _n_unequal(result: MaskComparison, n_removed: int) -> int:
 def _besides(result: MaskComparison, n_removed: int) -> str:
     n_unequal = _n_unequal(result, n_removed)
     if not n_unequal:
-        return "nothing else differs"
+        return "the masks are otherwise the same"
     reshaped = with_verb(n_unequal, "cell", "has a different outline", "have different outlines")
     return changed_besides(result, n_known=n_removed) or reshaped
 

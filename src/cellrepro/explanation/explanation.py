@@ -200,11 +200,12 @@ class Explanation(Result):
     def _questions(self, replayed: Replayed) -> Iterator[str]:
         """Ask what nothing that was tried answers, where time was up before more was tried."""
         none = [letter for letter, fit in replayed.fits if fit.stopped and not fit.exact]
-        if none:
-            yield (
-                f"nothing that was tried makes one cell of {' or '.join(none)} exactly: is this "
-                "the network that made them, and is the image the one that was segmented?"
-            )
+        if not none:
+            return
+        question = "is this the network that made them, and is the image the one that was segmented?"
+        if any(fit.found == Reproduced.MADE for _, fit in replayed.fits):
+            question = "was it made with other settings than it records?"
+        yield f"nothing that was tried makes one cell of {' or '.join(none)} exactly: {question}"
 
     def _found_by_trying(self, replayed: Replayed) -> Iterator[str]:
         """Say which values no file records, so that others may do as well."""

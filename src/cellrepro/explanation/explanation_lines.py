@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cellrepro.explanation.causes import Change
     from cellrepro.explanation.crops import Part
     from cellrepro.explanation.explanation import Explanation
+    from cellrepro.explanation.sides import Side
 
 
 _MOST_UNKNOWN = 6
@@ -384,22 +385,32 @@ def vacuous_reasons(explanation: Explanation) -> Iterator[str]:
         if fit.found != Reproduced.VACUOUS:
             continue
         if fit.empty_with:
-            changes = [
-                f"{recorded_in_words(each.name)} {setting_in_words(each.name, each.value)}"
-                for each in fit.empty_with
-            ]
-            any_of = "any of " if len(changes) > 1 else ""
             reason = (
-                f"Nothing is found with {any_of}{some(changes, _MOST_EMPTY)}: this is no "
-                "explanation, since masks without a cell do not tell one from the other"
+                f"Nothing is found {_emptying_text(side, fit)}: this is no explanation, since "
+                "masks without a cell do not tell one from the other"
             )
         else:
             reason = f"{_tried_sentence(fit, cut_short=explanation.interrupted)}: each finds cells"
         n_made = fit.of_cells - fit.n_target
         if side.record.tells_settings and n_made:
             found = with_verb(n_made, "cell", "is", "are")
-            reason = (
-                f"With the settings that it records {found} found, so it was not made as recorded. "
-                f"{reason}"
-            )
+            reason = f"With what it records, and usual values for the rest, {found} found. {reason}"
         yield f"{letter} has no cell. {reason}"
+
+
+def _emptying_text(side: Side, fit: Fit) -> str:
+    """Name the values with which nothing is found, those that contradict the record last."""
+
+    def named(*, is_recorded: bool) -> str:
+        values = [
+            f"{recorded_in_words(each.name)} {setting_in_words(each.name, each.value)}"
+            for each in fit.empty_with
+            if (each.name in side.known) == is_recorded
+        ]
+        any_of = "any of " if len(values) > 1 else ""
+        return f"with {any_of}{some(values, _MOST_EMPTY)}" if values else ""
+
+    beside = named(is_recorded=False)
+    against = named(is_recorded=True)
+    against = f"against its record {against}" if against else ""
+    return ", or ".join(filter(None, [beside, against]))

@@ -137,10 +137,12 @@ class _BothSearches:
         a, b = self._fits_as_recorded(network, others, end=end)
         if b.found == Reproduced.MADE and a.is_unmade:
             self.duration.begin("a")
-            a = self.a.fit_against_record(near=_near(b), stop_at=end) or a
+            against_record = self.a.fit_against_record(near=_near(b), stop_at=end)
+            a = against_record or self.a.without_doubt_if_stopped(a)
         elif a.found == Reproduced.MADE and b.is_unmade:
             self.duration.begin("b")
-            b = self.b.fit_against_record(near=_near(a), stop_at=end) or b
+            against_record = self.b.fit_against_record(near=_near(a), stop_at=end)
+            b = against_record or self.b.without_doubt_if_stopped(b)
         return a, b
 
     def _fits_as_recorded(

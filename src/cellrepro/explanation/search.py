@@ -126,7 +126,8 @@ class Search:
             against_record = self.fit_against_record(near=near, stop_at=stop_at)
             if against_record is not None:
                 return against_record
-        if self.doubts_network() and not self._as_fit(best, start).came_to_something:
+        is_doubted = self.doubts_network() and not self._as_fit(best, start).came_to_something
+        if is_doubted and not (is_other_made and self._stopped):
             return self._as_fit(best, start, network_doubt=PROBABLY_ANOTHER)
         if not best.exact:
             best = self._with_more(best, start)
@@ -171,6 +172,10 @@ class Search:
             return best if best.exact else self._with_more(best, start)
         finally:
             self._known = recorded
+
+    def without_doubt_if_stopped(self, fit: Fit) -> Fit:
+        """Doubt no network where time was up before other values than the recorded were tried."""
+        return replace(fit, stopped=True, network_doubt="") if self._stopped else fit
 
     def first_round(self) -> list[Condition]:
         """Give the changes that are tried first, one by one; later rounds go on from the best."""

@@ -35,6 +35,7 @@ from cellrepro.explanation.run_record import run_commands
 from cellrepro.explanation.settings_of_both import SettingOfBoth, side_by_side
 from cellrepro.explanation.sides import Side, read_side
 from cellrepro.explanation.why import Cause, Why
+from cellrepro.images.size_factor import times_text
 from cellrepro.store.store import Store
 from samebits.errors import BadInput
 
@@ -232,10 +233,14 @@ class SidePair:
             is_of_one = not self.are_planes or any(turns_between(a > 0, b > 0))
             if is_of_one or not (a.any() and b.any()):
                 return ""
+            times = times_text("A", a.shape, "B", b.shape)
+            of_one = ""
+            if times:
+                of_one = f"of one image at two sizes ({times}) of which hardly a cell agrees, "
             return (
                 "the two differ in size, and neither shows a part of the other, nor the same cells "
-                "at another size: they may be of two images, or one a part of the other that was "
-                "enlarged or reduced, too, which is not looked for"
+                f"at another size: they may be of two images, {of_one}or one a part of the other "
+                "that was enlarged or reduced, too, which is not looked for"
             )
         if self.part is None or is_in_place(shown.result):
             return ""

@@ -31,6 +31,7 @@ from cellrepro.explanation.setting_meanings import recorded_in_words
 from cellrepro.explanation.settings_of_both import value_text
 from cellrepro.explanation.stitching import cut_cells, stitching_text
 from cellrepro.images.image_axes import size_text
+from cellrepro.images.size_factor import times_text
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import short_digest
 from samebits.errors import BadInput
@@ -433,6 +434,12 @@ def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str,
             )
     reasons = [f"B is A {turn}: turn it back" for turn in turns_between(labels_a > 0, labels_b > 0)]
     reasons.append("two different images: give the two masks of one image")
+    times = times_text("A", a, "B", b)
+    if times:
+        reasons.append(
+            f"one image at two sizes, as {times}, of which hardly a cell agrees: bring both images "
+            "to one size, or scale the setting diameter with the image, and segment again"
+        )
     if not reasons[1:]:
         reasons.append(
             "a part of an image that was enlarged or reduced, too, which is not looked for: bring "
