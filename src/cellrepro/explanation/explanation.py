@@ -202,7 +202,9 @@ class Explanation(Result):
         none = [letter for letter, fit in replayed.fits if fit.stopped and not fit.exact]
         if not none:
             return
-        question = "is this the network that made them, and is the image the one that was segmented?"
+        question = (
+            "is this the network that made them, and is the image the one that was segmented?"
+        )
         if any(fit.found == Reproduced.MADE for _, fit in replayed.fits):
             question = "was it made with other settings than it records?"
         yield f"nothing that was tried makes one cell of {' or '.join(none)} exactly: {question}"
