@@ -420,6 +420,19 @@ def test_a_value_that_was_changed_before_the_file_was_saved_is_found(
     assert "different network" not in answer
 
 
+def test_no_network_is_blamed_where_time_was_up(made, invoke, small_store):
+    """It made the other side, and not every value was tried."""
+    recorded = {"diameter": 24.0, "flow_threshold": 0.4, "cellprob_threshold": 0.0}
+    recorded |= {"normalize": {"percentile": [1.0, 99.0]}}
+    sides = [made("beside short", diameter=24.0), made("saved later, short", diameter=20.0)]
+    for path in sides:
+        write_sidecar(path, {"settings": recorded, "precision": "float32"})
+    given = options(model=small_store.weights, image=made.image("grey"), minutes=0.001)
+    answer = invoke("explain", *sides, *given).out
+    assert "(--minutes gives it more)" in answer
+    assert "network" not in answer.partition("A: ")[0]
+
+
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [

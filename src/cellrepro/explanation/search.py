@@ -157,21 +157,18 @@ class Search:
         best = self._best(one_other)
         for name in changed_names(start.condition, best.condition):
             best = self._refined(best, name)
-        if not best.exact and not self._is_over():
-            best = nearest([best, self._nearest_without_record()])
         fit = self._as_fit(best, start)
+        if fit.found != Reproduced.MADE and not self._is_over():
+            fit = replace(self._fit_without_record(near, stop_at), start=start.condition)
         return fit if fit.found == Reproduced.MADE else None
 
-    def _nearest_without_record(self) -> Trial:
+    def _fit_without_record(self, near: Condition, stop_at: float) -> Fit:
         """Search as if no setting that can be tried were recorded."""
-        recorded = self._known
-        self._known = {name: value for name, value in recorded.items() if name not in TRIED}
-        try:
-            start = self._start()
-            best = start if start.exact else self._with_one_more(start)
-            return best if best.exact else self._with_more(best, start)
-        finally:
-            self._known = recorded
+        known = {name: value for name, value in self._known.items() if name not in TRIED}
+        search = Search(self._trials, self._target, known=known, is_ended=self._is_ended)
+        fit = search.fit(near=near, stop_at=stop_at)
+        self._stopped = self._stopped or fit.stopped
+        return fit
 
     def without_doubt_if_stopped(self, fit: Fit) -> Fit:
         """Doubt no network where time was up before other values than the recorded were tried."""
