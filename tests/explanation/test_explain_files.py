@@ -150,6 +150,23 @@ def test_masks_of_two_sizes_are_compared_at_one(invoke, tmp_path, resize, said):
     assert "--model would do nothing without --image" in idle.err
 
 
+@pytest.mark.parametrize(
+    ("diameter", "is_other_cause"), [(15.0, False), (30.0, False), (20.0, True)]
+)
+def test_a_diameter_that_differs_as_the_sizes_do_is_no_other_cause(
+    invoke, tmp_path, diameter, is_other_cause
+):
+    masks = labelled_nuclei(1, shape=(240, 240), n_nuclei=15, diameter=30.0)[0].masks
+    half = np.where(np.isin(masks, [1, 2]), 0, masks)[::2, ::2]
+    for name, labels, recorded in (("a", masks, 30.0), ("b", half, diameter)):
+        path = tmp_path / f"{name}.tif"
+        tifffile.imwrite(path, labels.astype(np.uint16))
+        write_sidecar(path, {"settings": {"diameter": recorded}})
+    answer = invoke("explain", tmp_path / "a.tif", tmp_path / "b.tif").out
+    assert answer.startswith("likely: two sizes; A is 2 times as large")
+    assert ("what else may be the cause: diameter" in answer) == is_other_cause
+
+
 def test_a_size_is_said_though_most_cells_differ(invoke, tmp_path):
     """Cells that lie alike are of one image, as with a stricter threshold, though few match."""
     masks = labelled_nuclei(1, shape=(240, 240), n_nuclei=15, diameter=30.0)[0].masks

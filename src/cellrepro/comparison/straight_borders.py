@@ -74,6 +74,11 @@ class StraightEnd(NamedTuple):
     length: int
     """Pixels along which it ends, at least."""
 
+    @classmethod
+    def of_width(cls, width: float) -> StraightEnd:
+        """Give that of a cell of a width."""
+        return cls(round(width), ceil(_straight_from(width)))
+
 
 @dataclass(frozen=True)
 class LeastFound:
@@ -170,11 +175,8 @@ def least_found(masks: ArrayLike) -> LeastFound | None:
     if not widths or _are_rectangles(ends):
         return None
     n_borders = max(axis.least_found() for axis in _axes_of(image))
-    typical, largest = (
-        StraightEnd(round(width), ceil(_straight_from(width)))
-        for width in (widths[len(widths) // 2], widths[-1])
-    )
-    return LeastFound(n_borders, typical, largest)
+    typical = StraightEnd.of_width(widths[len(widths) // 2])
+    return LeastFound(n_borders, typical, largest=StraightEnd.of_width(widths[-1]))
 
 
 @dataclass(frozen=True)

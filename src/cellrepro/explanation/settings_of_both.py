@@ -40,7 +40,15 @@ class SettingOfBoth:
 
     @property
     def differs(self) -> bool:
-        """Whether both record it, and not alike: one that is not set is the usual one."""
+        """Whether both record it, and not alike: one that is not set is the usual one.
+
+        >>> SettingOfBoth("normalize.percentile", None, [1.0, 99.0]).differs
+        False
+        >>> SettingOfBoth("normalize.percentile", None, [3.0, 97.0]).differs
+        True
+        >>> SettingOfBoth("diameter", None, 30.0).differs
+        True
+        """
         is_same = _as_tuple(self.a) == _as_tuple(self.b)
         return self.is_recorded_by_both and not is_same and not self._are_unset_and_usual
 
