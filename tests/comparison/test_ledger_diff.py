@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cellrepro.comparison.ledger_diff import Difference, compare_ledgers
+from cellrepro.divergence.first_difference import FirstDifference
 from cellrepro.store.ledger import BEFORE, LedgerRow
 from samebits.digests import value_digest
 
@@ -98,3 +99,18 @@ def test_what_is_ignored_does_not_count():
     found = compare_ledgers(a, b, ignored=lambda entry: entry.stage == "environment")
     assert places(found.differences) == [(0, "backward", "out")]
     assert found.compared.total() == len(a) - 1
+
+
+def test_every_setting_that_differs_is_said_as_the_first_difference():
+    """One alone would be taken for the cause of all that follows."""
+    settings = {"diameter": ("30", "45"), "flow_threshold": ("0.4", "0.0")}
+    a, b = (
+        [
+            LedgerRow(BEFORE, -1, "spec", name, value_digest(values[side]), detail=values[side])
+            for name, values in settings.items()
+        ]
+        for side in (0, 1)
+    )
+    found = compare_ledgers(a, b)
+    said = FirstDifference.of(found.first, found).said
+    assert said == "diameter: 30 in A, 45 in B; flow_threshold: 0.4 in A, 0.0 in B"

@@ -435,7 +435,7 @@ def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str,
     reasons = [f"B is A {turn}: turn it back" for turn in turns_between(labels_a > 0, labels_b > 0)]
     reasons.append("two different images: give the two masks of one image")
     times = times_text("A", a, "B", b)
-    if times:
+    if times and labels_a.any() and labels_b.any():
         reasons.append(
             f"one image at two sizes, as {times}, of which hardly a cell agrees: bring both images "
             "to one size, or scale the setting diameter with the image, and segment again"
