@@ -153,7 +153,8 @@ def help_of(words: tuple[str, ...]) -> Iterator[str]:
     said = io.StringIO()
     app.help_formatter = lambda console, options, panel: panels.append(panel)
     app.help_print([*words], console=Console(file=said, width=VERY_WIDE))
-    usage, *about = [line.strip() for line in said.getvalue().splitlines() if line.strip()]
+    lines = [line.strip() for line in said.getvalue().splitlines()]
+    usage, *about = [line for line in lines if line not in ("", app.help_epilogue)]
     yield from (*about, "", "```", usage, "```", "")
     entries = [entry for panel in panels if panel.format == "parameter" for entry in panel.entries]
     rows = [[names_of(entry), help_of_entry(entry)] for entry in entries]

@@ -48,6 +48,7 @@ app = App(
     help="The reproducibility lab for Cellpose: are two results the same, where do they differ, "
     "why, and does it matter?",
     version=f"cellrepro {__version__}",
+    help_epilogue="With --json every command writes one JSON document instead of text.",
     # Of the list of commands, which is plain: Markdown takes longer to load than all else together.
     help_format="plaintext",
     version_format="plaintext",
@@ -86,6 +87,11 @@ def _register() -> None:
 
 _register()
 
+_BEGIN = """  Begin with two masks of one image:
+  cellrepro compare a_masks.tif b_masks.tif --image cells.tif
+  or drop them on a page in the browser:
+  cellrepro open
+"""
 _SHORT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 _REMEDIES = {
     errno.ENOENT: "check the spelling of the path, and whether the file is still there",
@@ -140,8 +146,7 @@ def run(words: Sequence[str]) -> int:
         if isinstance(getattr(command, "__self__", None), App):  # --help, --version
             app.help_formatter = narrow_panels()
             command(*bound.args, **bound.kwargs)
-            if own:
-                sys.stdout.write(examples(own))
+            sys.stdout.write(examples(own))
             return 0
         name = " ".join(app.parse_commands(own)[0])
         _refuse_missing_store(name, bound.arguments.get("store"))
@@ -298,8 +303,10 @@ def _meaning_of(command: Sequence[str], name: str) -> str:
 
 
 def examples(words: Sequence[str]) -> str:
-    """The examples of a command, from its docstring, below its help."""
+    """The examples of a command, from its docstring, below its help; of none, where to begin."""
     _, apps, _ = app.parse_commands([word for word in words if word not in app.help_flags])
+    if apps[-1] is app:
+        return _BEGIN
     function = apps[-1].default_command
     _, _, section = (inspect.getdoc(function) or "").partition("\nExamples\n--------\n")
     lines = [line.strip("`") for line in section.splitlines() if line]

@@ -88,28 +88,33 @@ class Segmenter:
         self.is_closed = True
 
 
-def live_image(*, at_once: bool = False) -> LiveImage:
+def exact(number: int, settings: Settings) -> LiveAnswer:
+    return LiveAnswer(number, "exact", settings, cells(settings), 1.0, 3.0)
+
+
+def live_image(*, at_once: bool = False, moved: Settings | None = None) -> LiveImage:
     answers = Answers()
-    first = LiveAnswer(0, "exact", Settings(), cells(Settings()), 1.0, 3.0)
+    first = exact(0, Settings())
+    now = exact(1, moved) if moved else first
     pixels = (heights() * 10 + 100).astype(np.uint8)
-    view = View("hills", [first.masks, first.masks], pixels)
+    view = View("hills", [first.masks, now.masks], pixels)
     segmenter = Segmenter(answers, at_once=at_once)
 
     def commands(settings: Settings) -> Commands:
         words = " ".join(f"--set {n}={v}" for n, v in settings.not_default().items())
         return Commands(lab=ShellLine(f"cellrepro segment hills.tif {words}"))
 
-    return LiveImage(view, first, segmenter, answers, commands, WHY)  # type: ignore[arg-type]
+    return LiveImage(view, first, now, segmenter, answers, commands, WHY)  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def live():
+@contextmanager
+def viewing(image: LiveImage):
     """A view whose answers are given by hand, and all that it showed."""
-    image = live_image()
     shown = []
     view = LiveView(
         Scenes([image.view], NAMES),
         image.first,
+        image.now,
         image.segmentation,
         commands=image.commands,
         show=shown.append,
@@ -122,11 +127,27 @@ def live():
     assert image.segmentation.is_closed
 
 
+@pytest.fixture
+def live():
+    with viewing(live_image()) as live:
+        yield live
+
+
 def until(condition) -> None:
     end = time.monotonic() + 5
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
+
+
+def test_a_slider_may_have_been_moved_before_it_begins():
+    moved = Settings().replaced(cellprob_threshold=1.0)
+    with viewing(live_image(moved=moved)) as live:
+        assert live.view.live["values"] == values_of(moved)
+        assert live.view.live["reference"] == values_of(Settings())
+        live.view.receive({"do": "back"})
+        assert live.view.live["values"] == values_of(Settings())
+        assert not live.asked  # the masks of the reference are at hand
 
 
 def test_a_preview_while_one_drags_and_exact_masks_when_it_stands_still(live):
@@ -492,6 +513,7 @@ def test_what_stands_still_is_what_segment_gives(small_store, tmp_path):
         file,
         str(small_store.weights),
         settings=settings,
+        moved={"flow_threshold": 0.2},
         truth=None,
         profile="cpu",
         mode="strict",
@@ -502,8 +524,9 @@ def test_what_stands_still_is_what_segment_gives(small_store, tmp_path):
         answers: queue.Queue[LiveAnswer] = queue.Queue()
         live.answers.follow = answers.put
         moved = live.first.settings.replaced(flow_threshold=0.2)
-        live.segmentation.ask(LiveRequest(1, "preview", moved))
-        live.segmentation.ask(LiveRequest(2, "exact", moved))
+        assert live.now.settings == moved
+        live.segmentation.ask(LiveRequest(2, "preview", moved))
+        live.segmentation.ask(LiveRequest(3, "exact", moved))
         both = [answers.get(timeout=60).masks for _ in range(2)]
     finally:
         live.segmentation.close()
@@ -519,7 +542,7 @@ def test_what_stands_still_is_what_segment_gives(small_store, tmp_path):
         quiet=True,
     )
     expected = run.repeats[0].masks("cells")
-    for masks in both:
+    for masks in (live.now.masks, *both):
         np.testing.assert_array_equal(masks, expected)
     commands = live.commands(moved).lab.command
     assert "--set flow_threshold=0.2" in commands
@@ -531,7 +554,7 @@ def test_what_the_process_refuses_is_an_error_of_the_lab(small_store, tmp_path):
     given = {"truth": None, "profile": "cpu", "mode": "strict", "seed": None, "store": tmp_path}
     stack = np.zeros((3, 4, 32, 32, 2), np.uint8)
     with pytest.raises(CellreproError, match="expected one plane"):
-        start_live(stack, str(small_store.weights), settings=None, **given)
+        start_live(stack, str(small_store.weights), settings=None, moved=None, **given)
 
 
 @pytest.mark.browser

@@ -68,9 +68,15 @@ class Judgement(Result):
     def sentence(self) -> str:
         """The judgement as one sentence."""
         over = f"{amount(self.n_repeats, 'repeat')}, {amount(self.n_images, 'image')}"
-        text = "no verdict" if self.overall is None else f"{self.overall} ({self.detail()})"
+        text = "no verdict" if self.overall is None else self._verdict()
         because = f": {'; '.join(self.reasons)}" if self.reasons else ""
         return f"{text} over {over}{because}"
+
+    def _verdict(self) -> str:
+        """The verdict, and what makes it up where that says more."""
+        detail = self.detail()
+        says_more = detail != f"masks {self.overall}"
+        return f"{self.overall} ({detail})" if says_more else f"{self.overall}"
 
 
 def _agreeing(groups: Groups, what: str) -> list[str]:

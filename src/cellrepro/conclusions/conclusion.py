@@ -206,11 +206,8 @@ class Conclusion(Result):
     def _remarks(self) -> Iterator[str]:
         """Say what neither word nor figures say."""
         sides_differ = side_of(self.a) != side_of(self.b)
-        if self.word == "changes" and sides_differ and _is_within(self.difference, self.margin):
-            yield (
-                "they differ by less than the margin, and yet an effect is shown under one of them "
-                "alone"
-            )
+        if self.word == "changes" and sides_differ and not self.is_beyond_margin:
+            yield f"what decides: {self.rule}"
         if self.is_of_none:
             yield "that no effect is shown does not mean that there is none"
         if self.word != "undecidable":

@@ -59,7 +59,7 @@ OF_STAGE: Mapping[str, Stage] = {
     "environment": Stage("environment", "machine, versions", "environment"),
     "spec": Stage("settings", "what was asked for", "settings"),
     "data": Stage("data", "images and true masks", "data"),
-    "weights-init": Stage("initial weights", "before any training", "data"),
+    "weights-init": Stage("initial weights", "network at the start", "data"),
     "rng": Stage("random numbers", "states of generators", "draws"),
     "batch": Stage("batch", "images shown"),
     "forward": Stage("forward", "network's answer"),

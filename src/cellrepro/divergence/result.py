@@ -88,7 +88,7 @@ class Divergence(Result):
             over = f"no difference in {grouped(self.compared)} entries of their ledgers and files"
             vacuous = "; vacuous: nothing was trained or found, so that proves little"
             return over + vacuous if self.verdict == Verdict.VACUOUS else over
-        return "; ".join([self._result(), *self.statements(self.first)])
+        return "; ".join(self.in_short())
 
     def _result(self) -> str:
         """Say what it came to in cells and weights."""
@@ -125,10 +125,13 @@ class Divergence(Result):
         evidence = () if self.evidence is None else evidence_lines(self.evidence)
         notes = (f"  note: {note}" for note in self.notes)
         title = ["what differs, by stage:"] if self.stages else []
-        said = [self.sentence()]
-        if self.first is not None:
-            said = [self._result(), *self.statements(self.first)]
-        return [*said, *title, *stages, *evidence, *notes]
+        return [*self.in_short(), *title, *stages, *evidence, *notes]
+
+    def in_short(self) -> list[str]:
+        """Say what it came to, then where they diverge and what that is, a statement each."""
+        if self.first is None:
+            return [self.sentence()]
+        return [self._result(), *self.statements(self.first)]
 
     def _what_differs(self, stage: str, most: int) -> str:
         """Name what differs in a stage, and in a training the first step in which something does.

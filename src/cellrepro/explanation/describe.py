@@ -12,7 +12,7 @@ import numpy as np
 
 from cellrepro.comparison.judgement import judge
 from cellrepro.comparison.label_numbers import canonical
-from cellrepro.comparison.number_remarks import number_remarks
+from cellrepro.comparison.number_remarks import FEW_NUMBERS, number_remarks
 from cellrepro.errors import no_such_file
 from cellrepro.explanation.commands_of_record import commands_of_record
 from cellrepro.explanation.description import Description
@@ -33,6 +33,7 @@ from cellrepro.images.image_file import read_labels
 from cellrepro.images.image_names import is_named_as_masks
 from cellrepro.images.ome_zarr import is_zarr
 from cellrepro.images.outline_files import is_outline_file, read_outlines
+from cellrepro.images.pictures import many_pieces
 from cellrepro.images.seg_file import SegFile, read_seg
 from cellrepro.model.cellpose_generation import generation_of, of_another_generation
 from cellrepro.model.encoders import ENCODERS
@@ -168,11 +169,15 @@ def _of_masks(
     path: Path, masks: NDArray[np.int64], seg: SegFile | None, store: Store
 ) -> Description:
     renumbered = canonical(masks)
+    n_objects = int(renumbered.max(initial=0))
+    is_a_map = masks.ndim == 2 and n_objects <= FEW_NUMBERS
+    pieces = many_pieces(masks) if is_a_map else None
     details: dict[str, Any] = {
         "shape": masks.shape,
-        "n_objects": int(renumbered.max(initial=0)),
+        "n_objects": n_objects,
+        **({"n_pieces": pieces.n_pieces} if pieces else {}),
         **({"n_objects_by_plane": n_by_plane(masks)} if masks.ndim == 3 else {}),
-        **_diameters(renumbered),
+        **(_diameters(renumbered) if pieces is None else {}),
         "largest_label": int(masks.max(initial=0)),
         "canonical_digest": array_digest(renumbered),
     }

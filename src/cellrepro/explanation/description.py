@@ -44,7 +44,7 @@ DescribedKind = Literal[
 
 _DIGESTS = {"digest": "SHA-256", "canonical_digest": "SHA-256 of the cells, whatever their numbers"}
 _IN_FIRST_LINE = frozenset(
-    {"shape", "axes", "n_objects", "n_channels", "smallest", "largest"}
+    {"shape", "axes", "n_objects", "n_pieces", "n_channels", "smallest", "largest"}
     | {"name", "label", "task", "n_images"}
 )
 """Details of an image, masks, outlines or a run that their first line says."""
@@ -153,8 +153,11 @@ class Description(Result):
         if self.kind == "outlines":
             return f"outlines of {amount(details['n_objects'], 'cell')}"
         if "shape" in details and "n_objects" in details:
-            cells = amount(details["n_objects"], "cell")
-            return f"{self.kind}: {cells} in {size_text(details['shape'])}"
+            size = size_text(details["shape"])
+            if "n_pieces" in details:
+                numbers = amount(details["n_objects"], "number")
+                return f"{self.kind}: {numbers} in {details['n_pieces']} separate pieces, {size}"
+            return f"{self.kind}: {amount(details['n_objects'], 'cell')} in {size}"
         if self.kind == "run":
             cells = amount(details["n_objects"], "cell")
             images = amount(details["n_images"], "image")

@@ -177,11 +177,8 @@ def doubt(image: NDArray[np.integer], *, counts_pieces: bool = False) -> str | N
 
     ``counts_pieces`` where its pieces are counted, and not its numbers.
     """
-    part = image[_fullest_part(image)]
-    if _most_pieces(part) <= _usual_pieces(int(np.count_nonzero(np.unique(part)))):
-        return None
-    pieces = pieces_of(image)
-    if not pieces.in_many_pieces:
+    pieces = many_pieces(image)
+    if pieces is None:
         return None
     counted = "" if counts_pieces else ", and every number counts as one object"
     corners = "(3, 3)" if image.ndim == 2 else "(3, 3, 3)"
@@ -191,6 +188,15 @@ def doubt(image: NDArray[np.integer], *, counts_pieces: bool = False) -> str | N
         f"first: scipy.ndimage.label(masks, numpy.ones({corners})), or in ImageJ Analyze Particles "
         "with Show: Count Masks (cells that touch stay one)"
     )
+
+
+def many_pieces(image: NDArray[np.integer]) -> Pieces | None:
+    """See how the values lie of a label image that may be none; None without doubt."""
+    part = image[_fullest_part(image)]
+    if _most_pieces(part) <= _usual_pieces(int(np.count_nonzero(np.unique(part)))):
+        return None
+    pieces = pieces_of(image)
+    return pieces if pieces.in_many_pieces else None
 
 
 def _fullest_part(image: NDArray[np.integer]) -> tuple[slice, ...]:

@@ -19,7 +19,7 @@ from cellrepro.model.weight_sources import ModelSource, find_model
 from cellrepro.process.setup import Setup
 from cellrepro.profiles import profiles
 from cellrepro.progress import print_note
-from cellrepro.show.explorer.live_view import NOW, REFERENCE
+from cellrepro.show.explorer.live_view import NOW, REFERENCE, settings_at
 from cellrepro.show.explorer.no_cell import why_none
 from cellrepro.show.explorer.read_view import read_pixels_of_masks
 from cellrepro.show.explorer.view import View
@@ -38,8 +38,11 @@ class LiveImage:
     """An image that is segmented in a process of its own, and its first masks."""
 
     view: View
-    """With the first masks on both sides."""
+    """With the masks of both answers."""
     first: LiveAnswer
+    """With the settings that were given: the reference."""
+    now: LiveAnswer
+    """With the sliders that were moved; ``first`` where none was."""
     segmentation: LiveSegmentation
     answers: Answers
     commands: Callable[[Settings], Commands]
@@ -48,22 +51,22 @@ class LiveImage:
 
 
 class Answers:
-    """Hands each answer on, from the second one to who follows."""
+    """Keeps answers until somebody follows, and hands on those that come later."""
 
     def __init__(self) -> None:
-        self._first: queue.SimpleQueue[LiveAnswer] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[LiveAnswer] = queue.SimpleQueue()
         self.follow: Callable[[LiveAnswer], None] | None = None
 
     def __call__(self, answer: LiveAnswer) -> None:
         """Take an answer."""
         if self.follow is None:
-            self._first.put(answer)
+            self._waiting.put(answer)
         else:
             self.follow(answer)
 
-    def first(self) -> LiveAnswer:
-        """Wait for the first one, and refuse one without masks."""
-        answer = self._first.get()
+    def next(self) -> LiveAnswer:
+        """Wait for one while nobody follows, and refuse one without masks."""
+        answer = self._waiting.get()
         if answer.masks is None:
             raise BadInput(answer.problem)
         return answer
@@ -74,13 +77,14 @@ def start_live(
     model: str,
     *,
     settings: Mapping[str, Any] | None,
+    moved: Mapping[str, float] | None,
     truth: np.ndarray | str | Path | None,
     profile: str,
     mode: Mode,
     seed: int | None,
     store: str | Path,
 ) -> LiveImage:
-    """Segment an image once, in a process that stays."""
+    """Segment an image, in a process that stays; once more where a slider was moved already."""
     if isinstance(image, str | Path):
         pixels = read_image(image)
         name = Path(image).stem
@@ -94,6 +98,7 @@ def start_live(
         print_note(source.remark)
     profile_settings = profiles.load(profile)
     first_settings = Settings().replaced(**(settings or {}))
+    settings_now = settings_at(moved or {}, first_settings)
     labels_of_truth = None if truth is None else read_pixels_of_masks("truth", truth)
     answers = Answers()
     segmentation = LiveSegmentation(
@@ -101,14 +106,18 @@ def start_live(
     )
     try:
         segmentation.ask(LiveRequest(0, "exact", first_settings))
-        first = answers.first()
+        first = now = answers.next()
+        if settings_now != first_settings:
+            segmentation.ask(LiveRequest(1, "exact", settings_now))
+            now = answers.next()
     except BaseException:
         segmentation.close()
         raise
     lab_setup = LabSetup(profile, profile_settings.dtype, mode, seed)
     return LiveImage(
-        View(name, [first.masks, first.masks], pixels, labels_of_truth),
+        View(name, [first.masks, now.masks], pixels, labels_of_truth),
         first,
+        now,
         segmentation,
         answers,
         _commands_of(written, source, lab_setup),

@@ -166,6 +166,7 @@ class LiveView:
         self,
         scenes: Scenes,
         first: LiveAnswer,
+        now: LiveAnswer,
         segmenting: Segmenting,
         *,
         commands: Callable[[Settings], Commands],
@@ -184,13 +185,13 @@ class LiveView:
         self._show = show
         self._why_none = why_none
         self._still_seconds = still_seconds
-        self._number = first.number
-        self._shown_number = first.number
-        self._wanted = first.settings  # where the sliders stand
-        self._held = first.settings  # with which the network ran last
-        self._now = self._made(first)  # what is shown
-        self._reference = self._now
-        self._pass_seconds = first.pass_seconds
+        self._number = now.number
+        self._shown_number = now.number
+        self._wanted = now.settings  # where the sliders stand
+        self._held = now.settings  # with which the network ran last
+        self._now = self._made(now)  # what is shown
+        self._reference = self._made(first)
+        self._pass_seconds = now.pass_seconds
         self._timer: threading.Timer | None = None
         self._state: str = self._now.state
         self._line = self._now.line

@@ -27,6 +27,7 @@ class LiveExplorer(Explorer):
         self._live_view = LiveView(
             self._scenes,
             image.first,
+            image.now,
             image.segmentation,
             commands=image.commands,
             why_none=image.why_none,
@@ -67,6 +68,7 @@ def explore_settings(
     *,
     model: str,
     settings: Mapping[str, Any] | None = None,
+    moved: Mapping[str, float] | None = None,
     truth: np.ndarray | str | Path | None = None,
     profile: str = defaults.PROFILE,
     mode: Mode = defaults.MODE,
@@ -85,8 +87,10 @@ def explore_settings(
     model : str
         As for `cellrepro.segment`.
     settings : mapping, optional
-        Where the sliders begin, and those that have none, as ``diameter=60``; default Cellpose's
+        Those of the reference, also those without a slider, as ``diameter=60``; default Cellpose's
         own.
+    moved : mapping, optional
+        Where sliders begin that do not begin at ``settings``, as ``flow_threshold=0``.
     truth : ndarray of int, str or Path, optional
         Annotated label image of the same shape, 0 is background; it can be chosen as A.
     profile, mode, seed, store
@@ -107,7 +111,8 @@ def explore_settings(
     Raises
     ------
     BadInput
-        If the image cannot be read or is a stack, or a setting is not known.
+        If the image cannot be read or is a stack, a setting is not known, or a slider cannot stand
+        where ``moved`` says.
     CellreproError
         If the network cannot be loaded or run here.
     """
@@ -116,6 +121,7 @@ def explore_settings(
             image,
             model,
             settings=settings,
+            moved=moved,
             truth=truth,
             profile=profile,
             mode=mode,

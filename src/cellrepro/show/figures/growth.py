@@ -12,12 +12,14 @@ from cellrepro.show.figures.colours import COLOURS
 from cellrepro.show.figures.style import EDGE, SERIES, Picture
 from cellrepro.words import pixels_text, share_text, span
 from samebits.errors import BadInput
-from samebits.words import amount
+from samebits.words import amount, some
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from cellrepro.divergence.growth import Moment
+
+_MOST_EPOCHS = 12  # in a sentence
 
 
 def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None) -> Picture:
@@ -66,6 +68,9 @@ def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None
     text = _heading(moments, masked)
     alt = f"Curves over {n_checkpoints}. {text}."
     caption = _caption(moments, at_operation)
+    if masked and len(masked) < len(moments):
+        epochs = some([str(moment.epoch) for moment in masked], _MOST_EPOCHS)
+        caption += f" They were made after the epochs {epochs} alone."
     if masked and not with_pixels:
         caption += " No pixel of the masks differs at any of these epochs."
     elif masked and not with_cells:

@@ -102,7 +102,7 @@ def _draw_norms(axes: Axes, norms_apart: Mapping[int, float]) -> None:
     axes.plot(
         list(norms_apart), list(norms_apart.values()), "o", color=DIFFERENT, ms=5, gid="norms"
     )
-    style.label_axes(axes, y="relative difference of the\nnorms of the outputs (logarithmic)")
+    style.label_axes(axes, y="difference of norms\n(relative, logarithmic)")
 
 
 def _draw_kinds(

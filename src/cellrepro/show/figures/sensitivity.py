@@ -91,8 +91,12 @@ def _caption(sensitivity: Sensitivity, cells: str) -> str:
             " AP@0.5 is the agreement with the true masks, from 0 to 1; with the usual settings "
             f"it is {sensitivity.ap50:.2f}."
         )
-    if sensitivity.idle:
-        caption += f" No pixel changes with {some(sensitivity.idle, len(sensitivity.idle))}."
+    idle = sensitivity.idle
+    if idle:
+        caption += f" No pixel changes with {some(idle, len(idle))}."
+    pixels_only = [one.setting for one in sensitivity.settings if one.ppm and not one.n_changed]
+    if pixels_only:
+        caption += f" Pixels change, but no cell, with {some(pixels_only, len(pixels_only))}."
     return caption
 
 

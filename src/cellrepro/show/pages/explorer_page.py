@@ -228,6 +228,7 @@ def explore_files(
             image,
             model,
             settings=settings,
+            moved=None,
             truth=truth,
             profile=profile,
             mode=mode,

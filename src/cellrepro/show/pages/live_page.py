@@ -44,6 +44,7 @@ class LivePage:
         self._view = LiveView(
             self._scenes,
             image.first,
+            image.now,
             image.segmentation,
             commands=image.commands,
             why_none=image.why_none,
