@@ -420,6 +420,28 @@ def test_a_value_that_was_changed_before_the_file_was_saved_is_found(
     assert "different network" not in answer
 
 
+def test_of_equal_cells_the_network_tells_which_record_is_untrue(made, invoke, small_store):
+    diameter = {"diameter": 24.0}
+    true = made("true record", **diameter)
+    untrue = made("untrue record", **diameter)
+    write_sidecar(true, {"settings": diameter, "precision": "float32"})
+    write_sidecar(untrue, {"settings": {"diameter": 18.0}, "precision": "float32"})
+    given = options(model=small_store.weights, image=made.image("grey"))
+    told = invoke("explain", untrue, true, *given)
+    assert told.code == 0
+    assert "A was made with diameter 24, though it records 18" in told.out
+
+
+@pytest.mark.slow
+def test_of_equal_cells_both_records_may_be_true(made, invoke, small_store):
+    diameter = {"diameter": 24.0}
+    sides = [made(f"true record {each}", **diameter) for each in "AB"]
+    write_sidecar(sides[0], {"settings": diameter})
+    write_sidecar(sides[1], {"settings": diameter | {"max_size_fraction": 0.9}})
+    told = invoke("explain", *sides, *options(model=small_store.weights, image=made.image("grey")))
+    assert "segmented again with either record, the cells are the same" in told.out
+
+
 def test_no_network_is_blamed_where_time_was_up(made, invoke, small_store):
     """It made the other side, and not every value was tried."""
     recorded = {"diameter": 24.0, "flow_threshold": 0.4, "cellprob_threshold": 0.0}

@@ -16,6 +16,7 @@ from cellrepro.explanation.conditions import IMAGE_CROP, MODEL, PRECISION, Condi
 from cellrepro.explanation.crops import cut_out
 from cellrepro.explanation.explanation import Explanation
 from cellrepro.explanation.fit import Fit, Reproduced
+from cellrepro.explanation.hand_edits import EffectOfHand
 from cellrepro.explanation.recorded_network import OtherNetwork
 from cellrepro.explanation.recorded_settings import NOT_RECORDED
 from cellrepro.explanation.references import file_or_run, refuse_to_segment
@@ -182,7 +183,7 @@ def explain(
     cut = cut_out(sides.a, sides.b, shown.result)
     if cut is not None and shown.result.n_differing:
         why_not_replayed = _CUT_NOT_REPLAYED
-    elif shown.result.n_differing and not by_hand.explains_all:
+    elif _is_to_be_replayed(sides, shown, by_hand):
         if crop is not None:
             window = replay_window(crop, sides)
         setup = Setup(profile_settings, mode, seed_of(mode, seed))
@@ -229,6 +230,13 @@ def explain(
         from_record=_why_recorded(sides, shown, opened_store),
         interrupted=interrupted or (made_again is not None and made_again.cut_short),
     )
+
+
+def _is_to_be_replayed(sides: SidePair, shown: MasksInCommon, by_hand: EffectOfHand) -> bool:
+    """Whether segmenting again can tell why masks differ, or which record of equal ones is true."""
+    if shown.result.n_differing:
+        return not by_hand.explains_all
+    return sides.part is None and sides.may_have_untrue_record
 
 
 def _why_recorded(sides: SidePair, shown: MasksInCommon | None, store: Store) -> Why | None:

@@ -367,10 +367,23 @@ class Explanation(Result):
         names = self._recorded_differently
         if not names:
             return f"{same}: there is nothing {'else ' if numbers else ''}to explain"
-        return (
-            f"{same}, though they record {joined(names)} differently: here that changes no cell, "
-            "or one of the two was not made as it records"
-        )
+        return f"{same}, though they record {joined(names)} differently: {self._of_records}"
+
+    @property
+    def _of_records(self) -> str:
+        """Say of two results with the same cells which of their records is true."""
+        if self.replayed is None:
+            return "here that changes no cell, or one of the two was not made as it records"
+        untrue = [
+            text
+            for (letter, side), (_, fit) in zip(self.sides, self.replayed.fits, strict=True)
+            for text in _untrue_records(letter, side, fit, causes=())
+        ]
+        if untrue:
+            return "; ".join(untrue)
+        if all(fit.found == Reproduced.MADE for _, fit in self.replayed.fits):
+            return "segmented again with either record, the cells are the same"
+        return "with this network neither record makes these cells"
 
     @property
     def sides(self) -> list[tuple[str, Side]]:

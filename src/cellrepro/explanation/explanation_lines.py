@@ -101,6 +101,8 @@ def replay_lines(explanation: Explanation) -> Iterator[str]:
     """Say what segmenting again has shown, and how to make each side again."""
     if explanation.result is not None and explanation.result.n_differing:
         yield from cause_lines(explanation)
+    elif explanation.replayed is not None:
+        yield from made_again_lines(explanation)
     yield from _command_lines(explanation)
 
 

@@ -141,6 +141,16 @@ class Search:
         fit = self._as_fit(start, start)
         return fit if fit.came_to_something else replace(fit, network_doubt="not searched")
 
+    def fit_like(self, other: Condition) -> Fit:
+        """Try what makes the other result, whatever is recorded of this one."""
+        start = self._start()
+        return self._as_fit(self._best([other]), start)
+
+    def shows_what(self, other: Search) -> bool:
+        """Whether the results of both searches have the same cells."""
+        a, b = self._target, other._target
+        return a.shape == b.shape and not gap_between(a, b).n_differing
+
     def fit_against_record(self, *, near: Condition, stop_at: float) -> Fit | None:
         """Try other values than the recorded ones: of one setting, then as if none were recorded.
 

@@ -88,9 +88,9 @@ class SearchDuration:
 
     def _progress_text(self) -> str:
         """Say how many values of a side were tried, and what time its search still has."""
-        search = self._searches[self._side]
-        n_values = len(search.first_round())
-        if not n_values:
+        search = self._searches.get(self._side)
+        n_values = 0 if search is None else len(search.first_round())
+        if search is None or not n_values:
             return f"{self._side.upper()}: segmented as recorded"
         n_tried = n_values - search.n_values_left
         seconds_left = min(search.seconds_left, 60 * self._most_minutes)

@@ -32,6 +32,7 @@ from cellrepro.explanation.one_size import Scaled, at_one_size
 from cellrepro.explanation.recorded_cause import IMAGE, POSITION, FileEvidence, why_from_files
 from cellrepro.explanation.recorded_settings import IMAGE_SHAPE
 from cellrepro.explanation.run_record import run_commands
+from cellrepro.explanation.search_values import TRIED
 from cellrepro.explanation.settings_of_both import SettingOfBoth, side_by_side
 from cellrepro.explanation.sides import Side, read_side
 from cellrepro.explanation.why import Cause, Why
@@ -125,6 +126,15 @@ class SidePair:
         return side_by_side(
             {**self.a.recorded, **self.a.known}, {**self.b.recorded, **self.b.known}
         )
+
+    @property
+    def may_have_untrue_record(self) -> bool:
+        """Whether a file records another value of a setting than the other side.
+
+        Runs of a store record what they were made with.
+        """
+        is_of_file = self.a.run is None or self.b.run is None
+        return is_of_file and any(each.differs and each.name in TRIED for each in self.settings)
 
     @property
     def is_in_place(self) -> bool:
