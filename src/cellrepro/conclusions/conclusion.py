@@ -138,7 +138,8 @@ class Conclusion(Result):
             margin = f"the margin of {margin_text(self.margin)}"
             if abs(self.difference.effect) <= self.margin:
                 return f"within {margin}"
-            return f"beyond {margin}, but its interval reaches into it"
+            decides = f"; what decides: {self.rule}" if self.word == "changes" else ""
+            return f"beyond {margin}, but its interval reaches into it{decides}"
         shown = {side_of(self.a), side_of(self.b)}
         names = ("higher", "lower")
         if shown == {"higher"}:
@@ -206,8 +207,11 @@ class Conclusion(Result):
     def _remarks(self) -> Iterator[str]:
         """Say what neither word nor figures say."""
         sides_differ = side_of(self.a) != side_of(self.b)
-        if self.word == "changes" and sides_differ and not self.is_beyond_margin:
-            yield f"what decides: {self.rule}"
+        if self.word == "changes" and sides_differ and _is_within(self.difference, self.margin):
+            yield (
+                "they differ by less than the margin, and yet an effect is shown under one of them "
+                "alone"
+            )
         if self.is_of_none:
             yield "that no effect is shown does not mean that there is none"
         if self.word != "undecidable":

@@ -67,10 +67,7 @@ def growth_curve(moments: Sequence[Moment], *, at_operation: float | None = None
     n_checkpoints = amount(len(moments), "checkpoint")
     text = _heading(moments, masked)
     alt = f"Curves over {n_checkpoints}. {text}."
-    caption = _caption(moments, at_operation)
-    if masked and len(masked) < len(moments):
-        epochs = some([str(moment.epoch) for moment in masked], _MOST_EPOCHS)
-        caption += f" They were made after the epochs {epochs} alone."
+    caption = _caption(moments, masked, at_operation)
     if masked and not with_pixels:
         caption += " No pixel of the masks differs at any of these epochs."
     elif masked and not with_cells:
@@ -88,17 +85,22 @@ def _heading(moments: Sequence[Moment], masked: Sequence[Moment]) -> str:
     return text
 
 
-def _caption(moments: Sequence[Moment], at_operation: float | None) -> str:
+def _caption(
+    moments: Sequence[Moment], masked: Sequence[Moment], at_operation: float | None
+) -> str:
     last = moments[-1]
     share = share_text(last.n_differing / max(1, last.n_parameters))
     origin = ""
     if at_operation is not None:
         origin = f"At the operation where they diverged, outputs differed by {at_operation:.2g}. "
+    when = ""
+    if masked and len(masked) < len(moments):
+        when = f", after epochs {some([str(moment.epoch) for moment in masked], _MOST_EPOCHS)}"
     return (
         f"Weights: norm of the difference, divided by the norm of the weights; after epoch "
         f"{last.epoch}, {share} of the weights differ. {origin}The masks are those that each run "
-        "would have given had training ended there. Axes of differences are logarithmic, with 0 at "
-        "the foot."
+        f"would have given had training ended there{when}. Axes of differences are logarithmic, "
+        "with 0 at the foot."
     )
 
 
@@ -128,10 +130,10 @@ def _draw_pixels(axes: Axes, masked: Sequence[Moment]) -> None:
 
 
 def _draw_cells(axes: Axes, masked: Sequence[Moment], bar_width: float) -> None:
-    """Bars up for the cells that only B has, and down for those that only A has."""
+    """Bars up for the cells of B without a match, and down for those of A."""
     bars = (
-        ("gained", [moment.gained or 0 for moment in masked], COLOURS["only_b"], ""),
-        ("lost", [-(moment.lost or 0) for moment in masked], COLOURS["only_a"], "\\\\\\"),
+        ("of B", [moment.gained or 0 for moment in masked], COLOURS["only_b"], ""),
+        ("of A", [-(moment.lost or 0) for moment in masked], COLOURS["only_a"], "\\\\\\"),
     )
     for name, counts, colour, hatch in bars:
         drawn = axes.bar(
@@ -151,7 +153,7 @@ def _draw_cells(axes: Axes, masked: Sequence[Moment], bar_width: float) -> None:
     axes.locator_params(axis="y", integer=True)
     axes.legend(loc="upper left", fontsize=8, frameon=False, ncols=2)
     style.label_axes(axes, y="cells")
-    style.title(axes, "masks: cells only in B (gained) and only in A (lost)", size=9)
+    style.title(axes, "masks: cells without a match in the other (IoU of 0.5)", size=9)
 
 
 def _draw_scores(axes: Axes, scored: Sequence[Moment]) -> None:
