@@ -146,7 +146,7 @@ def test_growth_has_a_panel_for_everything_that_was_measured():
     weights, _, cells, scores = picture.axes
     assert weights.lines[0].get_xydata().tolist() == [[1, 0], [2, math.inf], [3, 3e-5]]
     bars = {found.get_label(): [bar.get_height() for bar in found] for found in cells.containers}
-    assert bars == {"gained": [0, 3], "lost": [0, -4]}
+    assert bars == {"of B": [0, 3], "of A": [0, -4]}
     assert [line.get_ydata().tolist() for line in scores.lines] == [[0.1, 0.7], [0.1, 0.6]]
     same_cells = [replace(moment, lost=0, gained=0) for moment in moments]
     assert len(growth_curve(same_cells).axes) == 3
