@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import gc
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import tifffile
 
 import cellrepro
 from cellrepro.commands import BY_NAME
+from cellrepro.spec.training_fields import Hyperparameters
 from samebits.results import Result
 
 SOURCE = Path(cellrepro.__file__).parents[1]
@@ -72,7 +74,25 @@ OF_CELLREPRO = [module for module in MODULES if module.startswith("cellrepro.")]
 @functools.cache
 def trees():
     """Every module as Python reads it: seconds, so not when tests are collected."""
-    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+    read = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+    gc.freeze()  # else each collection goes through a million nodes
+    return read
+
+
+@functools.cache
+def nodes_by_kind():
+    """What all modules hold, each with its module, by its kind."""
+    found = defaultdict(list)
+    for module, tree in trees().items():
+        for node in ast.walk(tree):
+            found[type(node)].append((module, node))
+    gc.freeze()
+    return found
+
+
+def nodes(*kinds):
+    """What all modules hold of these kinds, each with its module."""
+    return [each for kind in kinds for each in nodes_by_kind()[kind]]
 
 
 def rank(module):
@@ -87,9 +107,18 @@ def rank(module):
     return 1 + ROOMS.index(parts[0]) if parts[0] in ROOMS else 1 + len(ROOMS)
 
 
-def imports(module, *, within=ast.walk):
+@functools.cache
+def imports_of_all():
+    """The import statements of every module, also inside its functions."""
+    found = defaultdict(list)
+    for module, node in nodes(ast.Import, ast.ImportFrom):
+        found[module].append(node)
+    return found
+
+
+def imports(module, *, within=None):
     """Every module that a file names in an import statement, also inside its functions."""
-    for node in within(trees()[module]):
+    for node in within(trees()[module]) if within else imports_of_all()[module]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -201,13 +230,15 @@ BY_STRING = {"samebits.substitutes", "cellrepro.process.locked_environment"}
 
 def test_only_model_knows_cellpose():
     """In an import, or by a string that names one of its modules."""
-    found = set()
-    for module, tree in trees().items():
-        constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-        texts = {value for value in constants if isinstance(value, str)}
+    found = {
+        module
+        for module, node in nodes(ast.Constant)
+        if isinstance(node.value, str)
+        if node.value == "cellpose." or CELLPOSE.fullmatch(node.value)
+    }
+    for module in MODULES:
         starts = {name.split(".")[0] for name in imports(module)}
-        by_string = any(text == "cellpose." or CELLPOSE.fullmatch(text) for text in texts)
-        if starts & {"cellpose", "segment_anything"} or by_string:
+        if starts & {"cellpose", "segment_anything"}:
             found.add(module)
     assert found > BY_STRING
     assert {rank(module) for module in found - BY_STRING} == {rank("cellrepro.model")}
@@ -219,23 +250,21 @@ def test_a_command_with_values_is_written_by_the_one_function_that_knows_its_sto
     verbs = "|".join(BY_NAME)
     command = re.compile(rf"cellrepro ({verbs})( [^`]*)?$")
     wrong = []
-    for module, tree in trees().items():
-        for text in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
-            before = ""
-            for part in text.values:
-                if isinstance(part, ast.Constant):
-                    before += part.value
-                elif command.search(before.rpartition("`")[2] if before.count("`") % 2 else before):
-                    wrong.append(f"{module}, line {part.lineno}: {before}")
+    for module, text in nodes(ast.JoinedStr):
+        before = ""
+        for part in text.values:
+            if isinstance(part, ast.Constant):
+                before += part.value
+            elif command.search(before.rpartition("`")[2] if before.count("`") % 2 else before):
+                wrong.append(f"{module}, line {part.lineno}: {before}")
     assert wrong == []
 
 
 def test_no_private_name_is_imported_across_files():
     private = [
         f"{module} imports {alias.name} from {node.module}"
-        for module, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module.startswith(PACKAGES)
+        for module, node in nodes(ast.ImportFrom)
+        if node.module.startswith(PACKAGES)
         for alias in node.names
         if re.match("_(?!_)", alias.name)
     ]
@@ -344,9 +373,7 @@ OF_EVERY_RESULT = {"exit_code", "sentence", "rows", "lines", "as_json", "as_text
 def test_no_field_of_a_result_hides_what_every_result_has():
     hidden = [
         f"{module}: {node.name}.{field.target.id}"
-        for module, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
+        for module, node in nodes(ast.ClassDef)
         if {ast.unparse(base) for base in node.bases} & {"Result", "AuditOfRun"}
         for field in node.body
         if isinstance(field, ast.AnnAssign) and field.target.id in OF_EVERY_RESULT
@@ -359,9 +386,7 @@ def test_every_result_can_be_written_as_json():
     """One that is no dataclass says by its ``json_record`` what JSON has of it."""
     mute = [
         f"{module}: {node.name}"
-        for module, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
+        for module, node in nodes(ast.ClassDef)
         if {ast.unparse(base) for base in node.bases} & {"Result", "AuditOfRun"}
         if not any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
         if not any(getattr(member, "name", "") == "json_record" for member in node.body)
@@ -382,40 +407,27 @@ def parameters(node):
 
 def test_no_class_has_the_fields_of_another():
     by_fields = defaultdict(list)
-    for module, tree in trees().items():
-        for name, node in documented(tree):
-            if isinstance(node, ast.ClassDef) and len(annotated(node)) > 2:
-                by_fields[annotated(node)].append(f"{module}.{name}")
+    for module, node in nodes(ast.ClassDef):
+        if len(annotated(node)) > 2:
+            by_fields[annotated(node)].append(f"{module}.{node.name}")
     assert len(by_fields) > 100
     assert [names for names in by_fields.values() if len(names) > 1] == []
 
 
-TRAINING = annotated(
-    next(
-        node
-        for name, node in documented(trees()["cellrepro.spec.training_fields"])
-        if name == "Hyperparameters"
-    )
-)
-"""The options of a training that its spec states."""
 STATE_OPTIONS = {"cellrepro.spec.training_fields", "cellrepro.run.train"}
 
 
 def test_options_stand_in_the_spec_and_in_one_signature():
-    assert len(TRAINING) > 8
+    training = {*Hyperparameters.model_fields}
+    assert len(training) > 8
     stated = []
-    for module, tree in trees().items():
-        if module in STATE_OPTIONS:
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                names = annotated(node)
-            elif isinstance(node, ast.FunctionDef):
-                names = parameters(node)
-            elif isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict):
-                names = constants(node)
-            else:
-                continue
-            if len(TRAINING & names) > 4:
-                stated.append(f"{module}:{node.lineno}: {', '.join(sorted(TRAINING & names))}")
+    named_in = {
+        ast.ClassDef: annotated,
+        ast.FunctionDef: parameters,
+        **dict.fromkeys((ast.Tuple, ast.List, ast.Set, ast.Dict), constants),
+    }
+    for module, node in nodes(*named_in):
+        names = named_in[type(node)](node)
+        if module not in STATE_OPTIONS and len(training & names) > 4:
+            stated.append(f"{module}:{node.lineno}: {', '.join(sorted(training & names))}")
     assert stated == []

@@ -363,5 +363,5 @@ def test_nothing_is_reported_of_equal_runs(bench, tmp_path):
     found = bench.diverge(bench.clean, bench.run(data=data, model=str(model)))
     assert found.first is None, found.sentence()
     assert (found.computed, found.judgement, found.stages) == (None, None, {})
-    assert found.sentence().startswith("no difference in ")
+    assert found.sentence().startswith("identical: no difference in ")
     assert found.compared > 50 * N_STEPS

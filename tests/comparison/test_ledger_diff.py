@@ -1,5 +1,6 @@
 """Two ledgers side by side: the first difference, and only what is one."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -114,3 +115,27 @@ def test_every_setting_that_differs_is_said_as_the_first_difference():
     found = compare_ledgers(a, b)
     said = FirstDifference.of(found.first, found).said
     assert said == "diameter: 30 in A, 45 in B; flow_threshold: 0.4 in A, 0.0 in B"
+
+
+def test_of_an_environment_what_can_be_read_is_said_once():
+    """Threads stand in several of its fields; a list or a digest says nothing by its letters."""
+    fields = {
+        "profile.threads": ("2", "1"),
+        "threads": ("2", "1"),
+        "numeric_libraries": ('[{"api": "x", "n": 2}]', '[{"api": "x", "n": 1}]'),
+        "numeric_class.name": ('"6796dd90f576"', '"89368abcce01"'),
+        "versions.torch": ('"2.6.0"', '"2.15.0"'),
+    }
+    a, b = (
+        [
+            LedgerRow(BEFORE, -1, "environment", name, value_digest(values[i]), detail=values[i])
+            for name, values in fields.items()
+        ]
+        for i in (0, 1)
+    )
+    found = compare_ledgers(a, b)
+    said = FirstDifference.of(found.first, found).said
+    assert said.count("2 in A, 1 in B") == 1
+    assert "2.6.0 in A, 2.15.0 in B" in said
+    assert "numeric libraries" in said
+    assert not re.search(r"[{\[]|6796dd90f576", said)

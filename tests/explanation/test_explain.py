@@ -318,6 +318,7 @@ def test_a_search_that_ran_out_of_time_accuses_nobody(made, small_store, invoke)
     assert "by hand" not in answer.out
 
 
+@pytest.mark.slow
 def test_cells_that_somebody_erased_are_said_to_be_perhaps_of_a_hand(made, small_store, invoke):
     usual = made("usual")
     edited = made("erased", edit=lambda masks: np.where(masks % 5 == 1, 0, masks))
@@ -393,7 +394,7 @@ def test_settings_that_decide_and_do_not_make_it_mean_another_network(
 @pytest.mark.parametrize(
     ("name", "used", "also_untrue", "is_other_recorded"),
     [
-        ("diameter", 20.0, {}, False),
+        pytest.param("diameter", 20.0, {}, False, marks=pytest.mark.slow),
         pytest.param("cellprob_threshold", 2.0, {}, True, marks=pytest.mark.slow),
         pytest.param("diameter", 20.0, {"cellprob_threshold": 1.0}, True, marks=pytest.mark.slow),
     ],

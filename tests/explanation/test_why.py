@@ -234,6 +234,15 @@ def test_a_long_value_is_cut(gui, compared):
     assert len(line) < 200
 
 
+def test_a_cell_that_was_split_is_not_the_same_in_every_pixel(script, invoke):
+    a = np.kron(np.arange(1, 21, dtype=np.uint16).reshape(4, 5), np.pad(np.ones((8, 8), int), 2))
+    b = np.where((a == 3) & (np.indices(a.shape)[0] % 12 > 5), 99, a)
+    b[b == 7] = 0
+    told = invoke("compare", script("a", a), script("b", b)).out
+    assert "20 cells in A, 20 in B: 18 kept" in told
+    assert "18 cells are the same in every pixel" in told
+
+
 def test_equal_masks_have_no_cause(gui, invoke):
     sides = gui("a", A, diameter=42.4), gui("b", A, diameter=30.0)
     assert invoke("compare", *sides, "--json").json["cause"] is None

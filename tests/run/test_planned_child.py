@@ -16,10 +16,11 @@ def segmenting():
     functions = (getattr(cellrepro, name) for name in cellrepro.__all__)
     for function in filter(inspect.isfunction, functions):
         if set(inspect.signature(function).parameters) >= SEGMENTING:
-            yield function
+            is_quick = function is cellrepro.tiles  # what says it is one for all
+            yield pytest.param(function, marks=() if is_quick else pytest.mark.slow)
 
 
-@pytest.mark.parametrize("function", list(segmenting()), ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", [*segmenting()], ids=lambda function: function.__name__)
 def test_an_untrained_network_is_remarked_on(function, tmp_path, capfd):
     noise = np.random.default_rng(0).integers(0, 999, (64, 64))
     (tmp_path / "images").mkdir()

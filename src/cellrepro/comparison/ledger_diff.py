@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from cellrepro.words import cut
 from samebits.tensor_digests import comparable
 
 _MOST_LETTERS = 60  # of a value
+_DIGEST = re.compile(r'"[0-9a-f]{8,}"')  # or the first letters of one
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Difference:
         return f"{_in_words(self.a)} in A, {_in_words(self.b)} in B"
 
     @property
+    def is_plain(self) -> bool:
+        """Whether both sides can be read: no list or record, and no digest."""
+        return not any(map(_is_unreadable, (self.a, self.b)))
+
+    @property
     def is_of_bits(self) -> bool:
         """Whether nothing but the digests of the two sides can be said."""
         return _is_digest(self.a) and _is_digest(self.b)
@@ -42,6 +49,12 @@ class Difference:
 
 def _is_digest(entry: LedgerRow | None) -> bool:
     return entry is not None and entry.detail is None and entry.value is None
+
+
+def _is_unreadable(entry: LedgerRow | None) -> bool:
+    if entry is None or entry.detail is None:
+        return _is_digest(entry)
+    return entry.detail.startswith(("[", "{")) or bool(_DIGEST.fullmatch(entry.detail))
 
 
 def _in_words(entry: LedgerRow | None) -> str:

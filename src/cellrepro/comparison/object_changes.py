@@ -137,6 +137,11 @@ class ObjectChange(NamedTuple):
         """Whether one object has different numbers on the two sides."""
         return self.kind in (ObjectKind.KEPT, ObjectKind.MOVED) and self.labels_a != self.labels_b
 
+    @property
+    def is_equal(self) -> bool:
+        """Whether it is one cell on both sides, and the same in every pixel."""
+        return self.iou == 1 and len(self.labels_a) == len(self.labels_b) == 1
+
     def of_image(self, image: str) -> dict[str, object]:
         """Give its fields as JSON has them, with the image in which the object lies.
 

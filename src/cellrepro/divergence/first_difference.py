@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -96,12 +97,12 @@ class FirstDifference:
         of_step = [
             entry for entry in ledgers.of_stage(difference.stage) if entry.step == difference.step
         ]
-        is_of_fields = difference.stage in OF_FIELDS
-        in_words = field_in_words if is_of_fields else str
-        said = [
-            f"{in_words(entry.name)}: {entry.values_in_words()}"
-            for entry in (of_step if is_of_fields else [difference])
-        ]
+        if difference.stage == "environment":
+            said = _said_of_environment(of_step)
+        elif difference.stage in OF_FIELDS:
+            said = [f"{field_in_words(each.name)}: {each.values_in_words()}" for each in of_step]
+        else:
+            said = [f"{difference.name}: {difference.values_in_words()}"]
         return cls(
             step=difference.step,
             epoch=difference.epoch,
@@ -175,3 +176,16 @@ class FirstDifference:
         size = self.size.sentence()
         by_how_much = f", {size}" if size else ""
         return f"{called}{line}: `{self.op}` {what}{by_how_much}"
+
+
+def _said_of_environment(differences: Iterable[Difference]) -> list[str]:
+    """Say what fields hold, one of those with the same values; lists and digests are only named."""
+    told: dict[str, str] = {}
+    named: dict[str, None] = {}
+    for each in differences:
+        if each.is_plain:
+            values = each.values_in_words()
+            told.setdefault(values, f"{field_in_words(each.name)}: {values}")
+        else:
+            named[field_in_words(each.name.partition(".")[0])] = None
+    return [*told.values(), *named]

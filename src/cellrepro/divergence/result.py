@@ -86,8 +86,9 @@ class Divergence(Result):
         """Say where they diverge, what that is, and what it came to."""
         if self.first is None:
             over = f"no difference in {grouped(self.compared)} entries of their ledgers and files"
-            vacuous = "; vacuous: nothing was trained or found, so that proves little"
-            return over + vacuous if self.verdict == Verdict.VACUOUS else over
+            if self.verdict == Verdict.VACUOUS:
+                return f"vacuous: {over}; nothing was trained or found, so that proves little"
+            return f"identical: {over}"
         return "; ".join(self.in_short())
 
     def _result(self) -> str:

@@ -94,9 +94,8 @@ def steps_again(
     Each operation has its error against float64, and outputs that are compared are kept.
     """
     stored = [Repeat(repeat.folder.resolve()) for repeat in repeats]
-    names = " and ".join(repeat.name for repeat in stored)
     with (
-        progress(2 * (step + 1), f"replay of {names}", quiet=quiet) as bar,
+        progress(2 * (step + 1), "replay of A and B", quiet=quiet) as bar,
         tempfile.TemporaryDirectory() as folder,
         ThreadPoolExecutor(2) as pool,
     ):

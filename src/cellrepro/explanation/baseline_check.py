@@ -239,9 +239,5 @@ def _judged(
 
 def _changed_cells(results: Mapping[str, MaskComparison]) -> tuple[ChangedCell, ...]:
     """Cells that changed at all, in the order of `compare`."""
-    cells = [
-        cell
-        for cell in cells_of(results)
-        if cell.change.kind != ObjectKind.KEPT or cell.change.iou < 1
-    ]
+    cells = [cell for cell in cells_of(results) if not cell.change.is_equal]
     return tuple(sorted(cells, key=lambda cell: rank(cell.change)))

@@ -163,7 +163,7 @@ def cut_out(a: Side, b: Side, result: MaskComparison) -> Cause | None:
     n_removed = n_removed_at_edge(a, b, result)
     if part is None or not is_copy(result, n_removed=n_removed):
         return None
-    equal = {label for change in result.objects if change.iou == 1 for label in change.labels_a}
+    equal = {label for change in result.objects if change.is_equal for label in change.labels_a}
     at_edge = _labels_at_edge(in_common(a, b))
     if not n_removed and len(at_edge & equal) < _OF_EDGE * len(at_edge):
         return None
@@ -222,7 +222,7 @@ def _without(n_removed: int) -> str:
 
 def _n_unequal(result: MaskComparison, n_removed: int) -> int:
     """Count the cells that are not equal in every pixel, but for the removed ones."""
-    return sum(change.iou < 1 for change in result.objects) - n_removed
+    return sum(not change.is_equal for change in result.objects) - n_removed
 
 
 def _besides(result: MaskComparison, n_removed: int) -> str:

@@ -124,7 +124,7 @@ class Description(Result):
         if self.kind == "baseline":
             return [*_baseline_lines(self.details), f"  {_DIGESTS['digest']}: {self.digest}"]
         lines = [self._first_line()]
-        if self.says_commands:
+        if self.says_commands and self.kind != "image":
             lines.append("  to make it again:")
             lines += command_lines(self.recorded, self.commands)
         for name, value in self._shown().items():

@@ -33,8 +33,8 @@ def hint_of_equal_cells(result: MaskComparison) -> str:
                 f"all cells of {side} have the number {min(of_side)}, as in black-and-white masks: "
                 "what made them so may have changed outlines, too"
             )
-    n_equal = sum(change.iou == 1 for change in result.objects)
-    others = [change for change in result.objects if change.iou < 1]
+    others = [change for change in result.objects if not change.is_equal]
+    n_equal = len(result.objects) - len(others)
     likely = "cells drawn or changed by hand, niter, or rounding on a different computer"
     if all(change.kind in _WHOLE_CELLS for change in others):
         likely = "flow_threshold, a limit of size, or cells added or removed by hand"

@@ -148,7 +148,7 @@ class Scaled:
 
 def is_copy(result: MaskComparison, *, n_removed: int = 0) -> bool:
     """Whether one was made of the other, as cells are equal in every pixel, but for some."""
-    n_equal = sum(change.iou == 1 for change in result.objects)
+    n_equal = sum(change.is_equal for change in result.objects)
     n_cells = max(result.n_objects_a, result.n_objects_b) - n_removed
     return n_equal >= _OF_A_COPY * max(n_cells, 1)
 

@@ -335,7 +335,7 @@ class _Fates:
         for change in object_changes(overlap(before, after)):
             if change.kind == ObjectKind.KEPT:
                 kept.update(change.labels_a)
-            if change.iou == 1 and len(change.labels_a) == len(change.labels_b) == 1:
+            if change.is_equal:
                 same.update(change.labels_a)
         followed = labels_in(before) - (_labels_near_cut(before) if is_cropped else set())
         unmatched = unmatched_cells(before, after).before & followed

@@ -119,21 +119,22 @@ def train(
     loose : str, optional
         One operation, ``index_put`` for example, that mode ``strict`` leaves as it is.
     repeats : int
-        How many there are in the end; 2 are needed for a verdict. With ``continued_from`` it does
-        not count: one repeat is added to those that there are.
+        How many there are in the end; 2 are needed for a verdict. Where a
+        finished training goes on it does not count: one repeat is added to those that there are.
     resume : bool
         Go on with a killed training of this spec from its last checkpoint, to the same result.
     checkpoint_every : int, optional
         Epochs between checkpoints, 0 for none; by default 1 for small networks, 10 otherwise.
     keep_checkpoints : {"none", "last", "all"} or bool
-        Which checkpoints are stored with the finished repeat; True is ``all``. While a training
-        goes on its newest checkpoint lies in the store anyway, for ``resume``.
+        Which checkpoints are stored with the finished repeat; in Python True is ``all``. While
+        a training goes on its newest checkpoint lies in the store anyway, for ``resume``.
     continued_from : str, optional
         ``KEY/REPEAT`` of a finished training that stored its last checkpoint: go on from there to
         ``epochs``. Every other option with another value than its default must be as it was. An
         option with its default counts as left out, and is as it was there.
     operation_steps : sequence of int, optional
-        Steps whose operations ``ledger="ops"`` writes down and judges; by default all, unjudged.
+        Steps whose operations a ledger of every operation writes down and judges; by default all,
+        unjudged.
     store : str or Path
         Folder of finished runs.
     quiet : bool
