@@ -138,6 +138,17 @@ def test_intervals_of_few_images_hold_the_truth():
     assert held / 300 > 0.91
 
 
+@pytest.mark.parametrize("n", [3, 4, 5, 8])
+def test_an_interval_holds_the_effect_where_one_group_does_not_vary(n):
+    """As of B minus A, where B changes nothing in the control: one group has all resamples."""
+    generator = np.random.default_rng(n)
+    held = 0
+    for _ in range(300):
+        effect = effect_of_groups(np.zeros(n), generator.normal(2, 1, n))
+        held += effect.low <= 2 <= effect.high
+    assert held / 300 > 0.91
+
+
 def test_readouts_are_those_of_others():
     """Beside SciPy's sums over labels, and distances of all centres."""
     generator = np.random.default_rng(0)

@@ -90,8 +90,9 @@ class Sensitivity(Result):
         n_without_effect = sum(not variant.n_changed for variant in self.settings)
         if not strongest.n_changed:
             return f"none of {over} leaves a cell without a match"
-        verb = verb_of(n_without_effect, "changes", "change")
-        none = f"; {n_without_effect} of the values {verb} no cell" if n_without_effect else ""
+        verb = verb_of(n_without_effect, "leaves", "leave")
+        matched = f"; {n_without_effect} of the values {verb} every cell with a match"
+        none = matched if n_without_effect else ""
         return (
             f"of {over}, {strongest.setting} changes most: {share_text(strongest.changed)} of the "
             f"cells have no match{none}"

@@ -96,7 +96,8 @@ def _caption(sensitivity: Sensitivity, cells: str) -> str:
         caption += f" No pixel changes with {some(idle, len(idle))}."
     pixels_only = [one.setting for one in sensitivity.settings if one.ppm and not one.n_changed]
     if pixels_only:
-        caption += f" Pixels change, but no cell, with {some(pixels_only, len(pixels_only))}."
+        names = some(pixels_only, len(pixels_only))
+        caption += f" Pixels change, and every cell has a match, with {names}."
     return caption
 
 

@@ -152,6 +152,8 @@ def _how_many_equal(pairs: Sequence[Pair]) -> str:
     if len(pairs) == 1:
         how = "is bit-identical" if n_same_bits else "is not bit-identical"
         return f"the only pair of repeats {how}"
+    if n_same_bits == len(pairs):
+        return f"all {len(pairs)} pairs of repeats are bit-identical"
     same_masks = f", and the masks of {n_same_masks} are equal" * (n_same_masks > n_same_bits)
     is_or_are = verb_of(n_same_bits, "is", "are")
     n_bits = n_same_bits or "none"
