@@ -102,18 +102,22 @@ def test_what_is_ignored_does_not_count():
     assert found.compared.total() == len(a) - 1
 
 
-def test_every_setting_that_differs_is_said_as_the_first_difference():
-    """One alone would be taken for the cause of all that follows."""
-    settings = {"diameter": ("30", "45"), "flow_threshold": ("0.4", "0.0")}
+def said_first(stage, fields):
+    """What is said of the first difference of two records, from both values of each field."""
     a, b = (
         [
-            LedgerRow(BEFORE, -1, "spec", name, value_digest(values[side]), detail=values[side])
-            for name, values in settings.items()
+            LedgerRow(BEFORE, -1, stage, name, value_digest(values[side]), detail=values[side])
+            for name, values in fields.items()
         ]
         for side in (0, 1)
     )
     found = compare_ledgers(a, b)
-    said = FirstDifference.of(found.first, found).said
+    return FirstDifference.of(found.first, found).said
+
+
+def test_every_setting_that_differs_is_said_as_the_first_difference():
+    """One alone would be taken for the cause of all that follows."""
+    said = said_first("spec", {"diameter": ("30", "45"), "flow_threshold": ("0.4", "0.0")})
     assert said == "diameter: 30 in A, 45 in B; flow_threshold: 0.4 in A, 0.0 in B"
 
 
@@ -125,17 +129,18 @@ def test_of_an_environment_what_can_be_read_is_said_once():
         "numeric_libraries": ('[{"api": "x", "n": 2}]', '[{"api": "x", "n": 1}]'),
         "numeric_class.name": ('"6796dd90f576"', '"89368abcce01"'),
         "versions.torch": ('"2.6.0"', '"2.15.0"'),
+        "variables.OMP_NUM_THREADS": ("2", "1"),
     }
-    a, b = (
-        [
-            LedgerRow(BEFORE, -1, "environment", name, value_digest(values[i]), detail=values[i])
-            for name, values in fields.items()
-        ]
-        for i in (0, 1)
-    )
-    found = compare_ledgers(a, b)
-    said = FirstDifference.of(found.first, found).said
+    said = said_first("environment", fields)
     assert said.count("2 in A, 1 in B") == 1
     assert "2.6.0 in A, 2.15.0 in B" in said
-    assert "numeric libraries" in said
     assert not re.search(r"[{\[]|6796dd90f576", said)
+    libraries = said_first("environment", {"numeric_libraries": fields["numeric_libraries"]})
+    assert libraries.startswith("numeric libraries")
+
+
+def test_of_an_environment_no_field_hides_another_with_equal_values():
+    flags = {"switches.benchmark": ("true", "false"), "switches.tf32": ("true", "false")}
+    versions = {"versions.numpy": ('"1"', '"2"'), "versions.scipy": ('"1"', '"2"')}
+    said = said_first("environment", flags | versions)
+    assert said.count("true in A, false in B") == said.count("1 in A, 2 in B") == 2

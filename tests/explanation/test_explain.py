@@ -431,6 +431,8 @@ def test_of_equal_cells_the_network_tells_which_record_is_untrue(made, invoke, s
     told = invoke("explain", untrue, true, *given)
     assert told.code == 0
     assert "A was made with diameter 24, though it records 18" in told.out
+    cropped = invoke("explain", untrue, true, *given, "--crop", "auto")
+    assert (cropped.code, cropped.out) == (told.code, told.out)
 
 
 @pytest.mark.slow

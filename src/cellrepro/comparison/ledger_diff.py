@@ -15,7 +15,7 @@ from cellrepro.words import cut
 from samebits.tensor_digests import comparable
 
 _MOST_LETTERS = 60  # of a value
-_DIGEST = re.compile(r'"[0-9a-f]{8,}"')  # or the first letters of one
+_DIGEST = re.compile(r'"[0-9a-f]{12,}"')  # or the first letters of one
 
 
 @dataclass(frozen=True)

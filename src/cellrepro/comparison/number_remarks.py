@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cellrepro.comparison.label_numbers import numbered_by_plane, numbering
 from cellrepro.images.label_pieces import LEAST_OF_LARGEST, touching_pieces
-from cellrepro.images.pictures import doubt
+from cellrepro.images.pictures import Pieces, doubt, many_pieces
 from cellrepro.words import share_text
 from samebits.words import amount
 
@@ -31,17 +31,21 @@ def number_remarks(image: _Labels) -> Iterator[str]:
     """Say what the numbers of a label image show of how it was made and saved."""
     remarks = [*background_remarks(image)]
     yield from remarks
-    doubtful = doubt(image)
     if numbering(image) == "anew":
         n_objects = amount(int(numbered_by_plane(image).image.max()), "object")
         yield (
             f"its numbers begin anew in each plane, so every plane counts by itself: {n_objects} "
             f"in {amount(len(image), 'plane')}"
         )
-    elif doubtful is not None and n_numbers(image) <= FEW_NUMBERS:
-        yield from () if remarks else (f"it has {doubtful}",)
+    elif pieces_of_map(image) is not None:
+        yield from () if remarks else (f"it has {doubt(image)}",)
     else:
         yield from piece_remarks(image)
+
+
+def pieces_of_map(image: _Labels) -> Pieces | None:
+    """How the values lie of what may be a map of the foreground or of classes; None of others."""
+    return many_pieces(image) if n_numbers(image) <= FEW_NUMBERS else None
 
 
 def likely_adder(added: float) -> str:

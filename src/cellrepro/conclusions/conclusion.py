@@ -410,12 +410,11 @@ def intervals_text(conclusions: Sequence[Conclusion]) -> str:
         return "effects without intervals, as there are too few images"
     without = [effect for effect in known if NO_SPREAD in estimate_text(effect)]
     if not without:
-        return "effects with their 95 % intervals over images (bootstrap)"
+        return "effects with their 95 % intervals over images"
     agree = f"“{NO_SPREAD}” where the images of each group agree"
     if len(without) == len(known):
         return f"effects; no interval, {agree}"
-    intervals = "95 % intervals over images (bootstrap)"
-    return f"effects with their {intervals}; {agree}, so that there is none"
+    return f"effects with their 95 % intervals over images; {agree}, so that there is none"
 
 
 def alike(*values: float) -> tuple[str, ...]:

@@ -179,13 +179,19 @@ class FirstDifference:
 
 
 def _said_of_environment(differences: Iterable[Difference]) -> list[str]:
-    """Say what fields hold, one of those with the same values; lists and digests are only named."""
-    told: dict[str, str] = {}
+    """Say what fields hold, once what several say; lists and digests are only named.
+
+    The number of threads stands in the profile, beside it, and in variables that follow from it.
+    """
+    told: dict[tuple[str, str], str] = {}
     named: dict[str, None] = {}
     for each in differences:
-        if each.is_plain:
-            values = each.values_in_words()
-            told.setdefault(values, f"{field_in_words(each.name)}: {values}")
+        group, _, _ = each.name.partition(".")
+        words = field_in_words(each.name)
+        values = each.values_in_words()
+        follows = group == "variables" and any(values == other for _, other in told)
+        if follows or not each.is_plain:
+            named[field_in_words(group)] = None
         else:
-            named[field_in_words(each.name.partition(".")[0])] = None
+            told.setdefault((words.rpartition(", ")[2], values), f"{words}: {values}")
     return [*told.values(), *named]

@@ -12,7 +12,7 @@ import numpy as np
 
 from cellrepro.comparison.judgement import judge
 from cellrepro.comparison.label_numbers import canonical
-from cellrepro.comparison.number_remarks import FEW_NUMBERS, number_remarks
+from cellrepro.comparison.number_remarks import number_remarks, pieces_of_map
 from cellrepro.errors import no_such_file
 from cellrepro.explanation.commands_of_record import commands_of_record
 from cellrepro.explanation.description import Description
@@ -33,7 +33,6 @@ from cellrepro.images.image_file import read_labels
 from cellrepro.images.image_names import is_named_as_masks
 from cellrepro.images.ome_zarr import is_zarr
 from cellrepro.images.outline_files import is_outline_file, read_outlines
-from cellrepro.images.pictures import many_pieces
 from cellrepro.images.seg_file import SegFile, read_seg
 from cellrepro.model.cellpose_generation import generation_of, of_another_generation
 from cellrepro.model.encoders import ENCODERS
@@ -170,8 +169,7 @@ def _of_masks(
 ) -> Description:
     renumbered = canonical(masks)
     n_objects = int(renumbered.max(initial=0))
-    is_a_map = masks.ndim == 2 and n_objects <= FEW_NUMBERS
-    pieces = many_pieces(masks) if is_a_map else None
+    pieces = pieces_of_map(masks) if masks.ndim == 2 else None
     details: dict[str, Any] = {
         "shape": masks.shape,
         "n_objects": n_objects,

@@ -184,7 +184,7 @@ def explain(
     if cut is not None and shown.result.n_differing:
         why_not_replayed = _CUT_NOT_REPLAYED
     elif _is_to_be_replayed(sides, shown, by_hand):
-        if crop is not None:
+        if crop is not None and shown.result.n_differing:
             window = replay_window(crop, sides)
         setup = Setup(profile_settings, mode, seed_of(mode, seed))
         if note and not quiet:

@@ -149,9 +149,11 @@ class _BothSearches:
         self.child.tell("done", "A")
         b = self.b.start_alone(near={})
         self.child.tell("done", "B")
-        if a.found == Reproduced.MADE != b.found:
+        is_a_made = a.found == Reproduced.MADE
+        is_b_made = b.found == Reproduced.MADE
+        if is_a_made and not is_b_made:
             b = self.b.fit_like(_near(a))
-        elif b.found == Reproduced.MADE != a.found:
+        elif is_b_made and not is_a_made:
             a = self.a.fit_like(_near(b))
         return a, b
 

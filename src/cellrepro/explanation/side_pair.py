@@ -129,12 +129,14 @@ class SidePair:
 
     @property
     def may_have_untrue_record(self) -> bool:
-        """Whether a file records another value of a setting than the other side.
+        """Whether one of two results with cells records another value of a setting than the other.
 
         Runs of a store record what they were made with.
         """
         is_of_file = self.a.run is None or self.b.run is None
-        return is_of_file and any(each.differs and each.name in TRIED for each in self.settings)
+        if not (is_of_file and self.a.n_cells):
+            return False
+        return any(each.differs and each.name in TRIED for each in self.settings)
 
     @property
     def is_in_place(self) -> bool:

@@ -106,7 +106,8 @@ def start_live(
     )
     try:
         segmentation.ask(LiveRequest(0, "exact", first_settings))
-        first = now = answers.next()
+        first = answers.next()
+        now = first
         if settings_now != first_settings:
             segmentation.ask(LiveRequest(1, "exact", settings_now))
             now = answers.next()

@@ -205,7 +205,7 @@ def difference(
     if votes is not None:
         n_votes, n_runs = votes
         picture = vote_picture(background, n_votes, n_runs, side=side)
-        panels.append(_Panel(f"in how many of {n_runs} repeats a pixel is cell", picture))
+        panels.append(_Panel(f"in how many of {n_runs} results a pixel is cell", picture))
     n_columns = 3 if len(panels) == 3 else 2
     n_rows = len(panels) // n_columns
     height = WIDTH / n_columns * min(1.6, plane_a.shape[0] / plane_a.shape[1])
@@ -248,13 +248,13 @@ def _explained(name_a: str, name_b: str) -> list[Artist]:
 
 
 def _votes_explained(votes: tuple[np.ndarray, int] | None) -> list[Artist]:
-    """The colour of every number of repeats that call a pixel cell; of many, some in between."""
+    """The colour of every number of results that call a pixel cell; of many, some in between."""
     if votes is None:
         return []
     n_runs = votes[1]
     n_named = min(n_runs, _MOST_VOTES)
     numbers = dict.fromkeys(np.linspace(1, n_runs, n_named).round().astype(int).tolist())
-    return [style.patch(f"in {n} of {n_runs} repeats", fc=vote_colour(n, n_runs)) for n in numbers]
+    return [style.patch(f"in {n} of {n_runs} results", fc=vote_colour(n, n_runs)) for n in numbers]
 
 
 def _sign_changes(axes: Axes, changed: Sequence[ObjectChange], scale: float) -> None:
