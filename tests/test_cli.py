@@ -17,6 +17,7 @@ import tifffile
 import torch
 
 import cellrepro
+from cellrepro.cli import app
 from cellrepro.command_options import options_of
 from cellrepro.commands import BY_WORDS
 from cellrepro.images.folder import read_folder
@@ -464,6 +465,10 @@ def test_alone_it_shows_its_commands_and_says_its_version(invoke):
         *("Commands", "Two files", "Segment and train", "Find the cause"),
         *("Hand on", "The store", "Set up"),
     ]
+    begin = re.findall(r"^  (cellrepro .*)$", alone, re.MULTILINE)
+    assert len(begin) > 1
+    for line in begin:
+        app.parse_args(shlex.split(line)[1:], exit_on_error=False, print_error=False)
     assert invoke("--version").out == f"cellrepro {cellrepro.__version__}\n"
 
 

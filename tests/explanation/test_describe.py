@@ -294,3 +294,13 @@ def test_a_seg_file_says_what_its_numbers_show(tmp_path):
         found = describe(str(tmp_path / name))
         assert expected in found.note
         assert bool(expected) == bool(found.note)
+
+
+def test_a_black_and_white_mask_is_not_called_one_cell(tmp_path):
+    cells = np.kron(np.arange(1, 26).reshape(5, 5), np.pad(np.ones((8, 8), int), 2))
+    tifffile.imwrite(tmp_path / "map.tif", ((cells > 0) * 255).astype(np.uint8))
+    tifffile.imwrite(tmp_path / "cells.tif", cells.astype(np.uint16))
+    of_map, of_cells = (describe(tmp_path / f"{name}.tif").lines() for name in ("map", "cells"))
+    assert of_map[0].startswith("label image: 1 number in 25 separate pieces")
+    assert of_cells[0].startswith("label image: 25 cells")
+    assert [any("diameters" in line for line in lines) for lines in (of_map, of_cells)] == [0, 1]

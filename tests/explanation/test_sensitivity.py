@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cellrepro.comparison.changed_cells import resized_cells
+from cellrepro.comparison.image_differences import difference_of
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.scores import average_precision
 from cellrepro.explanation.sensitivity import VALUES, Sensitivity
-from cellrepro.explanation.variations import Variant
+from cellrepro.explanation.variations import Variant, Variation, VariedImage, variant_of
 from cellrepro.images.folder import read_folder
 from cellrepro.model.evaluator import evaluator
 from cellrepro.spec.segmentation_settings import Settings
@@ -55,6 +57,12 @@ def test_every_variant_is_what_eval_gives(small_store, invoke, tmp_path):
         assert (one["interval_over"], low <= one["changed"] <= high) == ("cells", True)
         for kind in ("kept", "moved", "lost", "gained", "split", "merged"):
             assert one[kind] == sum(pair.kinds[kind] for pair in pairs)
+        n_resized = sum(
+            change.kind == "kept" and not 0.75 <= change.area_b / change.area_a <= 1.25
+            for pair in pairs
+            for change in pair.objects
+        )
+        assert one["n_resized"] == n_resized
         scores = [average_precision(i.masks, m)[0] for i, m in zip(images, sides[1], strict=True)]
         assert one["ap50"] == pytest.approx(np.mean(scores))
     ranked = [one["changed"] for one in answer.json["settings"]]
@@ -87,6 +95,7 @@ def a_sensitivity(*interval_over, images=1):
         interval=(0.1, 0.5),
         interval_over="cells",
         kinds=Counter(kept=3, lost=1),
+        n_resized=0,
         n_objects=3,
         ppm=10.0,
         ap50=None,
@@ -148,3 +157,17 @@ def test_what_cannot_be_varied_is_refused(small_store, invoke, no_child, vary, m
     answer = invoke("sensitivity", small_store.data, *given)
     assert (answer.code, answer.out) == (2, "")
     assert message in answer.err
+
+
+def test_kept_cells_of_another_size_are_counted():
+    """They have a match, and yet whoever measures areas has other cells."""
+    usual = np.kron(np.arange(1, 5).reshape(2, 2), np.pad(np.ones((10, 10), int), 3))
+    smaller = usual.copy()
+    smaller[usual == 1] = 0
+    smaller[4:12, 4:12] = 1
+    result = compare_masks(usual, smaller)
+    varied = VariedImage("a", 4, None, difference_of(result), len(resized_cells(result.objects)))
+    variant = variant_of(Variation("min_size", 60), [varied])
+    assert (variant.n_changed, variant.kept, variant.n_resized) == (0, 4, 1)
+    became = variant.row()["what became of the cells"]
+    assert became == "4 kept (1 of another size)"

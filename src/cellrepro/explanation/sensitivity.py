@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cellrepro.comparison.changed_cells import resized_cells
 from cellrepro.comparison.image_differences import difference_of
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.number_remarks import n_numbers
@@ -126,6 +127,8 @@ class Sensitivity(Result):
                 "  no match: cells of the usual result and of this one that the other lacks (IoU "
                 f"of 0.5), with their 95 % interval {self.interval_kind}"
             )
+        if any(variant.n_resized for variant in self.settings):
+            lines.append("  of another size: kept, and more than a quarter larger or smaller")
         if self.idle:
             lines.append(f"no pixel changes with {some(self.idle, len(self.idle))}")
         for name, path in self.figures.items():
@@ -258,11 +261,13 @@ def varied(child: Child, *, request: Request, variations: Sequence[Variation]) -
 
 
 def _compared(image: LabelledImage, usual: np.ndarray, masks: np.ndarray) -> VariedImage:
+    result = compare_masks(usual, masks)
     return VariedImage(
         image=image.name,
         n_objects=n_numbers(masks),
         ap50=_score(image.masks, masks),
-        difference=difference_of(compare_masks(usual, masks)),
+        difference=difference_of(result),
+        n_resized=len(resized_cells(result.objects)),
     )
 
 

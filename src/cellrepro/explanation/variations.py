@@ -60,6 +60,8 @@ class Variant(Variation):
     """``images`` (bootstrap), or ``cells`` (binomial) where there are fewer than three images."""
     kinds: Mapping[str, int]
     """What became of the cells, by the word for it."""
+    n_resized: int
+    """Kept cells that are more than a quarter larger or smaller."""
     n_objects: int
     """Cells with this value."""
     ppm: float
@@ -101,12 +103,16 @@ class Variant(Variation):
 
     def row(self) -> Row:
         """Say how many cells it changes, and what became of them."""
-        counts = {ObjectKind(kind).in_words: n for kind, n in self.kinds.items() if n}
+        fates = [f"{n} {ObjectKind(kind).in_words}" for kind, n in self.kinds.items() if n]
+        if self.n_resized:
+            kept = f"{self.kept} {ObjectKind.KEPT.in_words}"
+            with_size = f"{kept} ({self.n_resized} of another size)"
+            fates = [with_size if fate == kept else fate for fate in fates]
         return {
             "setting": self.setting,
             "no match": share_text(self.changed),
             "interval": "" if self.interval is None else span(*map(share_text, self.interval)),
-            "what became of the cells": ", ".join(f"{n} {kind}" for kind, n in counts.items()),
+            "what became of the cells": ", ".join(fates),
             "AP@0.5": "" if self.ap50 is None else f"{self.ap50:.3f}",
         }
 
@@ -135,6 +141,8 @@ class VariedImage(NamedTuple):
     """None where there is no truth."""
     difference: ImageDifference
     """From the image under the base settings."""
+    n_resized: int
+    """Kept cells that are more than a quarter larger or smaller."""
 
 
 def variant_of(variation: Variation, images: Sequence[VariedImage]) -> Variant:
@@ -158,6 +166,7 @@ def variant_of(variation: Variation, images: Sequence[VariedImage]) -> Variant:
         interval=interval.limits,
         interval_over=interval.over,
         kinds=kinds,
+        n_resized=sum(varied.n_resized for varied in images),
         n_objects=sum(varied.n_objects for varied in images),
         ppm=1e6 * n_differing / n_pixels,
         ap50=mean_score(varied.ap50 for varied in images),
