@@ -443,6 +443,10 @@ def test_of_equal_cells_both_records_may_be_true(made, invoke, small_store):
     write_sidecar(sides[1], {"settings": diameter | {"max_size_fraction": 0.9}})
     told = invoke("explain", *sides, *options(model=small_store.weights, image=made.image("grey")))
     assert "segmented again with either record, the cells are the same" in told.out
+    other = options(model=small_store.weights, image=made.image("colour"))
+    of_other_image = invoke("explain", *sides, *other).out
+    assert "with this network and image neither record makes these cells" in of_other_image
+    assert "probably" not in of_other_image
 
 
 def test_no_network_is_blamed_where_time_was_up(made, invoke, small_store):

@@ -383,7 +383,7 @@ class Explanation(Result):
             return "; ".join(untrue)
         if all(fit.found == Reproduced.MADE for _, fit in self.replayed.fits):
             return "segmented again with either record, the cells are the same"
-        return "with this network neither record makes these cells"
+        return "with this network and image neither record makes these cells"
 
     @property
     def sides(self) -> list[tuple[str, Side]]:

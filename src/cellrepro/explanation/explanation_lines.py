@@ -102,7 +102,9 @@ def replay_lines(explanation: Explanation) -> Iterator[str]:
     if explanation.result is not None and explanation.result.n_differing:
         yield from cause_lines(explanation)
     elif explanation.replayed is not None:
-        yield from made_again_lines(explanation)
+        fits = [fit for _, fit in explanation.replayed.fits]
+        if any(fit.found == Reproduced.MADE for fit in fits):
+            yield from made_again_lines(explanation)
     yield from _command_lines(explanation)
 
 
