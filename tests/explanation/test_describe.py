@@ -80,7 +80,7 @@ NETWORKS = {
         lambda held: held | {"out.bias": torch.ones(7)},
         "4 (SAM)",
         None,
-        r"out\.bias is \(7,\)",
+        r"out\.bias has the shape \(7,\)",
     ),
     "Cellpose 3": (lambda held: CPNET, "2 or 3", None, "refuses networks of Cellpose 2 and 3"),
     "Cellpose 3, transformer": (

@@ -13,6 +13,7 @@ from cellrepro.explanation.fit import Fit
 from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
 from cellrepro.explanation.settings_of_both import SettingOfBoth
 from cellrepro.explanation.trials import Gap
+from cellrepro.run.masks_folder import write_sidecar
 from cellrepro.store.store import Store
 from samebits.words import amount
 from stores import TRUTH, add_run, squares, three
@@ -93,6 +94,38 @@ def test_a_value_that_one_side_records_and_is_not_usual_is_likely(gui, script, c
     explained = invoke("explain", *sides)
     assert explained.out.splitlines()[0] == line
     assert invoke("explain", *sides, "--json").json["cause"] == cause
+
+
+@pytest.mark.parametrize("is_here", [True, False], ids=["here", "moved"])
+def test_the_command_names_image_and_network_that_are_recorded_and_here(
+    tmp_path, monkeypatch, invoke, is_here
+):
+    """As a user in the folder of the images would type them."""
+    monkeypatch.chdir(tmp_path)
+    image, network = tmp_path / "raw" / "cells.tif", tmp_path / "mine.safetensors"
+    if is_here:
+        image.parent.mkdir()
+        tifffile.imwrite(image, A)
+        network.write_bytes(b"weights")
+    of_both = {"filename": str(image), "model": network.name, "model_path": str(network)}
+    for name, masks, diameter in (("a", A, 30), ("b", B, 40)):
+        path = tmp_path / f"{name}_masks.tif"
+        tifffile.imwrite(path, masks)
+        write_sidecar(path, {"settings": {"diameter": diameter}, **of_both})
+    command = invoke("compare", "a_masks.tif", "b_masks.tif").out.splitlines()[2]
+    given = "raw/cells.tif --model mine.safetensors" if is_here else "IMAGE --model MODEL"
+    assert command.endswith(f" --image {given}")
+
+
+def test_of_two_recorded_images_none_is_proposed(gui, script, invoke, tmp_path):
+    a, b = gui("a", A, diameter=42.4), gui("b", B, diameter=30.0)
+    tifffile.imwrite(tmp_path / "a.tif", A)
+    one = invoke("compare", a, script("c", B)).out.splitlines()[2]
+    assert f" --image {tmp_path / 'a.tif'} " in one
+    explained = invoke("explain", a, tmp_path / "c_masks.tif").out.splitlines()[1]
+    assert f" --image {tmp_path / 'a.tif'} " in explained
+    tifffile.imwrite(tmp_path / "b.tif", A)
+    assert " --image IMAGE " in invoke("compare", a, b).out.splitlines()[2]
 
 
 def test_what_both_record_comes_before_what_one_records(gui, compared, invoke):

@@ -13,6 +13,11 @@ from samebits.words import amount
 if TYPE_CHECKING:
     from cellrepro.store.manifest import ResultSummary
 
+TO_FIND_CELLS = (
+    "Train for more epochs, or segment with a network that has learnt something: equality over no "
+    "cells proves nothing."
+)
+"""The advice for results without a cell."""
 Groups = tuple[tuple[int, ...], ...]
 """Numbers of the repeats that are equal, a group each; the largest group first."""
 

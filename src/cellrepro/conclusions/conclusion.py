@@ -39,7 +39,7 @@ NO_SPREAD = "no spread"
 """Stands for an interval without width."""
 _NOT_SHOWN = "no effect is shown"
 _NONE_UNDER_EITHER = f"{_NOT_SHOWN} under either"
-_ESTIMATE_ONLY = "estimate only"
+_SIZE_ONLY = "only the size of the effect"
 _TO_BE_SURE = 1.96 + 0.84
 """Standard errors between an effect and a limit, with which 95 % intervals exclude the limit in
 80 % of experiments."""
@@ -91,8 +91,8 @@ class Conclusion(Result):
 
     @property
     def word_text(self) -> str:
-        """The word as screens say it, and whether only the estimates call for it."""
-        return IN_WORDS[self.word] + (f" ({_ESTIMATE_ONLY})" if self.is_of_estimate else "")
+        """The word as screens say it, and whether only the size of the effect differs."""
+        return IN_WORDS[self.word] + (f" ({_SIZE_ONLY})" if self.is_of_estimate else "")
 
     @property
     def rule(self) -> str:

@@ -91,7 +91,7 @@ class ConclusionsOverRuns(Result):
                 of_none = " (no effect shown)" if any(one.is_of_none for one in having) else ""
                 n_of_estimate = sum(one.is_of_estimate for one in having)
                 if n_of_estimate:
-                    of_none = f" (in {n_of_estimate} the estimate only)"
+                    of_none = f" (in {n_of_estimate} only the size of the effect)"
                 counts.append(f"{first.readout_of(firsts)} in {len(having)}{of_none}")
         return counts
 

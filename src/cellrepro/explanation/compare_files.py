@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from cellrepro.comparison.mask_totals import image_weight, verdict_over
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.explanation.cellpose_call import IMAGE, NETWORK
-from cellrepro.explanation.conditions import MODEL
+from cellrepro.explanation.cellpose_call import IMAGE
+from cellrepro.explanation.files_at_hand import image_at_hand, network_at_hand
 from cellrepro.explanation.folder_cause import why_of_folders
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.mask_file_record import RecordedMasks, recorded_masks
@@ -22,12 +22,7 @@ from cellrepro.explanation.mask_files import (
     readers,
 )
 from cellrepro.explanation.recorded_cause import FileEvidence, why_from_files
-from cellrepro.explanation.recorded_settings import (
-    MODEL_DIGEST,
-    MODEL_PATH,
-    STORED_NETWORK,
-    RecordedSettings,
-)
+from cellrepro.explanation.recorded_settings import STORED_NETWORK, RecordedSettings
 from cellrepro.explanation.references import (
     file_or_run,
     kind_in_words,
@@ -260,8 +255,9 @@ def _command_with_network(
     store: str | Path,
 ) -> str:
     """Write the command line that finds the cause of a difference with a network."""
-    network = _network_of_both(settings, store)
-    return _compare_command(a, b, image or IMAGE, model=network, store=store)
+    network = network_at_hand(settings, store)
+    image = image or image_at_hand(settings, (a, b))
+    return _compare_command(a, b, image, model=network, store=store)
 
 
 def _compare_command(a: Path, b: Path, image: str | Path, *, model: str, store: str | Path) -> str:
@@ -292,28 +288,6 @@ def command_for_one_image(
     return _compare_command(
         files_a[name], files_b[name], images.get(name, IMAGE), model=model, store=store
     )
-
-
-def _network_of_both(settings: Sequence[SettingOfBoth], store: str | Path) -> str:
-    """Give the network that both record, where this computer has it under that name."""
-    from cellrepro.model.cellpose_generation import generation_of
-
-    by_name = {setting.name: setting for setting in settings}
-    if any(each.differs for each in map(by_name.get, (MODEL, MODEL_DIGEST)) if each):
-        return NETWORK
-    recorded = [
-        str(by_name[name].a)
-        for name in (MODEL_PATH, MODEL)
-        if name in by_name and by_name[name].is_recorded_by_both and not by_name[name].differs
-    ]
-    for network in recorded:
-        if (
-            Path(network).is_file()
-            or network in generation_of().names
-            or (STORED_NETWORK.fullmatch(network) and Path(store, "runs", network).is_dir())
-        ):
-            return network
-    return NETWORK
 
 
 def _compare_mask_files(

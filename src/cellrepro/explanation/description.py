@@ -50,7 +50,7 @@ _IN_FIRST_LINE = frozenset(
 """Details of an image, masks, outlines or a run that their first line says."""
 _OF_RUN = ("verdict", "repeats", "epochs", "learning_rate", "started", "computed_on")
 """Details of a run that come before those of its weights."""
-_NOT_LOADED = "not at all (see the note)"
+_NOT_LOADED = "nothing, it refuses the file (see the note)"
 _MOST_USUAL = 4
 _FIRST_USUAL = ("cellprob_threshold", "flow_threshold", "min_size", "niter")
 _MOST_LIBRARIES = 3
@@ -100,10 +100,8 @@ class Description(Result):
         if self.kind == "other":
             return f"{self.details['what']}; {self.details['next']}"
         parts = [self._first_line()]
-        if self.generation is not None:
-            parts.append(f"of Cellpose {self.generation}")
         if self.loads_as is not None and self.loads_as != AS_IT_IS:
-            parts.append(f"Cellpose loads it as {self.loads_as}")
+            parts.append(f"the installed Cellpose loads {self.loads_as}")
         if self.note:
             parts.append(self.note)
         return "; ".join(parts)
@@ -171,7 +169,15 @@ class Description(Result):
                 if is_known
                 else "no file, run or network of this Cellpose has this name"
             )
-        return f"{self.kind} {self.official_name} of Cellpose" if self.official_name else self.kind
+        return self._weights_line() if self.kind == "weights" else self.kind
+
+    def _weights_line(self) -> str:
+        if self.official_name:
+            return f"weights of {self.official_name}, a network of Cellpose {self.generation}"
+        if self.generation is None:
+            return "weights of a network that Cellpose does not have"
+        kind = self.details.get("network")
+        return f"weights of a network of Cellpose {self.generation}{f': {kind}' if kind else ''}"
 
     def _shown(self) -> dict[str, object]:
         """Facts by their names in a terminal; None stands for no line."""
@@ -181,6 +187,8 @@ class Description(Result):
         if loads_as == AS_IT_IS:
             loads_as = "the network it holds" if n_parameters is not None else None
         left_out = {"settings", "what", "n_manual", "largest_label", *_DIGESTS}
+        if self.kind == "weights":
+            left_out.add("network")
         if self.kind in ("image", "outlines", "label image", "_seg.npy", "run"):
             left_out |= _IN_FIRST_LINE
         details = {name: value for name, value in self.details.items() if name not in left_out}
@@ -192,10 +200,9 @@ class Description(Result):
         of_run = {name.replace("_", " "): details.pop(name) for name in _OF_RUN if name in details}
         return {
             **(of_run if self.kind == "run" else {}),
-            "built as in Cellpose": self.generation or ("none" if n_parameters else None),
             "type of its parameters": self.dtype if n_parameters is not None else None,
             "parameters": grouped(n_parameters) if n_parameters else n_parameters,
-            "Cellpose loads it as": loads_as if of_network else None,
+            "the installed Cellpose loads": loads_as if of_network else None,
             "cells in each plane": by_plane and some(list(map(str, by_plane)), _MOST_PLANES),
             **details,
             "numbers of the cells": numbers,

@@ -12,7 +12,9 @@ import numpy as np
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION, refuse_no_precision
 from cellrepro.explanation.mask_files import MaskReader, OutlineReader
 from cellrepro.explanation.recorded_settings import (
+    FILENAME,
     MODEL_DIGEST,
+    MODEL_PATH,
     SOFTWARE,
     WRITTEN,
     RecordedSettings,
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
 # two of them are compared in the time that the readers take to load.
 
 _MOST_BYTES_OF_SIDECAR = 2**24
-_SIDECAR_FIELDS = frozenset({"settings", MODEL, MODEL_DIGEST, PRECISION, "run", "versions"})
+_SIDECAR_FIELDS = frozenset(
+    {"settings", FILENAME, MODEL, MODEL_PATH, MODEL_DIGEST, PRECISION, "run", "versions"}
+)
 _TIFF_ENDINGS = (".tif", ".tiff")
 _TIFF_TAGS = {"Software": SOFTWARE, "DateTime": WRITTEN, "ImageDescription": "description"}
 _MOST_LETTERS_OF_TAG = 120
@@ -132,7 +136,7 @@ def sidecar_record(masks: Path) -> RecordedSettings:
     values: dict[str, Any] = dict(Settings().replaced(**sidecar["settings"]).by_name())
     versions = dict(sidecar.get("versions") or {})
     version = versions.pop(VERSION, None)
-    for name in (MODEL, MODEL_DIGEST, PRECISION, "run"):
+    for name in (FILENAME, MODEL, MODEL_PATH, MODEL_DIGEST, PRECISION, "run"):
         if sidecar.get(name) is not None:
             values[name] = sidecar[name]
     if version is not None:
@@ -164,7 +168,7 @@ def _read_sidecar(masks: Path) -> dict[str, Any] | None:
             raise TypeError("versions is no table")
         if sidecar.get(PRECISION) is not None:
             refuse_no_precision(sidecar[PRECISION])
-        for name in (MODEL, MODEL_DIGEST, "run"):
+        for name in (FILENAME, MODEL, MODEL_PATH, MODEL_DIGEST, "run"):
             if not isinstance(sidecar.get(name) or "", str):
                 raise TypeError(f"{name} is no text")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING
 
-from cellrepro.explanation.cellpose_call import IMAGE, NETWORK
+from cellrepro.explanation.cellpose_call import NETWORK
 from cellrepro.explanation.commands import command_lines, where_in_words
 from cellrepro.explanation.conditions import IMAGE_CROP, MODEL
+from cellrepro.explanation.files_at_hand import image_at_hand
 from cellrepro.explanation.recorded_cause import IMAGE as TWO_IMAGES
 from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, REMOVED, tell_settings
@@ -83,15 +85,22 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def lines_without_effect(explanation: Explanation) -> Iterator[str]:
-    """Name what both record differently and what changes no cell, such as the name of a run."""
+    """Name what both record differently and what changes no cell, such as the image's name."""
     names = [
         f"{recorded_in_words(each.name)} ({_shown(each.name, each.a)} and "
         f"{_shown(each.name, each.b)})"
         for each in explanation.settings
-        if each.is_recorded_by_both and each.differs and not each.may_change_cells
+        if each.is_recorded_by_both and each.differs and _names_something_else(each)
     ]
     if names:
         yield f"recorded differently, without effect on the cells: {joined(names)}"
+
+
+def _names_something_else(setting: SettingOfBoth) -> bool:
+    """Whether more than the folder of a file differs, or the key of a run, which all runs have."""
+    if setting.may_change_cells or setting.name == "run":
+        return False
+    return len({PureWindowsPath(str(value)).name for value in (setting.a, setting.b)}) == 2
 
 
 def _tells(setting: SettingOfBoth) -> bool:
@@ -157,8 +166,9 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
         return
     calls = explanation.commands.values()
     is_known = all(call and not call.asks_for(NETWORK) for call in calls)
-    options = ["--image", IMAGE, *([] if is_known else ["--model", NETWORK])]
     names = [explanation.a.name, explanation.b.name]
+    image = image_at_hand(explanation.settings, names)
+    options = ["--image", image, *([] if is_known else ["--model", NETWORK])]
     command = lab_command("explain", *names, *options, store=explanation.store_folder)
     yield from find_out_lines(command)
     of_whole = "the whole image" if explanation.part is not None else "the image"

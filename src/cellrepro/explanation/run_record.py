@@ -12,6 +12,7 @@ from cellrepro.explanation.condition_commands import LabSetup, commands_for, nam
 from cellrepro.explanation.conditions import MODEL, PRECISION, VERSION
 from cellrepro.explanation.recorded_settings import (
     DEVICE,
+    MODEL_PATH,
     RecordedSettings,
     generation_number,
     of_file,
@@ -35,6 +36,8 @@ def run_record(repeat: Repeat) -> RecordedSettings:
         PRECISION: spec.precision,
         "machine": repeat.machine,
     }
+    if manifest.weights is None and manifest.model.path is not None:
+        values[MODEL_PATH] = manifest.model.path
     device = spec.profile_settings.get(DEVICE)
     if device is not None:
         values[DEVICE] = device

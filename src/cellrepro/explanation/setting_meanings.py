@@ -85,7 +85,9 @@ _RECORDED: Mapping[str, str] = {
     "image.dtype": "type of numbers of the image",
     "image.shape": "size of the image",
     "n_drawn_by_hand": "cells drawn by hand",
+    "model_path": "file of the network",
     "n_removed_by_hand": "cells removed by hand",
+    "software": "written by the program",
     "weights_in_memory": "weights in memory",
 }
 """Likewise what is recorded of a result, or tried, and is no setting of Cellpose."""

@@ -160,8 +160,9 @@ def _sam_of_another_size(weights: _Weights) -> Recognised | None:
         return None
     first = others[0]
     why = (
-        f"Cellpose loads the sizes of {_SHIPPED} only, and {first} is {weights.shapes[first]}; "
-        "cellrepro loads its own encoders"
+        f"Cellpose builds networks as large as its own ({_SHIPPED}) only, and this one is of "
+        f"another size ({first} has the shape {weights.shapes[first]}, there {expected[first]}); "
+        "to use it: cellrepro segment FOLDER --model FILE"
     )
     return _refused("4 (SAM)", _sam_name(weights), why)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.images.folder_files import is_read_with
+from cellrepro.images.folder_files import images_by_name, is_read_with
 from cellrepro.store.whole_files import refuse_existing, whole_file, write_whole
 from samebits.errors import BadInput
 
@@ -45,6 +45,8 @@ def write_masks(repeat: Repeat, folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     record = _record_of(repeat)
+    data = repeat.manifest.data
+    images = images_by_name(Path(data.path), split=data.segmented)
     for name in repeat.manifest.masks:
         path = folder / f"{name}_masks.tif"
         labels = repeat.masks(name)
@@ -56,7 +58,7 @@ def write_masks(repeat: Repeat, folder: Path) -> None:
                 compression="zlib",
                 metadata={"axes": "ZYX"[-labels.ndim :]},
             )
-        write_sidecar(path, record)
+        write_sidecar(path, {**record, "filename": str(images[name])})
 
 
 def _record_of(repeat: Repeat) -> dict[str, Any]:
@@ -66,6 +68,7 @@ def _record_of(repeat: Repeat) -> dict[str, Any]:
     return {
         "settings": spec.settings.model_dump(mode="json"),
         "model": spec.model if weights is None else repeat.name,
+        "model_path": manifest.model.path if weights is None else None,
         "model_digest": manifest.model.initial_weights if weights is None else weights.digest,
         "precision": spec.precision,
         "run": repeat.name,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cellrepro.comparison.judgement import EqualRepeats, Judgement
+from cellrepro.comparison.judgement import TO_FIND_CELLS, EqualRepeats, Judgement
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.run.plan import Plan
 from cellrepro.store.manifest import Manifest
@@ -49,6 +49,8 @@ class Outcome(Result):
     """Whether weights and masks are the same in all of them."""
     stored_before: tuple[Repeat, ...] = field(default=(), repr=False)
     """The repeats that were stored already, and not run again."""
+    masks_into: Path | None = None
+    """Folder into which masks were written beside the store; null where none was named."""
 
     @derived
     def key(self) -> str:
@@ -137,7 +139,15 @@ class Outcome(Result):
             rate = span(f"{rates[0]:.2g}", f"{max(rates):.2g}")
             lines.append(f"learning rate {rate} over {amount(len(rates), 'epoch')}")
         lines += [_repeat_line(repeat.manifest) for repeat in self.repeats]
-        return [*lines, self.sentence()]
+        if self.masks_into is not None:
+            n_files = len(self.repeats[0].manifest.masks)
+            lines.append(
+                f"masks and their records in {self.masks_into} ({amount(n_files, 'image')})"
+            )
+        lines.append(self.sentence())
+        if not any(repeat.manifest.n_objects for repeat in self.repeats):
+            lines.append(TO_FIND_CELLS)
+        return lines
 
 
 def _score_text(ap50: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -97,6 +98,7 @@ def segment(
     if masks_into is not None:
         refuse_masks(Path(masks_into), Path(data))
     outcome = carry_out(plan_segmentation(options), repeats=repeats, quiet=quiet)
-    if masks_into is not None:
-        write_masks(outcome.repeats[0], Path(masks_into))
-    return outcome
+    if masks_into is None:
+        return outcome
+    write_masks(outcome.repeats[0], Path(masks_into))
+    return replace(outcome, masks_into=Path(masks_into))

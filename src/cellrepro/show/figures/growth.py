@@ -151,6 +151,7 @@ def _draw_cells(axes: Axes, masked: Sequence[Moment], bar_width: float) -> None:
     axes.axhline(0, color="black", lw=0.9)
     axes.margins(y=0.3)
     axes.locator_params(axis="y", integer=True)
+    axes.yaxis.set_major_formatter(lambda count, _: f"{abs(count):g}")
     axes.legend(loc="upper left", fontsize=8, frameon=False, ncols=2)
     style.label_axes(axes, y="cells")
     style.title(axes, "masks: cells without a match in the other (IoU of 0.5)", size=9)

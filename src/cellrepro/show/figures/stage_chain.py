@@ -83,7 +83,12 @@ _BOXES: dict[State, _Box] = {
     "equal": _Box("=", "agrees", fill=EQUAL, edge="#7FA8BF", line_width=0.8),
     "first": _Box("≠\nfirst", "differs first", fill=FIRST, edge="black", line_width=2.2),
     "different": _Box(
-        "≠\nlater", "differs too", fill=DIFFERENT, edge="white", text="white", hatch="////"
+        "≠\nlater",
+        "differs as a consequence",
+        fill=DIFFERENT,
+        edge="white",
+        text="white",
+        hatch="////",
     ),
     "unknown": _Box(
         "?",

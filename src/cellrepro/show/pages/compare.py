@@ -63,16 +63,16 @@ def compare(
     b : str or Path
         The second one; ``KEY KEY`` means the first two repeats of a run.
     image : str or Path, optional
-        The image of the masks: TIFF, PNG or JPEG. It is checked that the masks have its size, and
-        the page shows them on it. Of folders of masks it also says which image the page shows; or
-        it is the folder of their images, from which readouts of intensities are measured.
+        The image that was segmented: TIFF, PNG or JPEG. The page draws the masks on it; masks of
+        another size are refused. Beside two folders of masks: the image that the page shows, or the
+        folder of all their images, in which readouts such as ``mean_intensity`` are measured.
     model : str, optional
         The network that made both, as for `segment`: the image is segmented again, one
         change at a time, until it is found why the two differ, as `explain` does, which
         has more options. Without it the cause is the likely one of what the files record.
     minutes : float
-        After which that search ends, whether or not all was tried: half of them for the first side,
-        and for the other what that left.
+        How long that search may take. It has half of the time for one side, and the rest for the
+        other.
     html : str or Path, optional
         A file that ends in ``.html``: a page with the cause, the settings that differ, both masks
         on the image, the cells that differ most, the list of all changed cells, and the scores. It
@@ -81,12 +81,13 @@ def compare(
     overwrite : bool
         Whether a file that is there becomes the page.
     pairs : str, optional
-        Which files of two folders belong together, where their names do not say it: ``order``
-        pairs them as they are sorted; ``{image}_label.tif`` says how they are called in both
-        folders, ``man_seg{image}.tif=mask{image}.tif`` in A and in B.
+        Which files of two folders belong together, where their names do not say it. ``order`` takes
+        the first of A and the first of B in sorted order, then the second, and so on. Or give the
+        pattern of their names: ``{image}_label.tif`` in both folders, or one for A and one for B:
+        ``man_seg{image}.tif=mask{image}.tif``.
     groups : str or Path, optional
-        A CSV file with the columns ``image`` and ``group``: does the conclusion of the experiment
-        stand, with B in place of A? Groups that are numbers are doses.
+        A CSV file with the columns ``image`` and ``group``: does the experiment say the same with
+        the masks of B as with those of A? Groups that are numbers are doses.
     readout : str or sequence of str
         What is compared between the groups, names with commas between them: ``count``, ``area``,
         ``equivalent_diameter``, ``area_fraction``, ``nearest_neighbour``, ``mean_intensity``,
@@ -95,7 +96,7 @@ def compare(
         The group with which the others are compared; by default the one called control, untreated,
         wt or alike, else the first one, of numbers the lowest.
     margin : float
-        Effects that differ by less than this share of the control's mean are the same.
+        Two effects count as the same if they differ by less than this share of the control's mean.
     store : str or Path
         Folder of finished runs. Its other runs show what seeds do, with which the difference of
         two runs is compared.

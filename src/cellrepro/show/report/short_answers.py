@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from cellrepro.comparison.judgement import TO_FIND_CELLS
 from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.repeat_pairs import Pair
@@ -255,10 +256,7 @@ def _what_to_do(told: Sequence[_Told]) -> str:
     if verdicts == {None}:
         return "Run each spec twice, with `--repeats 2`."
     if Verdict.VACUOUS in verdicts:
-        return (
-            "Train for more epochs, or segment with a network that has learnt something: equality "
-            "over no cells proves nothing."
-        )
+        return TO_FIND_CELLS
     free = dict.fromkeys(one.result.spec.mode_in_words for one in told if not one.is_held)
     if free:
         return (
