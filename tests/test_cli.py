@@ -83,7 +83,10 @@ def test_segmenting_gives_the_masks_and_scores_that_training_found(small_store, 
 
 
 @pytest.mark.slow
-def test_a_setting_is_part_of_a_segmentation_and_compare_names_it(small_store, tmp_path, invoke):
+def test_a_setting_is_part_of_a_segmentation_and_compare_names_it(
+    small_store, tmp_path, monkeypatch, invoke
+):
+    monkeypatch.chdir(tmp_path)  # where the printed command writes masks
     asked = [small_store.data, *options(model=small_store.weights, store=tmp_path, repeats=1)]
     usual = invoke("segment", *asked, "--masks-into", tmp_path / "out", "--json").json
     (file,) = (tmp_path / "out").glob("*_masks.tif")
@@ -96,7 +99,7 @@ def test_a_setting_is_part_of_a_segmentation_and_compare_names_it(small_store, t
     assert words[1] == str(
         next(image for image in (small_store.data / "test").iterdir() if "mask" not in image.name)
     )
-    again = invoke(*words, *options(store=tmp_path, repeats=1), "--json").json
+    again = invoke(*words, *options(store=tmp_path), "--json").json
     assert again["repeats"][0]["masks"] == usual["repeats"][0]["masks"]
     given = ("--set", "diameter=60", "--set", "normalize.percentile=[3, 97]")
     other = invoke("segment", *asked, *given, "--json").json
