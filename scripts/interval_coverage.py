@@ -1,21 +1,24 @@
-"""How often the interval of a conclusion holds the true effect, for docs/conclusion.md.
+"""How often 95 % intervals from few images hold the truth, for docs/conclusion.md and spread.md.
 
     python scripts/interval_coverage.py
 
-A row for each kind of made-up numbers; both groups vary, or the control does not, as where B
-changes nothing in it.
+The first rows are of the effect of a conclusion, for each kind of made-up numbers; both groups
+vary, or the control does not, as where B changes nothing in it. The last ones are of the share of
+cells without a match: of one pair of results, and of all pairs of three and of five seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from cellrepro.conclusions.effects import Values, effect_of_groups
+from cellrepro.comparison.resampling import Values, interval_of_share, many_draws
+from cellrepro.conclusions.effects import effect_of_groups
 
 N_EXPERIMENTS = 600
-GROUP_SIZES = (3, 4, 5, 6, 7, 8)
+N_IMAGES = (3, 4, 5, 6, 7, 8)
 Draw = Callable[[np.random.Generator, int], Values]
 KINDS: dict[str, tuple[Draw, float]] = {
     "normal": (lambda random, n: random.normal(5, 1, n), 5.0),
@@ -24,9 +27,16 @@ KINDS: dict[str, tuple[Draw, float]] = {
 }
 """What draws the numbers of a group, and their mean."""
 EFFECT = 2.0
+SHARE = 0.08
+"""Of the cells, without a match."""
+N_CELLS = 60
+"""In an image, about."""
+OF_IMAGES = 0.5
+OF_SEEDS = 0.3
+"""Standard deviation of the logarithm of that share, between images and between seeds."""
 
 
-def coverage(draw: Draw, mean: float, n: int, *, does_control_vary: bool) -> float:
+def of_effects(draw: Draw, mean: float, n: int, *, does_control_vary: bool) -> float:
     """The share of experiments with ``n`` images in a group whose interval holds the effect."""
     random = np.random.default_rng(n)
     n_held = 0
@@ -37,16 +47,50 @@ def coverage(draw: Draw, mean: float, n: int, *, does_control_vary: bool) -> flo
     return n_held / N_EXPERIMENTS
 
 
-def main() -> None:
-    """Print a table: groups of three to eight images in its columns."""
-    print("images in a group", *GROUP_SIZES, sep="\t")
+def of_shares(n: int, n_seeds: int) -> float:
+    """The share of comparisons of ``n`` images whose interval holds the share of cells."""
+    random = np.random.default_rng([n, n_seeds])
+    pairs = np.array([*itertools.combinations(range(n_seeds), 2)])
+    n_held = 0
+    for _ in range(N_EXPERIMENTS):
+        cells = random.poisson(N_CELLS, n) + 5
+        image = random.lognormal(-(OF_IMAGES**2) / 2, OF_IMAGES, n)
+        seed = random.lognormal(-(OF_SEEDS**2) / 2, OF_SEEDS, n_seeds)
+        of_pair = seed[pairs].prod(axis=1) if n_seeds > 2 else np.ones(1)
+        shares = np.clip(SHARE * np.outer(of_pair, image), 0, 1)
+        changed = random.binomial(cells, shares)
+        drawn = many_draws(n, 0)
+        resampled = (drawn @ changed.T) / (drawn @ cells)[:, np.newaxis]
+        weights = np.ones((1, len(pairs)))
+        if n_seeds > 2:
+            weights = many_draws(n_seeds, 1)[:, pairs].prod(axis=2)
+        with np.errstate(invalid="ignore"):
+            means = (resampled * weights).sum(axis=1) / weights.sum(axis=1)
+        mean = float((changed.sum(axis=1) / cells.sum()).mean())
+        is_crossed = n_seeds > 2
+        n_fewest = min(n, n_seeds) if is_crossed else n
+        low, high = interval_of_share(mean, means, n_fewest, are_units_crossed=is_crossed)
+        n_held += low <= SHARE <= high
+    return n_held / N_EXPERIMENTS
+
+
+def rows() -> Iterator[tuple[str, Iterator[float]]]:
+    """Name each kind of interval, with how often it holds for each number of images."""
     for name, (draw, mean) in KINDS.items():
-        for does_control_vary in (True, False):
-            which = "both vary" if does_control_vary else "one varies"
-            shares = (
-                coverage(draw, mean, n, does_control_vary=does_control_vary) for n in GROUP_SIZES
-            )
-            print(f"{name}, {which}", *(f"{100 * share:.1f} %" for share in shares), sep="\t")
+        for varies in (True, False):
+            which = "both groups vary" if varies else "one group varies"
+            held = (of_effects(draw, mean, n, does_control_vary=varies) for n in N_IMAGES)
+            yield f"effect, {name}, {which}", held
+    for n_seeds in (2, 3, 5):
+        which = "one pair" if n_seeds == 2 else f"pairs of {n_seeds} seeds"
+        yield f"share of cells, {which}", (of_shares(n, n_seeds) for n in N_IMAGES)
+
+
+def main() -> None:
+    """Print a table: three to eight images, of a conclusion in each group, in its columns."""
+    print("images", *N_IMAGES, sep="\t")
+    for name, held in rows():
+        print(name, *(f"{100 * share:.1f} %" for share in held), sep="\t")
 
 
 if __name__ == "__main__":

@@ -52,17 +52,34 @@ def axis_pair(share, *, n_images=5, n=1000, ppm_share=None):
     )
 
 
-def test_the_interval_is_the_percentile_bootstrap():
-    changed = np.array([0, 1, 2, 3, 8, 4, 0, 1])
-    axis = Axis("mode", [fake_pair(changed, [20] * 8, changed * 10, [1000] * 8)])
+def test_the_interval_of_many_images_is_the_percentile_bootstrap():
+    changed = np.tile([0, 1, 2, 3, 8, 4, 0, 1], 12)
+    n = len(changed)
+    axis = Axis("mode", [fake_pair(changed, [20] * n, changed * 10, [1000] * n)])
     found = axis.distribution()
     expected = stats.bootstrap(
         (changed / 20,), np.mean, method="percentile", n_resamples=20_000, rng=7
     ).confidence_interval
     assert found.mean == pytest.approx(changed.mean() / 20)
-    assert found.interval.low == pytest.approx(expected.low, abs=0.008)
-    assert found.interval.high == pytest.approx(expected.high, abs=0.008)
+    assert found.interval.low == pytest.approx(expected.low, abs=0.002)
+    assert found.interval.high == pytest.approx(expected.high, abs=0.002)
     assert found.interval.over == "images"
+
+
+@pytest.mark.parametrize("n_images", [3, 5])
+def test_the_interval_of_few_images_holds_the_truth(n_images):
+    """Of 300 made-up comparisons; percentiles alone hold it in 69 % and 82 % of them."""
+    share, spread = 0.08, 0.5
+    random = np.random.default_rng(n_images)
+    n_held = 0
+    for _ in range(300):
+        cells = random.poisson(60, n_images) + 5
+        shares = share * random.lognormal(-(spread**2) / 2, spread, n_images)
+        changed = random.binomial(cells, np.minimum(shares, 1))
+        pixels = [10_000] * n_images
+        interval = Axis("mode", [fake_pair(changed, cells, pixels, pixels)]).distribution().interval
+        n_held += interval.low <= share <= interval.high
+    assert 0.92 < n_held / 300 < 0.99
 
 
 def test_seeds_are_drawn_too():
@@ -70,8 +87,8 @@ def test_seeds_are_drawn_too():
     pairs = seed_pairs([0.02, 0.1, 0.3])
     found = Axis("seed", pairs).distribution()
     assert found.interval.over == "images and seeds"
-    assert found.interval.low == pytest.approx(0.02)
-    assert found.interval.high == pytest.approx(0.3)
+    assert found.interval.low < 0.02
+    assert found.interval.high > 0.3
     alone = Axis("mode", pairs).distribution()  # one surrounding: only images are drawn
     assert alone.interval.over == "images"
     assert alone.interval.low == pytest.approx(alone.interval.high)

@@ -1,9 +1,9 @@
 """The pairs of repeats along one axis, and how far they lie apart.
 
-Intervals are percentile bootstrap intervals (Efron and Tibshirani 1993, chapter 13) at 95 % of the
-mean over an axis's pairs. Images are drawn with replacement, the same ones for all pairs, and from
-three on also the runs where these are draws from many (seeds, data seeds, repeats), else the
-surroundings (the pigeonhole bootstrap; Owen, Ann. Appl. Stat. 1, 2007).
+Intervals are bootstrap intervals at 95 % of the mean over an axis's pairs (`resampling`). Images
+are drawn with replacement, the same ones for all pairs, and from three on also the runs where these
+are draws from many (seeds, data seeds, repeats), else the surroundings (the pigeonhole bootstrap;
+Owen, Ann. Appl. Stat. 1, 2007).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cellrepro.comparison.repeat_pairs import MEASURES, Pair, Values, images_of, parts_of, units_of
+from cellrepro.comparison.resampling import interval_of_share, many_draws
 from cellrepro.comparison.run_names import START
 from cellrepro.comparison.spread_axes import (
     DRAWN,
@@ -25,15 +26,11 @@ from cellrepro.comparison.spread_axes import (
     words_of,
 )
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.comparison.within_spread import (
-    CONFIDENCE,
-    FEWEST_IMAGES,
-    FEWEST_SEEDS,
-    draws,
-    resampled_means,
-)
+from cellrepro.comparison.within_spread import FEWEST_IMAGES, FEWEST_SEEDS, resampled_means
 from samebits.errors import BadInput
 from samebits.words import amount, verb_of
+
+_MILLION = 1e6
 
 
 class Interval(NamedTuple):
@@ -147,15 +144,15 @@ class Axis:
         if measure not in self._distributions:  # resampling takes up to a second
             values = np.array([pair.mean(measure) for pair in self.evidence])
             mean = float(values.mean()) if len(values) else math.nan
-            self._distributions[measure] = Distribution(values, mean, self._interval(measure))
+            self._distributions[measure] = Distribution(values, mean, self._interval(measure, mean))
         return self._distributions[measure]
 
-    def _interval(self, measure: str) -> Interval | None:
+    def _interval(self, measure: str, mean: float) -> Interval | None:
         pairs = self.evidence
         images = images_of(pairs)
         _, cells = parts_of(pairs, "changed", images)
-        n_cells = cells.sum(axis=0)
-        if np.count_nonzero(n_cells) < FEWEST_IMAGES:
+        n_with_cells = int(np.count_nonzero(cells.sum(axis=0)))
+        if n_with_cells < FEWEST_IMAGES:
             return None
         in_one_surrounding = len({pair.surroundings for pair in pairs}) == 1
         if self.name in DRAWN:
@@ -166,19 +163,22 @@ class Axis:
             drawn_units = "surroundings"
         by_surroundings = drawn_units == "surroundings"
         units = [(pair.surroundings,) if by_surroundings else pair.units for pair in pairs]
-        weights = None
-        over = "images"
-        if len({name for unit in units for name in unit}) >= FEWEST_SEEDS:
-            weights = _pair_counts(units)
-            over = f"images and {drawn_units}"
-        means = resampled_means(pairs, measure, images, weights)
-        low, high = np.nanquantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        return Interval(float(low), float(high), over)
+        most = _MILLION if measure == "ppm" else 1.0
+        drawn = many_draws(len(images), 0)
+        n_units = len({name for unit in units for name in unit})
+        if n_units < FEWEST_SEEDS:
+            means = resampled_means(pairs, measure, images, drawn=drawn)
+            return Interval(*interval_of_share(mean, means, n_with_cells, most=most), "images")
+        weights = _pair_counts(units)
+        means = resampled_means(pairs, measure, images, drawn=drawn, weights=weights)
+        n_fewest = min(n_with_cells, n_units)
+        ends = interval_of_share(mean, means, n_fewest, most=most, are_units_crossed=True)
+        return Interval(*ends, f"images and {drawn_units}")
 
 
 def _pair_counts(units: Sequence[tuple[str, ...]]) -> Values:
     """How often each of P pairs counts in each of B resamples of their units, shape (B, P)."""
     names = sorted({name for unit in units for name in unit})
-    drawn = draws(len(names), 1)
+    drawn = many_draws(len(names), 1)
     columns = [[names.index(name) for name in unit] for unit in units]
     return np.stack([drawn[:, column].prod(axis=1) for column in columns], 1)

@@ -15,11 +15,11 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 
 from cellrepro.comparison.repeat_pairs import Pair, Values, mean_of, parts_of, units_of
+from cellrepro.comparison.resampling import CONFIDENCE, draws
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.words import pixels_text, share_text
 from samebits.results import Result
@@ -27,12 +27,9 @@ from samebits.words import amount, joined
 
 FEWEST_SEEDS = 3
 FEWEST_IMAGES = 3
-CONFIDENCE = 0.95
 SAME_OUTLINES = "every pair has the same outlines: there is no difference to judge by that of seeds"
 NO_SEEDS = "segmenting uses no random seed"
 NOTHING_BESIDE = f"nothing to compare with, as {NO_SEEDS}"
-_N_RESAMPLES = 2000
-_RANDOM_SEED = 20261101
 _MANY_PPM = 1e4  # more differ than rounding moves
 _FURTHEST = 700.0  # exp of more overflows
 
@@ -208,8 +205,9 @@ def _largest_ratio(
     ratio = float((d + half_d) / (s + half_s))
 
     # V of the images.
-    drawn_d = resampled_means(pairs, measure, images, None)
-    drawn_s = resampled_means(seeds, measure, images, None)
+    drawn_images = draws(len(images), 0)
+    drawn_d = resampled_means(pairs, measure, images, drawn=drawn_images)
+    drawn_s = resampled_means(seeds, measure, images, drawn=drawn_images)
     known = np.isfinite(drawn_d) & np.isfinite(drawn_s)
     logs = np.log((drawn_d[known] + half_d) / (drawn_s[known] + half_s))
     n_images = len(images)
@@ -250,22 +248,16 @@ def _jackknife(values: Values, units: Sequence[tuple[str, str]]) -> tuple[float,
 
 
 def resampled_means(
-    pairs: Sequence[Pair], measure: str, images: Sequence[str], weights: Values | None
+    pairs: Sequence[Pair],
+    measure: str,
+    images: Sequence[str],
+    *,
+    drawn: Values,
+    weights: Values | None = None,
 ) -> Values:
     """The mean over pairs of a measure in each resample of the images; NaN where none was drawn."""
     numerators, denominators = parts_of(pairs, measure, images)
-    drawn = draws(len(images), 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         means = (drawn @ numerators.T) / (drawn @ denominators.T)
         counted = np.isfinite(means) * (1.0 if weights is None else weights)
         return (np.nan_to_num(means, posinf=0) * counted).sum(1) / counted.sum(1)
-
-
-@cache
-def draws(n: int, stream: int, n_resamples: int = _N_RESAMPLES) -> Values:
-    """How often each of n units is drawn in each of B resamples, shape (B, n).
-
-    The same for equal n and stream in every process; other streams are independent.
-    """
-    generator = np.random.default_rng([_RANDOM_SEED, stream])
-    return generator.multinomial(n, np.full(n, 1 / n), size=n_resamples).astype(np.float64)

@@ -1,34 +1,29 @@
 """The effect of a treatment on one readout, with its interval, from a number for each image.
 
-Intervals are expanded percentile bootstrap intervals over images (Hesterberg, The American
-Statistician 69, 2015, sections 3.4 and 5.3): images are drawn with replacement within each group,
-deviations are stretched by sqrt(n / (n - 1)), and the percentiles are those with which normal data
-have the coverage of Student's t with Welch's degrees of freedom. Where the resamples of few images
-do not reach those percentiles, the interval is Student's t. ``scripts/interval_coverage.py``
-measures how often they hold the true effect.
+Intervals are those of `cellrepro.comparison.resampling`: images are drawn with replacement within
+each group, and the degrees of freedom are Welch's.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cellrepro.comparison.within_spread import CONFIDENCE, draws
+from cellrepro.comparison.resampling import (
+    Values,
+    expanded_interval,
+    many_draws,
+    rarest,
+    stretched,
+)
 
 FEWEST_IMAGES = 3
 """In a group; with fewer there is no interval."""
 FEWEST_ON_A_LINE = 5
 """Images of a dose."""
-_N_RESAMPLES = 10_000  # the percentile of three images in a group is the 27th
 _STREAMS = {"control": 10, "treated": 11, "dose": 12}
-_TIMES_THE_RAREST = 10  # probability of a resample that a tail has at least, to be seen in them
-_LEAST_FREEDOM = 1.0
-
-Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -76,14 +71,10 @@ def effect_of_groups(control: Values, treated: Values) -> GroupEffect:
         return replace(bare, low=effect, high=effect, standard_error=0.0)
     of_groups = zip(variances, (len(control), len(treated)), strict=True)
     freedom = variance**2 / sum(one**2 / (n - 1) for one, n in of_groups)
-    furthest = _furthest(freedom)
-    error = math.sqrt(variance)
-    if _tail(furthest) < _TIMES_THE_RAREST * _rarest(control, treated):
-        low, high = effect - furthest * error, effect + furthest * error
-        return replace(bare, low=low, high=high, standard_error=error)
     deviations = _deviations(treated, "treated") - _deviations(control, "control")
-    low, high = _interval(effect, deviations, furthest)
-    return replace(bare, low=low, high=high, standard_error=error)
+    furthest = math.prod(rarest(len(group)) for group in (control, treated) if np.ptp(group))
+    low, high = expanded_interval(effect, deviations, freedom=freedom, rarest=furthest)
+    return replace(bare, low=low, high=high, standard_error=math.sqrt(variance))
 
 
 def effect_along_doses(doses: Values, values: Values) -> GroupEffect:
@@ -109,10 +100,10 @@ def effect_along_doses(doses: Values, values: Values) -> GroupEffect:
     )
     if n < FEWEST_ON_A_LINE:
         return bare
-    drawn = draws(n, _STREAMS["dose"], _N_RESAMPLES)
-    deviations = (_slopes(drawn, doses, values) - slope) * span * math.sqrt(n / (n - 2))
-    deviations = deviations[np.isfinite(deviations)]  # not where one dose alone was drawn
-    low, high = _interval(effect, deviations, _furthest(n - 2))
+    slopes = _slopes(many_draws(n, _STREAMS["dose"]), doses, values)
+    slopes = slopes[np.isfinite(slopes)]  # not where one dose alone was drawn
+    deviations = stretched(slopes * span, effect, n, n_fitted=2)
+    low, high = expanded_interval(effect, deviations, freedom=n - 2, rarest=rarest(n))
     return replace(bare, low=low, high=high, standard_error=float(deviations.std()))
 
 
@@ -122,8 +113,8 @@ def _ratio(treated: float, control: float) -> float | None:
 
 def _deviations(group: Values, stream: str) -> Values:
     n = len(group)
-    means = draws(n, _STREAMS[stream], _N_RESAMPLES) @ group / n
-    return (means - group.mean()) * math.sqrt(n / (n - 1))
+    means = many_draws(n, _STREAMS[stream]) @ group / n
+    return stretched(means, float(group.mean()), n)
 
 
 def _slopes(counts: Values, doses: Values, values: Values) -> Values:
@@ -135,32 +126,3 @@ def _slopes(counts: Values, doses: Values, values: Values) -> Values:
     with np.errstate(invalid="ignore", divide="ignore"):
         least = 1e-12 * float(np.square(doses).max())
         return np.where(variance > least, covariance / variance, np.nan)
-
-
-def _furthest(freedom: float) -> float:
-    """Standard errors from an effect to the ends of its interval, as Student's t has them."""
-    from scipy import stats
-
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, max(freedom, _LEAST_FREEDOM)))
-
-
-def _tail(furthest: float) -> float:
-    """The share of a normal distribution that lies so many standard errors out, on one side."""
-    from scipy import stats
-
-    return float(stats.norm.cdf(-furthest))
-
-
-def _rarest(control: Values, treated: Values) -> float:
-    """The probability of the resample that lies furthest out: beyond it there is none."""
-    varying = [group for group in (control, treated) if np.ptp(group)]
-    return math.prod(float(len(group)) ** -len(group) for group in varying)
-
-
-def _interval(
-    effect: float, deviations: Sequence[float] | Values, furthest: float
-) -> tuple[float, float]:
-    """The percentiles of resamples that lie so many standard errors out where they are normal."""
-    tail = _tail(furthest)
-    low, high = np.quantile(deviations, [tail, 1 - tail])
-    return effect + float(low), effect + float(high)

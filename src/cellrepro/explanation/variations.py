@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike
 
 from cellrepro.comparison.image_differences import ImageDifference
 from cellrepro.comparison.object_changes import ObjectKind
-from cellrepro.comparison.within_spread import FEWEST_IMAGES, draws
+from cellrepro.comparison.resampling import interval_of_share, many_draws
+from cellrepro.comparison.within_spread import FEWEST_IMAGES
 from cellrepro.spec.field_words import setting_in_words
 from cellrepro.spec.segmentation_settings import Settings
 from cellrepro.words import share_text, span
@@ -199,17 +200,18 @@ class _Interval(NamedTuple):
 def _share_interval(n_changed: ArrayLike, n_cells: ArrayLike) -> _Interval:
     """The 95 % interval of the share of cells without a match.
 
-    From three images on it is a percentile bootstrap over images, as in `seed_spread`; from fewer,
+    From three images with cells on it is a bootstrap over images, where any of them changes; else
     Wilson's interval of a binomial share (1927), as if each cell were drawn by itself. That counts
     half of both sides' cells, since a cell and its match are one trial.
     """
-    changed = np.asarray(n_changed, float)
-    cells = np.asarray(n_cells, float)
-    if np.count_nonzero(cells) >= FEWEST_IMAGES:
-        drawn = draws(len(cells), 0)
-        with np.errstate(invalid="ignore"):
-            low, high = np.nanquantile((drawn @ changed) / (drawn @ cells), (0.025, 0.975))
-        return _Interval((float(low), float(high)), "images")
+    with_cells = np.asarray(n_cells, float) > 0
+    changed = np.asarray(n_changed, float)[with_cells]
+    cells = np.asarray(n_cells, float)[with_cells]
+    if len(cells) >= FEWEST_IMAGES and changed.any():
+        drawn = many_draws(len(cells), 0)
+        share = float(changed.sum() / cells.sum())
+        resampled = (drawn @ changed) / (drawn @ cells)
+        return _Interval(interval_of_share(share, resampled, len(cells)), "images")
     n_trials = float(cells.sum()) / 2
     if not n_trials:
         return _Interval(None, "cells")
