@@ -395,4 +395,4 @@ def _ticks_with_zero(low: float, high: float, *, mirrored: bool) -> list[float]:
 
 def _between(powers: Sequence[float], low: float, high: float) -> list[float]:
     """Ticks between powers of ten, where these are few."""
-    return [3 * power for power in powers[:-1]] if high - low < 3 else []
+    return [3 * power for power in powers[:-1]] if high - low < 2 else []
