@@ -128,6 +128,20 @@ class Conclusion(Result):
         return "; ".join([sides, *others, *self._remarks()])
 
     @property
+    def means_text(self) -> str:
+        """What both groups have under each side: the numbers that the effects are made of."""
+        control_a, treated_a, control_b, treated_b = (
+            text.lstrip("+")
+            for text in alike(self.a.control, self.a.treated, self.b.control, self.b.treated)
+        )
+        treated, control = self.group_names
+        of_line = "on the line" if self.is_dose else "mean"
+        return (
+            f"{of_line}: {control} {control_a} under A, {control_b} under B; {treated} {treated_a} "
+            f"under A, {treated_b} under B"
+        )
+
+    @property
     def is_beyond_margin(self) -> bool:
         """Whether both effects differ by more than the margin, with the whole interval."""
         return self.difference.low > self.margin or self.difference.high < -self.margin
