@@ -295,7 +295,7 @@ def test_the_remedies_name_what_this_pytorch_has():
 
 
 @pytest.mark.slow
-def test_what_a_step_of_cellpose_calls_is_as_it_is_listed(tmp_path):
+def test_what_a_step_of_cellpose_calls_is_as_it_is_listed(tmp_path, generators_free):
     source = find_model("tiny", Store(tmp_path))
     loop, network = small_training(source, torch.device("cpu"), seed=0)
     with OperationLedger(network, norms=False) as ledger:
