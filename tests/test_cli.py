@@ -130,6 +130,11 @@ def test_stacks_are_stored_compared_and_reported(small_store, tmp_path, invoke):
         answer = invoke("segment", tmp_path / "data", *store, *more, *written, "--json")
         assert answer.code == 0, answer.err
         keys.append(answer.json["key"])
+    moved = shutil.copytree(tmp_path / "data", tmp_path / "moved")  # of whose images it is stored
+    again = invoke("segment", moved, *store, "--masks-into", tmp_path / "again", "--json")
+    assert again.json["key"] == keys[0]
+    record = json.loads((tmp_path / "again" / "named_masks.json").read_text(encoding="utf-8"))
+    assert record["filename"] == str(moved / "named.tif")
     stored = Store(tmp_path / "outputs")
     masks = [stored.find(key).masks("named") for key in keys]
     assert [one.shape for one in masks] == [planes.shape] * 2

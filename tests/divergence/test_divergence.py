@@ -202,7 +202,7 @@ def test_scores_by_epoch_are_those_of_masks_made_of_the_checkpoints(
         "0",
         "0",
         "0",
-        "ppm",
+        "%",
         "0",
         "%",
         f"{score},",

@@ -12,6 +12,7 @@ from cellrepro.images.decoding import FORMATS, decode, decode_labels, read_bytes
 from cellrepro.images.image_axes import letters_of
 from cellrepro.images.pixel_size import pixel_size_in
 from samebits.digests import file_digest
+from samebits.errors import BadInput
 from samebits.words import with_verb
 
 
@@ -20,6 +21,8 @@ def described_image(path: Path) -> Description:
     is_image = path.suffix.lower() in FORMATS
     decoded = (decode if is_image else decode_labels)(path, read_bytes(path))
     pixels = decoded.pixels
+    if not np.issubdtype(pixels.dtype, np.number) and pixels.dtype != np.bool_:
+        raise BadInput(f"{path}: has dtype {pixels.dtype}, and the pixels of an image are numbers")
     axes = letters_of(decoded)
     finite = pixels[np.isfinite(pixels)]
     n_not_finite = pixels.size - finite.size

@@ -126,12 +126,10 @@ def is_folder_of_images(path: str | Path) -> bool:
     return Path(path).is_dir() and not is_zarr(Path(path))
 
 
-def images_by_name(folder: Path, *, split: str | None = None) -> dict[str, Path]:
+def images_by_name(folder: Path) -> dict[str, Path]:
     """Find the images of a folder, or the one that is given, by the name that their masks share."""
     by_name: dict[str, Path] = {}
     for pair in list_folder(folder, to_train=False).pairs:
-        if split not in (None, pair.split):
-            continue
         name = image_name(pair.image.stem)
         if name not in by_name or pair.image.stem == name:  # not NAME_mask beside NAME
             by_name[name] = pair.image

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cellrepro.images.folder_files import images_by_name, is_read_with
+from cellrepro.images.folder_files import is_read_with, list_folder
 from cellrepro.store.whole_files import refuse_existing, whole_file, write_whole
 from samebits.errors import BadInput
 
@@ -39,14 +39,18 @@ def refuse_masks(folder: Path, data: Path) -> None:
     refuse_existing(*sorted(masks))
 
 
-def write_masks(repeat: Repeat, folder: Path) -> None:
-    """Write the masks of a stored repeat, each with its record beside it."""
+def write_masks(repeat: Repeat, folder: Path, *, data: Path) -> None:
+    """Write the masks of a stored repeat, each with its record beside it.
+
+    ``data`` holds the images; the stored repeat may be of equal ones that lay elsewhere.
+    """
     import tifffile
 
     folder.mkdir(parents=True, exist_ok=True)
     record = _record_of(repeat)
-    data = repeat.manifest.data
-    images = images_by_name(Path(data.path), split=data.segmented)
+    pairs = list_folder(data.resolve(), to_train=False).pairs
+    split = repeat.manifest.data.segmented
+    images = {pair.image.stem: str(pair.image) for pair in pairs if pair.split == split}
     for name in repeat.manifest.masks:
         path = folder / f"{name}_masks.tif"
         labels = repeat.masks(name)
@@ -58,7 +62,7 @@ def write_masks(repeat: Repeat, folder: Path) -> None:
                 compression="zlib",
                 metadata={"axes": "ZYX"[-labels.ndim :]},
             )
-        write_sidecar(path, {**record, "filename": str(images[name])})
+        write_sidecar(path, {**record, "filename": images[name]})
 
 
 def _record_of(repeat: Repeat) -> dict[str, Any]:

@@ -100,5 +100,5 @@ def segment(
     outcome = carry_out(plan_segmentation(options), repeats=repeats, quiet=quiet)
     if masks_into is None:
         return outcome
-    write_masks(outcome.repeats[0], Path(masks_into))
+    write_masks(outcome.repeats[0], Path(masks_into), data=Path(data))
     return replace(outcome, masks_into=Path(masks_into))

@@ -114,7 +114,7 @@ def repair_of(path: Path | str, digest: str) -> str | None:
     ``fsck --repair`` reads the whole store, and so finds every copy that is found here.
     """
     root = next((one.parent for one in Path(path).parents if one.name in _AREAS), None)
-    copy = None if root is None else _copy_in(root, digest)
+    copy = None if root is None else _copy_in(root, digest, lost=Path(path))
     return None if root is None or copy is None else repair_from(copy, root=root)
 
 
@@ -124,10 +124,10 @@ def repair_from(copy: Path, *, root: Path) -> str:
     return f"`{repair}` brings its content back from {copy.relative_to(root).as_posix()}"
 
 
-def _copy_in(root: Path, digest: str) -> Path | None:
+def _copy_in(root: Path, digest: str, *, lost: Path) -> Path | None:
     for path in _files_by_digest(root).get(digest, ()):
         with suppress(OSError):
-            if path.is_file() and digest_once(path) == digest:
+            if path != lost and path.is_file() and digest_once(path) == digest:
                 return path
     return None
 
