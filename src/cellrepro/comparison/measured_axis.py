@@ -88,7 +88,9 @@ class Axis:
         if self.name == "ranks":
             return RANKS_DIFFER
         n, n_all = self.n_of_start, amount(len(self.evidence), "pair")
-        return f"{n} of {n_all} {verb_of(n, 'is', 'are')} of the starting network" if n else ""
+        if not n:
+            return ""
+        return f"{n} of {n_all} {verb_of(n, 'is', 'are')} of the network that others began with"
 
     @property
     def n_of_start(self) -> int:

@@ -35,6 +35,10 @@ gave different bits once, and equal ones when it is repeated where no race is po
 """
 
 
+NOT_LOOKED_FOR = "no operation is named: "
+"""How the reason begins for which the operations of a step were not looked at."""
+
+
 def of_round_off(verdict: str) -> DivergenceJudgement:
     """Give the judgement for a verdict of `judge_round_off`."""
     return cast(DivergenceJudgement, "unexplained" if verdict == "unknown" else verdict)

@@ -11,7 +11,12 @@ from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.divergence.evidence import Evidence, evidence_lines
 from cellrepro.divergence.first_difference import OF_FIELDS, FirstDifference
-from cellrepro.divergence.judgements import JUDGEMENTS, OF_STAGE, DivergenceJudgement
+from cellrepro.divergence.judgements import (
+    JUDGEMENTS,
+    NOT_LOOKED_FOR,
+    OF_STAGE,
+    DivergenceJudgement,
+)
 from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.explanation.two_results import Comparison
 from cellrepro.store.ledger import IN_EVERY_STEP, STAGES
@@ -101,11 +106,18 @@ class Divergence(Result):
         if self.computed is not None and self.computed is not first:
             statements.append(f"it first shows in {self.computed.sentence()}")
         is_said = self.judgement == "settings" and first.stage == "spec"
-        if self.judgement is not None and not is_said:
+        if self._why_not_looked_for:
+            statements.append(self._why_not_looked_for)
+        elif self.judgement is not None and not is_said:
             statements.append(JUDGEMENTS[self.judgement])
         if self.evidence is not None and self.evidence.doubt is not None:
             statements.append(self.evidence.doubt)
         return statements
+
+    @property
+    def _why_not_looked_for(self) -> str:
+        """Why the operations of the step were not looked at; empty where they were."""
+        return next((note for note in self.notes if note.startswith(NOT_LOOKED_FOR)), "")
 
     def rows(self) -> list[Row]:
         """Give every stage that differs."""
@@ -124,7 +136,7 @@ class Divergence(Result):
             for stage in self.stages
         )
         evidence = () if self.evidence is None else evidence_lines(self.evidence)
-        notes = (f"  note: {note}" for note in self.notes)
+        notes = (f"  note: {note}" for note in self.notes if note != self._why_not_looked_for)
         title = ["what differs, by stage:"] if self.stages else []
         return [*self.in_short(), *title, *stages, *evidence, *notes]
 
@@ -162,8 +174,8 @@ class Divergence(Result):
         else:
             changes = ", ".join(changes_in_words(totals.kinds))
             text = (
-                f"{n_changed} of {amount(n_cells, 'cell')} changed in the end "
-                f"({changes}; {pixels_text(comparison.ppm)})"
+                f"in the end {amount(n_changed, 'cell')} changed ({changes}) and "
+                f"{totals.kinds[ObjectKind.KEPT]} were kept; {pixels_text(comparison.ppm)} differ"
             )
         return text
 

@@ -14,7 +14,7 @@ from cellrepro.comparison.operation_diff import first_divergence, judge_round_of
 from cellrepro.divergence.evidence import Cause, Evidence
 from cellrepro.divergence.first_difference import FirstDifference, Operation, Size
 from cellrepro.divergence.inspection import CannotInspect, Inspection
-from cellrepro.divergence.judgements import may_explain, of_round_off
+from cellrepro.divergence.judgements import NOT_LOOKED_FOR, may_explain, of_round_off
 from cellrepro.divergence.run_ledgers import image_of
 from cellrepro.divergence.step_again import StepAgain, step_again, steps_again
 from cellrepro.divergence.stepper import same_as_stored
@@ -49,7 +49,7 @@ class StepInspection(Inspection):
     def cause_of(self, difference: FirstDifference) -> Cause:
         """Find what made two runs differ."""
         if difference.stage == "rng" and difference.names[0].endswith(" before"):
-            raise CannotInspect("no operation is named: a generator changed before the step began")
+            raise CannotInspect(f"{NOT_LOOKED_FOR}a generator changed before the step began")
         step = self._step_of(difference)
         drawn = self._cause_in_draws(difference, step)
         if drawn is not None:
@@ -66,7 +66,7 @@ class StepInspection(Inspection):
             return self._in_two_processes(difference, step)
         except (CannotInspect, CellreproError) as error:
             if stored is None:  # a device that is not here, for example
-                raise CannotInspect(f"no operation is named: {error}") from error
+                raise CannotInspect(f"{NOT_LOOKED_FOR}{error}") from error
             return stored
 
     def _step_of(self, difference: FirstDifference) -> int:

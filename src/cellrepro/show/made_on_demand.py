@@ -33,16 +33,18 @@ class _Variation:
     repeats: int = 1
     seed: int | None = None
     mode: Mode = defaults.MODE
+    profile: str = defaults.PROFILE
 
 
 _HANDFUL = (
     _Variation(repeats=2),
     _Variation(seed=1),
     _Variation(seed=2),
-    _Variation(mode="fast"),
+    _Variation(mode="fast", repeats=2),
+    _Variation(mode="fast", profile="cpu-bfloat16"),
 )
-"""The fewest trainings that show repeats, what seeds do, and a change that is no seed; they answer
-three of the five steps."""
+"""The fewest trainings that show repeats in two modes, what seeds do, and a change of how numbers
+are computed that reaches cells; they answer four of the five steps."""
 
 
 def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) -> list[Run]:
@@ -71,6 +73,7 @@ def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) ->
                 images_per_epoch=8,
                 learning_rate=learning_rate,
                 mode=variation.mode,
+                profile=variation.profile,
                 repeats=1 if is_repeated else variation.repeats,
                 store=store.root,
                 quiet=True,

@@ -220,6 +220,9 @@ class _Result:
     """Its spec and machine."""
     question: tuple[object, ...] | None
     """Of a training, as `question_of` gives it; None of other runs."""
+    seed: int | None
+    how: tuple[str, ...]
+    """Mode and profile."""
     n_objects: int
     digest: str
     """Canonical: it does not depend on the numbers of objects."""
@@ -241,9 +244,9 @@ def _first_shown(
 
     Those come first whose numbers of objects differ: repeats of one spec on one machine before
     others, as they should be equal, then trainings that answer one question, as two seeds of one
-    starting network, then those that differ by most. Then those that differ in
-    pixels alone. Where there is a ground truth, masks that agree with it far less than
-    the best are no example.
+    starting network, those first that differ in their seed alone, or in mode and profile alone,
+    then those that differ by most. Then those that differ in pixels alone. Where there is a ground
+    truth, masks that agree with it far less than the best are no example.
     """
     places = [place_of(repeat) for repeat in repeats]
     questions = [_question_of_training(repeat) for repeat in repeats]
@@ -256,6 +259,8 @@ def _first_shown(
                 record.ap50,
                 places[run],
                 questions[run],
+                repeats[run].spec.seed,
+                (repeats[run].spec.mode, repeats[run].spec.profile),
                 record.n_objects,
                 record.canonical_digest,
             )
@@ -268,7 +273,15 @@ def _first_shown(
             n_more = abs(a.n_objects - b.n_objects)
             is_repeated = a.place == b.place
             is_one_question = a.question is not None and a.question == b.question
-            rank = (n_more > 0, differs and is_repeated, is_one_question, differs, n_more)
+            is_one_change = is_one_question and (a.seed == b.seed) != (a.how == b.how)
+            rank = (
+                n_more > 0,
+                differs and is_repeated,
+                is_one_question,
+                is_one_change,
+                differs,
+                n_more,
+            )
             earliest = (-a.run, -b.run, -number)
             if best is None or (rank, earliest) > best:
                 best = (rank, earliest)
@@ -288,17 +301,19 @@ def _good(results: Sequence[_Result]) -> Sequence[_Result]:
 
 
 def _pairs_farthest_apart(results: Sequence[_Result]) -> Iterator[tuple[_Result, _Result]]:
-    """Pair the two results that differ most, of all, of each spec and of each question.
+    """Pair the two results that differ most, of all, of each spec, of each question, and of those
+    of a question that have one seed, or one mode and profile.
 
     That is a handful of pairs; pairing each with each would be quadratic.
     """
-    by_place: dict[str, list[_Result]] = defaultdict(list)
-    by_question: dict[tuple[object, ...], list[_Result]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[_Result]] = defaultdict(list)
     for result in results:
-        by_place[result.place].append(result)
+        groups["place", result.place].append(result)
         if result.question is not None:
-            by_question[result.question].append(result)
-    for group in (results, *by_place.values(), *by_question.values()):
+            groups["question", result.question].append(result)
+            groups["seed", result.question, result.seed].append(result)
+            groups["how", result.question, result.how].append(result)
+    for group in (results, *groups.values()):
         if len(group) > 1:
             yield _farthest_apart(group)
 
