@@ -16,6 +16,7 @@ from cellrepro.grid.notebook_execution import notebook_parameters
 from cellrepro.grid.packaged_files import find_notebook
 from cellrepro.images.synthetic_sets import write_folder
 from cellrepro.run.options import TrainingOptions
+from cellrepro.show import Answer
 from cellrepro.spec import defaults
 from conftest import SMALL
 
@@ -99,6 +100,9 @@ def test_a_committed_notebook(path):
     cells = nbformat.read(path, 4).cells
     question = cells[0].source.splitlines()[0]
     assert (cells[0].cell_type, question[:2], "?" in question) == ("markdown", "# ", True)
+    (answer,) = cells[1].outputs  # filled in by a later cell
+    assert shown_text(answer)
+    assert shown_text(answer) != Answer.NOT_YET
     for trace in ("/home/", "/root/", "/tmp/", "/Users/", str(Path.cwd())):
         assert trace not in path.read_text(encoding="utf-8")
 

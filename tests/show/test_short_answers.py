@@ -27,8 +27,8 @@ def answers_of(tmp_path):
         for outcomes, fields in runs:
             add_run(store, outcomes, **fields)
         summary = summarise(store, {})
-        answers = short_answers(summary)
-        return headline(summary), {one.question: " ".join(one.lines) for one in answers}
+        answers = short_answers(summary.chapters)
+        return headline(summary.chapters), {one.question: " ".join(one.lines) for one in answers}
 
     return answers
 

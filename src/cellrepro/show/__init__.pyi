@@ -1,3 +1,4 @@
+from .answer import Answer
 from .explorer.live_widget import explore_settings
 from .explorer.stored_runs import explore_runs, stored_repeats
 from .figures.agreement import agreement_map, least_stable
@@ -31,6 +32,7 @@ from .tables.sources import source_table
 from .tables.weights import distance_matrix, statistics_table, weights_table
 
 __all__ = [
+    "Answer",
     "agreement_map",
     "beside_seeds",
     "chain",

@@ -20,7 +20,7 @@ from cellrepro.comparison.within_spread import (
     every_cell_matches,
 )
 from cellrepro.show.pages.parts import which
-from cellrepro.show.report.summary import Chapter, JudgedSpec, Summary, short_name
+from cellrepro.show.report.summary import Chapter, JudgedSpec, short_name
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import as_sentence, share_text
 from samebits.modes import SUBSTITUTING
@@ -64,21 +64,20 @@ class _Told:
         return f"{name} ({self.chapter.title})" if is_named else name
 
 
-def _told(summary: Summary) -> list[_Told]:
-    chapters = summary.chapters
+def _told(chapters: Sequence[Chapter]) -> list[_Told]:
     several = len(chapters) > 1
     return [_Told(chapter, result, several) for chapter in chapters for result in chapter.results]
 
 
-def headline(summary: Summary) -> str:
+def headline(chapters: Sequence[Chapter]) -> str:
     """Say in one sentence whether the repeats of each spec are the same."""
-    counts = Counter(one.overall for one in _told(summary) if one.overall is not None)
+    counts = Counter(one.overall for one in _told(chapters) if one.overall is not None)
     n = counts.total()
     n_apart = sum(counts[verdict] for verdict in _NOT_EQUAL)
     n_proved = n - n_apart - counts[Verdict.VACUOUS]
     if not n:
         return "Not known: no spec was run twice, so no two repeats can be compared."
-    repeated = "" if n == len(_told(summary)) else "repeated "
+    repeated = "" if n == len(_told(chapters)) else "repeated "
     of_all = f"all {n} {repeated}specs" if n > 1 else f"the one {repeated}spec"
     if n_apart == n:
         return f"No: the repeats of {of_all} differ."
@@ -94,12 +93,12 @@ def headline(summary: Summary) -> str:
     return f"Yes: the repeats of {of_all} are {how}."
 
 
-def short_answers(summary: Summary) -> list[ShortAnswer]:
+def short_answers(chapters: Sequence[Chapter]) -> list[ShortAnswer]:
     """Answer the other questions of the first screen, as far as there is an answer."""
-    told = _told(summary)
+    told = _told(chapters)
     answers = [
         ShortAnswer("Where not?", _where_not([one for one in told if one.overall in _NOT_EQUAL])),
-        ShortAnswer("Does it matter?", whether_it_matters(summary.chapters)),
+        ShortAnswer("Does it matter?", whether_it_matters(chapters)),
         ShortAnswer("What to do?", [_what_to_do(told)]),
     ]
     return [answer for answer in answers if answer.lines]
