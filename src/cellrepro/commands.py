@@ -160,7 +160,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
         ),
         "fsck": Command(
             "exchange.store_check:check_store",
-            "Hold every file of the store to its digest.",
+            "Check that every file of the store is as it was written.",
             is_of_store=True,
         ),
     },
@@ -189,7 +189,8 @@ OF_BASELINE: Mapping[str, Command] = {
         "Write the masks of RUN to FILE, a new baseline.",
     ),
     "check": Command(
-        "explanation.baseline_check:check_baseline", "Hold MASKS to FILE, a baseline saved before."
+        "explanation.baseline_check:check_baseline",
+        "Compare MASKS with FILE, a baseline saved before.",
     ),
 }
 """The commands below ``baseline``."""

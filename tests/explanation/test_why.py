@@ -484,3 +484,54 @@ def test_a_network_without_an_image_is_refused(gui, script, invoke):
     idle = invoke("compare", *sides, "--minutes", "3")
     assert idle.code == 2
     assert "--minutes would do nothing without --model" in idle.err
+
+
+def discs(*, radius=10, cut_at=None):
+    """Twenty-five round cells; with ``cut_at`` those across that column are two each."""
+    rows, columns = np.mgrid[:160, :160]
+    masks = np.zeros((160, 160), np.int32)
+    centres = itertools.product(range(16, 160, 32), range(16, 160, 32))
+    for number, (y, x) in enumerate(centres, start=1):
+        masks[(rows - y) ** 2 + (columns - x) ** 2 <= (radius + number % 3) ** 2] = number
+    if cut_at is not None:
+        across = set(masks[:, cut_at]) & set(masks[:, cut_at - 1]) - {0}
+        behind = columns >= cut_at
+        for number in across:
+            masks[(masks == number) & behind] = masks.max() + 1
+    return masks
+
+
+@pytest.mark.parametrize("cut_side", ["A", "B"])
+def test_blocks_that_were_put_together_are_the_likely_cause(script, invoke, cut_side):
+    """Told by the straight line at which cells of one side end; no network makes it again."""
+    whole = script("whole", discs())
+    blocks = script("blocks", discs(cut_at=80))
+    sides = (blocks, whole) if cut_side == "A" else (whole, blocks)
+    line, find_out = (line.strip() for line in invoke("compare", *sides).out.splitlines()[1:3])
+    assert line.startswith(
+        f"likely: straight cuts; in {cut_side} 10 cells end at one straight line"
+    )
+    assert "(x 80)" in line
+    assert find_out == f"to find out: cellrepro tiles --masks {blocks}"
+    assert "x 80" in invoke(*find_out.split()[4:]).out
+    explained = [line.strip() for line in invoke("explain", *sides).out.splitlines()]
+    assert explained[:2] == [line, find_out]
+
+
+def test_cells_that_are_split_anyhow_are_no_cuts(script, invoke):
+    split = discs()
+    for number in (3, 9, 14, 20, 22):  # each at a place of its own
+        ys, xs = np.nonzero(split == number)
+        split[ys[xs > xs.mean() + number % 4], xs[xs > xs.mean() + number % 4]] = split.max() + 1
+    out = invoke("compare", script("whole", discs()), script("split", split)).out
+    assert "5 split" in out
+    assert "straight" not in out
+
+
+def test_lost_numbers_are_not_looked_for_with_a_network(script, invoke):
+    """A map of the foreground is saved after the masks were made."""
+    touching = discs(radius=15)
+    lost = ((touching > 0) * 255).astype(np.uint8)
+    out = invoke("compare", script("touching", touching), script("lost", lost)).out
+    assert "likely: numbers" in out
+    assert "to find out" not in out

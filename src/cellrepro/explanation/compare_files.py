@@ -30,6 +30,7 @@ from cellrepro.explanation.references import (
     reference_kind,
 )
 from cellrepro.explanation.settings_of_both import SettingOfBoth, recorded_side_by_side
+from cellrepro.explanation.straight_cuts import one_sided_cuts
 from cellrepro.explanation.two_results import (
     ComparedMasks,
     Comparison,
@@ -136,7 +137,10 @@ def _compare_two_files(
         names=(str(a), str(b)),
         shape=shape_for_outlines(a, b, image),
     )
-    evidence = files.evidence(compared, name)
+    cuts = one_sided_cuts(
+        files.a.masks, files.b.masks, compared.by_image[name], files=(str(a), str(b))
+    )
+    evidence = replace(files.evidence(compared, name), cuts=cuts)
     is_stack = len(compared.by_image[name].shape) > 2
     command = "" if is_stack else _command_with_network(a, b, image, evidence.settings, store)
     why = why_from_files(evidence, find_out=command)

@@ -50,7 +50,7 @@ _IN_FIRST_LINE = frozenset(
 """Details of an image, masks, outlines or a run that their first line says."""
 _OF_RUN = ("verdict", "repeats", "epochs", "learning_rate", "started", "computed_on")
 """Details of a run that come before those of its weights."""
-_NOT_LOADED = "nothing, it refuses the file (see the note)"
+_NOT_LOADED = "not this file (see the note)"
 _MOST_USUAL = 4
 _FIRST_USUAL = ("cellprob_threshold", "flow_threshold", "min_size", "niter")
 _MOST_LIBRARIES = 3

@@ -39,6 +39,7 @@ from cellrepro.explanation.settings_of_both import (
 from cellrepro.explanation.size_limit import SideName, SizeLimit, size_limit, smallest_cells
 from cellrepro.explanation.stitching import cut_cells, stitching_text
 from cellrepro.explanation.store_evidence import StoreEvidence
+from cellrepro.explanation.straight_cuts import OneSidedCuts
 from cellrepro.explanation.why import Cause, Share, Why
 from samebits.mode_names import Mode
 from samebits.words import joined
@@ -101,6 +102,7 @@ OTHER_NUMBERS = "the same outlines, with different numbers"
 OUTLINES = "outlines"
 POSITION = "position"
 STITCHING = "stitching"
+CUTS = "straight cuts"
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,8 @@ class FileEvidence:
     """Changed cells that are explained by that."""
     n_changed: int = 0
     """All changed cells."""
+    cuts: OneSidedCuts | None = None
+    """Straight cuts that one side alone has."""
     size_limit: SizeLimit | None = None
     """Up to which size one side lacks cells of the other; None where it lacks others, too."""
     smallest_cells: Mapping[SideName, int] = field(default_factory=dict)
@@ -189,6 +193,10 @@ def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
     if evidence.unrelated:  # whatever else differs, no setting explains this
         return Why(Cause(IMAGE, words=evidence.unrelated))
     likely = likely_causes(evidence)
+    if likely and likely[0].name == NUMBERS:  # which come after the network
+        find_out = ""
+    if likely and likely[0].name == CUTS and evidence.cuts is not None:
+        find_out = evidence.cuts.command
     if not likely:
         nothing = Why(
             None,
@@ -275,7 +283,7 @@ def _file_name(network: str) -> str:
 
 
 def _numbers(evidence: FileEvidence) -> Iterator[Cause]:
-    if evidence.number_rule:
+    if evidence.number_rule and evidence.cuts is None:  # which a map of the foreground has not
         yield Cause(NUMBERS, words=evidence.number_rule)
 
 
@@ -286,6 +294,9 @@ def _shown_by_masks(evidence: FileEvidence, recorded: Sequence[Cause]) -> Iterat
     if evidence.stitching:
         share = Share(evidence.n_stitched, evidence.n_changed)
         yield Cause(STITCHING, words=evidence.stitching, cells=share)
+    if evidence.cuts is not None:
+        share = Share(evidence.cuts.n_changed, evidence.n_changed)
+        yield Cause(CUTS, words=evidence.cuts.text, cells=share)
     limit = evidence.size_limit
     if (
         limit is not None

@@ -35,6 +35,7 @@ from cellrepro.explanation.run_record import run_commands
 from cellrepro.explanation.search_values import TRIED
 from cellrepro.explanation.settings_of_both import SettingOfBoth, side_by_side
 from cellrepro.explanation.sides import Side, read_side
+from cellrepro.explanation.straight_cuts import one_sided_cuts
 from cellrepro.explanation.why import Cause, Why
 from cellrepro.images.size_factor import times_text
 from cellrepro.store.store import Store
@@ -188,8 +189,13 @@ class SidePair:
                 systematic=shown.systematic,
                 unrelated=shown.unrelated,
             )
+        cuts = None
+        if shown is not None and self.a.masks.shape == self.b.masks.shape:
+            files = (self.a.name, self.b.name)
+            cuts = one_sided_cuts(self.a.masks, self.b.masks, shown.result, files=files)
         evidence = replace(
             evidence,
+            cuts=cuts,
             settings=self.settings,
             generations=(self.a.record.generation, self.b.record.generation),
             by_hand=self.by_hand(),
@@ -250,8 +256,9 @@ class SidePair:
             if times:
                 of_one = f"of one image at two sizes ({times}) of which hardly a cell agrees, "
             return (
-                "the two differ in size, and neither shows a part of the other, nor the same cells "
-                f"at another size: they may be of two images, {of_one}or one a part of the other "
+                "the two differ in size, and no part of one has the cells of the other, nor do "
+                "both at one size: one may be a crop that was segmented by itself, with hardly a "
+                f"cell in common, they may be of two images, {of_one}or one a part of the other "
                 "that was enlarged or reduced, too, which is not looked for"
             )
         if self.part is None or is_in_place(shown.result):

@@ -168,9 +168,9 @@ class Side:
         return replace(self, known=record.known, recorded=record.beyond, record=record)
 
     def _with_log_mentioned(self) -> Side:
-        """Say that a log lies beside it, which may be of any run."""
+        """Say of one without a record that a log lies beside it, which may be of any run."""
         beside = Path(self.name).with_name(USUAL_NAME)
-        if self.kind == "stored run" or not beside.is_file():
+        if self.record.tells_settings or self.kind == "stored run" or not beside.is_file():
             return self
         remark = (
             f"{beside} is not used, as nothing says that it is of this run; --log-a or --log-b "

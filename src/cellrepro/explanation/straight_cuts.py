@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from cellrepro.comparison.label_numbers import canonical
+from cellrepro.comparison.mask_comparison import MaskComparison
+from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.straight_borders import (
     LeastFound,
     StraightBorder,
@@ -15,11 +18,14 @@ from cellrepro.comparison.straight_borders import (
     straight_borders,
 )
 from cellrepro.images.image_file import read_labels
+from cellrepro.images.integer_images import Integers
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import images_in_text
 from samebits.results import Result
 from samebits.words import amount, grouped, some, verb_of
 
 _MOST_LABELS = 8  # of the cells at a cut
+_MOST_CUTS = 4
 _SIDES = {"y": ("above", "below"), "x": ("left of", "right of")}
 
 
@@ -90,6 +96,72 @@ def straight_cuts(masks: str | Path) -> Cuts:
     image = CutImage(str(masks), cuts, None if cuts else least_found(labels))
     n_objects = int(canonical(labels).max(initial=0))
     return Cuts((image,), vacuous=not n_objects, is_stack=labels.ndim == 3)
+
+
+@dataclass(frozen=True)
+class OneSidedCuts:
+    """Straight cuts that one of two results has, and the other has not."""
+
+    side: Literal["A", "B"]
+    cuts: tuple[StraightBorder, ...]
+    n_changed: int
+    """Cells of the other side that end there in several parts."""
+    file: str
+    """The masks that have them."""
+
+    @property
+    def text(self) -> str:
+        """Say where they are, and what makes such cuts."""
+        cells = amount(sum(cut.n_objects for cut in self.cuts), "cell")
+        where = some([f"{cut.axis} {cut.at}" for cut in self.cuts], _MOST_CUTS)
+        lines = "one straight line" if len(self.cuts) == 1 else "straight lines"
+        other = "A" if self.side == "B" else "B"
+        return (
+            f"in {self.side} {cells} end at {lines} ({where}), where none does in {other}: "
+            f"{self.side} was probably put together from blocks that were segmented one by one"
+        )
+
+    @property
+    def command(self) -> str:
+        """What names each cell at each cut."""
+        return lab_command("tiles", "--masks", self.file, store=None)
+
+
+def one_sided_cuts(
+    masks_a: Integers,
+    masks_b: Integers,
+    comparison: MaskComparison,
+    *,
+    files: tuple[str, str],
+) -> OneSidedCuts | None:
+    """Find the straight cuts of planes that explain split or merged cells; None without any."""
+    kinds = comparison.kinds
+    if masks_a.ndim != 2 or not (kinds[ObjectKind.SPLIT] or kinds[ObjectKind.MERGED]):
+        return None
+    of_a = straight_borders(masks_a)
+    of_b = straight_borders(masks_b)
+    only_a = _without(of_a, of_b)
+    only_b = _without(of_b, of_a)
+    if bool(only_a) == bool(only_b):  # neither, or both: then blocks are not what tells them apart
+        return None
+    side: Literal["A", "B"] = "A" if only_a else "B"
+    cuts = only_a or only_b
+    ending = {label for cut in cuts for label in cut.labels}
+    kind = ObjectKind.MERGED if side == "A" else ObjectKind.SPLIT
+    n_changed = sum(
+        change.kind == kind
+        and not ending.isdisjoint(change.labels_a if side == "A" else change.labels_b)
+        for change in comparison.objects
+    )
+    file = files[0] if side == "A" else files[1]
+    return OneSidedCuts(side, cuts, n_changed, file) if n_changed else None
+
+
+def _without(
+    cuts: Iterable[StraightBorder], others: Iterable[StraightBorder]
+) -> tuple[StraightBorder, ...]:
+    lines = {(cut.axis, cut.at) for cut in others}
+    return tuple(cut for cut in cuts if (cut.axis, cut.at) not in lines)
 
 
 def _position(cut: StraightBorder) -> str:

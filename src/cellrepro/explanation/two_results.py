@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -433,6 +433,12 @@ def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str,
                 "cell by cell"
             )
     reasons = [f"B is A {turn}: turn it back" for turn in turns_between(labels_a > 0, labels_b > 0)]
+    if _fits_into(a, b) or _fits_into(b, a):
+        reasons.append(
+            "one is a crop of the other that was segmented by itself, with hardly a cell in "
+            f"common: `{command} --image IMAGE --model MODEL`, with the whole image and the "
+            "network, finds where it lies"
+        )
     reasons.append("two different images: give the two masks of one image")
     times = times_text("A", a, "B", b)
     if times and labels_a.any() and labels_b.any():
@@ -446,6 +452,10 @@ def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str,
             "its masks to the pixel size of the whole first"
         )
     raise BadInput("\n  - ".join([f"{expected}. Reasons may be", *reasons]))
+
+
+def _fits_into(part: Sequence[int], whole: Sequence[int]) -> bool:
+    return all(n <= n_of_whole for n, n_of_whole in zip(part, whole, strict=True))
 
 
 def _empty_notes(by_image: Mapping[str, MaskComparison]) -> Iterator[str]:

@@ -60,10 +60,13 @@ class Audit(Result):
         """Say in short what could have been missed."""
         if not self.least_replays:
             return "nothing was replayed"
-        shares = [f"{_seen_from(least)} ({name})" for name, least in self.least_replays.items()]
+        shares = [
+            f"{_seen_from(least)} of the replays of {name}"
+            for name, least in self.least_replays.items()
+        ]
         return (
-            "an operation would have been found, with 95 % certainty, if it gave different bits in "
-            f"more than this share of its replays: {' or '.join(shares)}"
+            "different bits would have been seen, with 95 % certainty, if they come in more than "
+            f"{', or in '.join(shares)}"
         )
 
     def sentence(self) -> str:

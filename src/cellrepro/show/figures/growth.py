@@ -95,7 +95,8 @@ def _caption(
         origin = f"At the operation where they diverged, outputs differed by {at_operation:.2g}. "
     when = ""
     if masked and len(masked) < len(moments):
-        when = f", after epochs {some([str(moment.epoch) for moment in masked], _MOST_EPOCHS)}"
+        epochs = some([str(moment.epoch) for moment in masked], _MOST_EPOCHS)
+        when = f", after epochs {epochs}; scores of the other epochs were kept by the trainings"
     return (
         f"Weights: norm of the difference, divided by the norm of the weights; after epoch "
         f"{last.epoch}, {share} of the weights differ. {origin}The masks are those that each run "

@@ -91,8 +91,8 @@ def learning_rate_start(n_epochs: int = 12) -> Picture:
     style.label_axes(axes, x="epoch", y="learning rate (% of its peak)")
     caption = (
         "The first epoch trains with 0: a training of one epoch leaves every weight as it was, so "
-        "two of them are equal whatever happened. The second epoch gets a ninth of the rate, the "
-        "tenth all of it."
+        "two of them that begin with one network end equal. The second epoch gets a ninth of the "
+        "rate, the tenth all of it."
     )
     by_epoch = ", ".join(f"{share:.0f}" for share in shares)
     alt = f"Bar chart of the learning rate in percent by epoch: {by_epoch}."
