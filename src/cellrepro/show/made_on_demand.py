@@ -50,13 +50,18 @@ are computed that reaches cells; they answer four of the five steps."""
 def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) -> list[Run]:
     """Get the stored trainings over a folder; where there are fewer than two, add a handful.
 
-    Repeats are only trained where the store has none.
+    Repeats in mode strict are only trained where the store has none.
     """
     stored = trained_on(store, data)
     if len(stored) > 1:
         return stored
     learning_rate = None
-    is_repeated = any(len(repeats) > 1 for run in stored for repeats in run.machines.values())
+    is_repeated = any(
+        len(repeats) > 1
+        for run in stored
+        if run.spec.mode == "strict"
+        for repeats in run.machines.values()
+    )
     with progress(1 + len(_HANDFUL), "short trainings, as the store has too few") as bar:
         if model in SMALL:
             if not stored:
@@ -74,7 +79,7 @@ def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) ->
                 learning_rate=learning_rate,
                 mode=variation.mode,
                 profile=variation.profile,
-                repeats=1 if is_repeated else variation.repeats,
+                repeats=1 if is_repeated and variation.mode == "strict" else variation.repeats,
                 store=store.root,
                 quiet=True,
             )

@@ -31,7 +31,8 @@ class TellingPair:
 def telling_pair(store: Store, data: str | Path) -> TellingPair:
     """Choose two repeats over a folder to compare.
 
-    Pairs whose masks differ come first; then by the kind of difference, in the order of `Differs`.
+    Pairs whose numbers of cells differ come first, then those whose masks do; then by the kind of
+    difference, in the order of `Differs`.
     """
     digest = folder_digest(data, to_train=False)
     runs = store.readable_runs(data_digest=digest)
@@ -51,28 +52,37 @@ def telling_pair_of(repeats: Sequence[Repeat]) -> TellingPair:
     candidates = (results if len(results) > 1 else list(repeats))[:_MOST_CANDIDATES]
     described = [_Candidate.of(names, repeat) for repeat in candidates]
     pairs = [_Pair.of(a, b) for a, b in combinations(described, 2)]
-    all_equal = all(pair.masks_are_equal for pair in pairs)
-    best = min((pair for pair in pairs if all_equal or not pair.masks_are_equal), key=_rank)
+    best = min(pairs, key=_rank)
     alone = {pair.kinds[0] for pair in pairs if len(pair.kinds) == 1}
-    return TellingPair(best.a, best.b, _reason(best, alone, all_equal=all_equal))
+    return TellingPair(best.a, best.b, _reason(best, alone))
 
 
 _MOST_CANDIDATES = 400
 """Each is paired with each, which takes a second; whoever has more can name two."""
 
 
-def _reason(best: _Pair, alone: Collection[Differs], *, all_equal: bool) -> str:
-    """Say how two differ, whether their masks do, and which differences change no mask."""
+def _reason(best: _Pair, alone: Collection[Differs]) -> str:
+    """Say how two differ, whether their cells do, and which differences change less."""
     reason = joined([kind.words for kind in best.kinds])
-    if all_equal:
+    less = joined([kind.words for kind in Differs if kind < best.kinds[-1] and kind in alone])
+    if best.sameness is Sameness.MASKS:
         reason += " whose masks are equal, as all are"
-    else:
+    elif best.sameness is Sameness.COUNTS:
         reason += " whose masks differ"
-        agreeing = [kind.words for kind in Differs if kind < best.kinds[-1] and kind in alone]
-        if agreeing:
-            reason += f"; the masks of {joined(agreeing)} agree"
+        reason += f"; the masks of {less} agree" if less else ""
+    else:
+        reason += " whose numbers of cells differ"
+        reason += f"; {less} have as many cells as each other" if less else ""
     order = ", ".join(kind.words for kind in Differs)
     return f"{reason}. Looked for in this order: {order}"
+
+
+class Sameness(IntEnum):
+    """In what two results are the same; the smaller, the more telling."""
+
+    NOTHING = 0
+    COUNTS = 1
+    MASKS = 2
 
 
 class Differs(IntEnum):
@@ -120,11 +130,23 @@ class _Candidate(NamedTuple):
     """What its name can say: spec and machine, field by field."""
     masks: Sequence[str]
     """Canonical digests, which do not depend on the numbers of objects."""
+    counts: Sequence[int]
+    """Objects in each image."""
 
     @classmethod
     def of(cls, names: Names, repeat: Repeat) -> _Candidate:
-        masks = [record.canonical_digest for record in repeat.manifest.masks.values()]
-        return cls(repeat, names.values[place_of(repeat)], masks)
+        records = repeat.manifest.masks.values()
+        return cls(
+            repeat,
+            names.values[place_of(repeat)],
+            masks=[record.canonical_digest for record in records],
+            counts=[record.n_objects for record in records],
+        )
+
+    def sameness(self, other: _Candidate) -> Sameness:
+        if self.masks == other.masks:
+            return Sameness.MASKS
+        return Sameness.COUNTS if self.counts == other.counts else Sameness.NOTHING
 
 
 class _Pair(NamedTuple):
@@ -136,15 +158,15 @@ class _Pair(NamedTuple):
     """How many facts in their names differ."""
     kinds: Sequence[Differs]
     """The kinds of these, the most telling first."""
-    masks_are_equal: bool
+    sameness: Sameness
 
     @classmethod
     def of(cls, a: _Candidate, b: _Candidate) -> _Pair:
         fields = [field for field in a.facts if a.facts[field] != b.facts[field]]
         kinds = sorted({_KIND_OF_FIELD.get(field, Differs.OTHER) for field in fields})
-        return cls(a.repeat, b.repeat, len(fields), kinds or [Differs.REPEAT], a.masks == b.masks)
+        return cls(a.repeat, b.repeat, len(fields), kinds or [Differs.REPEAT], a.sameness(b))
 
 
-def _rank(pair: _Pair) -> tuple[Differs, int, Sequence[Differs]]:
-    """The least telling difference of a pair decides, then how many there are."""
-    return pair.kinds[-1], pair.n_fields, pair.kinds
+def _rank(pair: _Pair) -> tuple[Sameness, Differs, int, Sequence[Differs]]:
+    """First what came of it, then the least telling difference, then how many there are."""
+    return pair.sameness, pair.kinds[-1], pair.n_fields, pair.kinds
