@@ -40,7 +40,8 @@ class Cause:
 
     name: str
     """The setting or field under its own name, or what else it is: ``numbers``, ``outlines``,
-    ``position``, ``edits by hand``, ``stitching``, ``image``, ``image.crop``, ``chance``."""
+    ``position``, ``edits by hand``, ``stitching``, ``straight cuts``, ``image``, ``image.crop``,
+    ``chance``."""
     a: object = None
     """Its value in A; ``?`` where no file records it, null for what has no value."""
     b: object = None
