@@ -276,4 +276,5 @@ def _where_they_part(one: _Told) -> str:
     run = short_name(one.result.spec.key) if len(machines) == 1 else one.result.place
     repeats = (f"{run}/{number}" for number in (first, second))
     command = lab_command("diverge", *repeats, store=one.chapter.store_in_commands)
-    return f"The first step at which repeats {first} and {second} of {one.name} part: `{command}`."
+    which = f"repeats {first} and {second} of {one.name}"
+    return f"The first step at which {which} begin to differ: `{command}`."
