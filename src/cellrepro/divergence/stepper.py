@@ -140,10 +140,12 @@ def _doubt(n_steps: int, n_as_stored: int) -> str:
     """
     if n_as_stored == n_steps:
         return ""
-    steps = "the one step" if n_steps == 1 else f"the {n_steps} steps"
+    ended = f"{n_as_stored or 'none'} of the {n_steps} steps before it ended as stored"
+    if n_steps == 1:
+        ended = "the step before it did not end as stored"
     return (
-        f"not certain: {n_as_stored} of {steps} before it ended as stored when they were computed "
-        "again, so this step was seen from a state that neither run had"
+        f"not certain: {ended} when computed again, so this step was seen from a state that "
+        "neither run had"
     )
 
 
