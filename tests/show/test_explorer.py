@@ -259,6 +259,9 @@ def test_first_are_repeats_that_differ_on_an_image_where_they_do(tmp_path):
     assert shown.scene["names"]["image"] == "img_c"
     assert all("seed 1" in shown.scene["names"][key] for key in "ab")
     assert "; 16 of 2 304 pixels differ" in shown.scene["line"]
+    assert "leaves out 2 results of a score (AP@0.5) below half of the best" in shown.note
+    opened = shown._scenes.open(0)
+    assert (opened.view.name, opened.n_runs) == ("img_a", 6)  # votes of the two poor ones left out
     assert shown.runs[8:] == ["truth"]
     assert len(set(shown.runs)) == 9
 

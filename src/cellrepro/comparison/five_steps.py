@@ -15,7 +15,7 @@ from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.within_spread import FEWEST_SEEDS, NO_SEEDS
 from cellrepro.spec.lab_command import lab_command
-from cellrepro.words import as_sentence, pixels_text, share_text, span
+from cellrepro.words import as_sentence, pixels_text, share_span, share_text
 from samebits.words import amount, joined, verb_of
 
 _ALL_MATCHED = "every cell has a match"
@@ -243,7 +243,7 @@ def _change_by_seeds(seeds: Axis) -> str:
     interval = distribution.interval
     if interval is None:
         return clause
-    bounds = span(share_text(interval.low), share_text(interval.high))
+    bounds = share_span(interval.low, interval.high)
     return f"{clause} ({bounds}, 95 % interval over {interval.over})"
 
 

@@ -51,10 +51,17 @@ class ChosenPairs(NamedTuple):
 
 
 def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> ChosenPairs:
-    """Choose pairs along an axis, taking from all surroundings in turn; none is compared yet."""
-    if axis != "repeats":
-        samples = _first_of_equal(samples)
-    surroundings = _surroundings(samples, axis, names)
+    """Choose pairs along an axis, taking from all surroundings in turn; none is compared yet.
+
+    Repeats of a network from which others were trained count only where no others were repeated.
+    """
+    if axis == "repeats":
+        results = [each for each in samples if not names.is_start(place_of(each.repeat))]
+        surroundings = _surroundings(results, axis, names)
+        if not any(surrounding.pairs for surrounding in surroundings):
+            surroundings = _surroundings(samples, axis, names)
+    else:
+        surroundings = _surroundings(_first_of_equal(samples), axis, names)
     n_pairs = sum(len(surrounding.pairs) for surrounding in surroundings)
     afforded = _afforded(surroundings, axis, most)
     rounds = itertools.zip_longest(*(surrounding.pairs for surrounding in afforded))

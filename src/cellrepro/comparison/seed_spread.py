@@ -31,7 +31,7 @@ from cellrepro.errors import Damaged
 from cellrepro.progress import note_once
 from cellrepro.spec.spec import PARAMETERS, Spec
 from cellrepro.store.stored_run import undamaged
-from cellrepro.words import share_text, span
+from cellrepro.words import share_span, share_text
 from samebits.errors import BadInput
 from samebits.results import Result, Row
 from samebits.words import amount
@@ -284,7 +284,7 @@ class Spread(Result):
             of_seeds = self.of_seeds()
             if self.seeds is not None and self.seeds.evidence:
                 shares = self.seeds.distribution().values
-                between = span(share_text(min(shares)), share_text(max(shares)))
+                between = share_span(min(shares), max(shares))
                 of_seeds = f"between any two seeds of the store it is {between}"
             alone = "as much as another seed does, as the two differ in the seed alone"
             return f"{alone}: {unmatched}; {of_seeds}"
@@ -395,7 +395,7 @@ def decide_between(
     shares = [of_seeds.changed for of_seeds in seeds.evidence]
     text = (
         f"{share_text(pair.changed)} of the cells have no match between these two seeds, and "
-        f"{span(share_text(min(shares)), share_text(max(shares)))} in the "
+        f"{share_span(min(shares), max(shares))} in the "
         f"{amount(len(shares), 'pair')} of all {seeds.n_values} seeds of the store"
     )
     return Decision(False, text, changed=decision.changed)

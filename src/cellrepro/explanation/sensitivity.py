@@ -183,7 +183,9 @@ def _variations(base: Settings, vary: Mapping[str, Sequence[Any]] | None) -> lis
     variations: list[Variation] = []
     for name, values in (VALUES if vary is None else vary).items():
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-            raise BadInput(f"vary.{name} is {values!r}; expected a list of values")
+            raise BadInput(
+                f"vary.{name} is {values!r}; expected a list of values, as diameter=[20,30,40]"
+            )
         for value in values:
             try:
                 settings = Variation(name, value).applied_to(base)

@@ -17,7 +17,7 @@ from cellrepro.comparison.resampling import interval_of_share, many_draws
 from cellrepro.comparison.within_spread import FEWEST_IMAGES
 from cellrepro.spec.field_words import setting_in_words
 from cellrepro.spec.segmentation_settings import Settings
-from cellrepro.words import share_text, span
+from cellrepro.words import share_span, share_text
 from samebits.results import Row, derived
 
 IntervalOver = Literal["images", "cells"]
@@ -112,7 +112,7 @@ class Variant(Variation):
         return {
             "setting": self.setting,
             "no match": share_text(self.changed),
-            "interval": "" if self.interval is None else span(*map(share_text, self.interval)),
+            "interval": "" if self.interval is None else share_span(*self.interval),
             "what became of the cells": ", ".join(fates),
             "AP@0.5": "" if self.ap50 is None else f"{self.ap50:.3f}",
         }

@@ -54,7 +54,8 @@ def sensitivity(
     data : str or Path
         Folder of images; where there are masks, every variant is scored against them.
     settings : mapping, optional
-        Beside which each is varied, as ``diameter=60``; default Cellpose's own.
+        The settings that you use, as ``diameter=60``, by default Cellpose's own: each value of
+        ``vary`` takes the place of one of them.
     vary : mapping, optional
         Values by setting, in the place of the usual ones; settings that it does not name stay as
         they are.

@@ -69,6 +69,12 @@ def explore_runs(
     first = _first_shown(repeats, images, only_first_two=bool(runs))
     listed = repeats
     notes = [*_missing_images(store, repeats)]
+    n_poor = max(shared.view.n_repeats.count(0) for shared in images if shared.view.n_repeats)
+    if n_poor:
+        notes.append(
+            f"What several results agree on leaves out {amount(n_poor, 'result')} of a score "
+            "(AP@0.5) below half of the best"
+        )
     if len(repeats) > MOST_RUNS and not runs:
         listed = _listed(repeats, first)
         images = _shared_images(store, listed)
@@ -200,9 +206,16 @@ def _shared_image(
         image=partial(store.image, digest, name),
         truth=partial(store.truth, digest, name) if has_truth else None,
         digests=[record.digest if record else None for record in records],
-        n_repeats=[1] * len(repeats),
+        n_repeats=[int(not _is_poor(record, records)) for record in records],
     )
     return _SharedImage(view, records)
+
+
+def _is_poor(record: MaskRecord | None, others: Sequence[MaskRecord | None]) -> bool:
+    """Whether masks score less than half of the best, so that they say nothing of a cell."""
+    if record is None or record.ap50 is None:
+        return False
+    return record.ap50 < max(other.ap50 or 0.0 for other in others if other is not None) / 2
 
 
 # -- what is shown first -------------------------------------------------------------------

@@ -12,6 +12,12 @@ from cellrepro.comparison.changed_cells import listed_changes, resized_cells
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.mask_totals import fates_text
 from cellrepro.comparison.number_remarks import n_numbers
+from cellrepro.comparison.object_changes import (
+    MOST_TELLING_FIRST,
+    RESIZED,
+    ObjectChange,
+    ObjectKind,
+)
 from cellrepro.comparison.scores import average_precision
 from cellrepro.show.figures import style
 from cellrepro.show.figures.colours import COLOURS, OTHER_OBJECT
@@ -39,7 +45,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from cellrepro.comparison.mask_comparison import MaskComparison
-    from cellrepro.comparison.object_changes import ObjectChange
     from cellrepro.images.folder import ImageFolder
     from cellrepro.store.store import Store
     from cellrepro.store.stored_run import Repeat
@@ -219,9 +224,11 @@ def difference(
         bar = scale_bar(pixel_size, n_columns)
         draw_scale_bar(grid[0], bar, n_columns=n_columns, shape=shape)
     _ring(grid[2], drawn >= 2)
-    _sign_changes(grid[2], listed_changes(comparison), drawn.shape[0] / plane_a.shape[0])
+    changes = listed_changes(comparison)
+    _sign_changes(grid[2], changes, drawn.shape[0] / plane_a.shape[0])
     style.legend(figure, [*_explained(name_a, name_b), *_votes_explained(votes)])
-    return figure.described(_difference_heading(plane.name, comparison, plane_a.size))
+    heading = _difference_heading(plane.name, comparison, plane_a.size)
+    return figure.described(heading, _signs_text(changes))
 
 
 def _short(name: str) -> str:
@@ -255,6 +262,19 @@ def _votes_explained(votes: tuple[np.ndarray, int] | None) -> list[Artist]:
     n_named = min(n_runs, _MOST_VOTES)
     numbers = dict.fromkeys(np.linspace(1, n_runs, n_named).round().astype(int).tolist())
     return [style.patch(f"in {n} of {n_runs} results", fc=vote_colour(n, n_runs)) for n in numbers]
+
+
+def _signs_text(changed: Sequence[ObjectChange]) -> str:
+    """Say what the signs mean that are drawn; empty where there are none."""
+    if not changed or len(changed) > _MOST_SIGNS:
+        return ""
+    kinds = {change.kind for change in changed}
+    signs = [
+        f"{kind.sign} {RESIZED if kind == ObjectKind.KEPT else kind.in_words}"
+        for kind in MOST_TELLING_FIRST
+        if kind in kinds
+    ]
+    return f"Signs: {', '.join(signs)}"
 
 
 def _sign_changes(axes: Axes, changed: Sequence[ObjectChange], scale: float) -> None:

@@ -14,7 +14,7 @@ from cellrepro.comparison.within_spread import FEWEST_SEEDS, NO_SEEDS
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.show.shown_verdicts import VERDICT_COLOURS
-from cellrepro.words import as_sentence, share_text, span
+from cellrepro.words import as_sentence, share_span, share_text
 from samebits.errors import BadInput
 from samebits.words import amount
 
@@ -255,7 +255,7 @@ def _mean_text(distribution: Distribution) -> str:
     if distribution.interval is None:
         return mean
     interval = distribution.interval
-    reach = span(share_text(interval.low), share_text(interval.high))
+    reach = share_span(interval.low, interval.high)
     return mean if reach == mean else f"{mean} ({reach})"
 
 

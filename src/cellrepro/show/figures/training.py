@@ -150,7 +150,7 @@ def _test_loss_sentences(courses: Sequence[_Course]) -> Iterator[str]:
     if untrained:
         # Weights stay as they are at a rate of 0; weight decay, too, is scaled by the rate.
         epochs = f"epoch{'s' * (len(untrained) > 1)} {joined([str(e) for e in sorted(untrained)])}"
-        yield f"After {epochs} it is still that of the starting network: the learning rate was 0."
+        yield f"After {epochs} the network is still the starting one: the learning rate was 0."
 
 
 def _parting(courses: Sequence[_Course]) -> str:
