@@ -193,7 +193,7 @@ def test_what_is_stored_already_is_said_and_what_it_lacks(small_store, invoke, n
     """Its checkpoints are three epochs apart."""
     asked = ("train", small_store.data, *options(**SMALL, repeats=2, store=small_store.root))
     plain = invoke(*asked)
-    assert "note: 2 repeats of this spec are stored already" in plain.err
+    assert "note: all 2 repeats that you asked for are stored already" in plain.err
     assert "nothing was run" in plain.err
     assert "changed nothing" not in plain.err
     more = invoke(*asked, "--keep-checkpoints", "--checkpoint-every", 1)

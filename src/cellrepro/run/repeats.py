@@ -34,7 +34,7 @@ from cellrepro.store.checkpoint_choice import differences
 from cellrepro.store.checkpoints import CHECKPOINTS, folders
 from cellrepro.store.stored_run import MANIFEST, Repeat
 from samebits.errors import BadInput, whole
-from samebits.words import amount
+from samebits.words import verb_of
 
 
 def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
@@ -105,9 +105,14 @@ def _refuse_nothing_to_resume(plan: Plan) -> None:
 def _of_stored(plan: Plan, stored: Sequence[Repeat], *, n_repeats: int) -> str:
     """Say what was not run because it is stored, and which options had no effect on it."""
     folder = stored[0].folder.parent
-    are = "is" if len(stored) == 1 else "are"
-    ran = "nothing was run" if len(stored) == n_repeats else "only the others were run"
-    text = f"{amount(len(stored), 'repeat')} of this spec {are} stored already ({folder}); {ran}"
+    if len(stored) == n_repeats:
+        all_of = "the one repeat" if n_repeats == 1 else f"all {n_repeats} repeats"
+        text = f"{all_of} that you asked for {verb_of(n_repeats, 'is', 'are')} stored already"
+        text += f" ({folder}); nothing was run"
+    else:
+        n = len(stored)
+        text = f"{n} of the {n_repeats} repeats that you asked for {verb_of(n, 'is', 'are')} stored"
+        text += f" already ({folder}); only the others were run"
     idle = _options_without_effect(plan, stored)
     if idle:
         text += (
