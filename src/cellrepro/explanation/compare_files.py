@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cellrepro.comparison.mask_totals import image_weight, verdict_over
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.cellpose_call import IMAGE
+from cellrepro.explanation.cut_evidence import cut_evidence
 from cellrepro.explanation.files_at_hand import image_at_hand, network_at_hand
 from cellrepro.explanation.folder_cause import why_of_folders
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
@@ -30,7 +31,6 @@ from cellrepro.explanation.references import (
     reference_kind,
 )
 from cellrepro.explanation.settings_of_both import SettingOfBoth, recorded_side_by_side
-from cellrepro.explanation.straight_cuts import one_sided_cuts
 from cellrepro.explanation.two_results import (
     ComparedMasks,
     Comparison,
@@ -137,7 +137,7 @@ def _compare_two_files(
         names=(str(a), str(b)),
         shape=shape_for_outlines(a, b, image),
     )
-    cuts = one_sided_cuts(
+    cuts = cut_evidence(
         files.a.masks, files.b.masks, compared.by_image[name], files=(str(a), str(b))
     )
     evidence = replace(files.evidence(compared, name), cuts=cuts)

@@ -39,13 +39,13 @@ from cellrepro.explanation.settings_of_both import (
 from cellrepro.explanation.size_limit import SideName, SizeLimit, size_limit, smallest_cells
 from cellrepro.explanation.stitching import cut_cells, stitching_text
 from cellrepro.explanation.store_evidence import StoreEvidence
-from cellrepro.explanation.straight_cuts import OneSidedCuts
 from cellrepro.explanation.why import Cause, Share, Why
 from samebits.mode_names import Mode
 from samebits.words import joined
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
+    from cellrepro.explanation.straight_cuts import OneSidedCuts
 
 _WEIGHTS_IN_MEMORY = "weights_in_memory"
 _NETWORK = (MODEL, MODEL_DIGEST, _WEIGHTS_IN_MEMORY)

@@ -123,15 +123,23 @@ def _generation_lines(explanation: Explanation) -> Iterator[str]:
 
 def _network_that_follows(explanation: Explanation) -> str:
     """Say of two trainings why their networks have two names; empty for all else."""
-    digests = []
-    for run in (explanation.a.run, explanation.b.run):
-        if run is None or run.spec.task != "train" or run.manifest.weights is None:
-            return ""
-        digests.append(run.manifest.weights.digest)
+    digests = _trained_weights(explanation)
+    if not digests:
+        return ""
     own = "each run segmented with the network that it trained"
-    if digests[0] == digests[1]:
+    if len(digests) == 1:
         return f"{own}; both have the same weights"
     return f"{own}; that the two differ follows from what differs in the trainings"
+
+
+def _trained_weights(explanation: Explanation) -> set[str]:
+    """The digests of the weights that two trainings ended with; empty of anything else."""
+    digests = set()
+    for run in (explanation.a.run, explanation.b.run):
+        if run is None or run.spec.task != "train" or run.manifest.weights is None:
+            return set()
+        digests.add(run.manifest.weights.digest)
+    return digests
 
 
 def _meaning_lines(settings: Sequence[SettingOfBoth], *, follows: str) -> Iterator[str]:
@@ -163,6 +171,10 @@ def next_command_lines(explanation: Explanation) -> Iterator[str]:
         return
     if explanation.why is not None and explanation.why.find_out:
         yield from find_out_lines(explanation.why.find_out)
+        return
+    if len(_trained_weights(explanation)) > 1:  # no setting of a segmentation made the difference
+        names = [explanation.a.name, explanation.b.name]
+        yield from find_out_lines(lab_command("diverge", *names, store=explanation.store_folder))
         return
     calls = explanation.commands.values()
     is_known = all(call and not call.asks_for(NETWORK) for call in calls)

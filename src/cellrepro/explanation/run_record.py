@@ -34,8 +34,12 @@ def run_record(repeat: Repeat) -> RecordedSettings:
         **spec.settings.by_name(),
         MODEL: spec.model if manifest.weights is None else repeat.name,
         PRECISION: spec.precision,
-        "machine": repeat.machine,
+        "profile": spec.profile,
+        "mode": spec.mode,
+        "machine": manifest.machine.device,
     }
+    if manifest.weights is not None:  # segmenting alone uses none
+        values["seed"] = spec.seed
     if manifest.weights is None and manifest.model.path is not None:
         values[MODEL_PATH] = manifest.model.path
     device = spec.profile_settings.get(DEVICE)

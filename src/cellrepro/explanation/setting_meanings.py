@@ -16,6 +16,8 @@ _MEANINGS: Mapping[str, str] = {
     "niter": "steps by which pixels move to the centre of their cell",
     "channels": "which channel is segmented, and which one holds the nuclei",
     "restore": "the image was denoised, deblurred or enlarged before it was segmented",
+    "profile": "device, threads and precision with which it was computed, which round differently",
+    "seed": "different random numbers in the training, so different networks",
     "precision": "bfloat16 and float32 round differently, which can move outlines",
     "cellpose": "two versions of Cellpose, which can have different networks and steps",
     "device": "a GPU and a processor round differently, which can move outlines",

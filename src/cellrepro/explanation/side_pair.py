@@ -25,6 +25,7 @@ from cellrepro.explanation.crops import (
     part_shown,
     with_crop,
 )
+from cellrepro.explanation.cut_evidence import cut_evidence
 from cellrepro.explanation.fit import Fit
 from cellrepro.explanation.hand_edits import EditedSide, EffectOfHand, effect_of_hand
 from cellrepro.explanation.label_notes import label_notes
@@ -35,7 +36,6 @@ from cellrepro.explanation.run_record import run_commands
 from cellrepro.explanation.search_values import TRIED
 from cellrepro.explanation.settings_of_both import SettingOfBoth, side_by_side
 from cellrepro.explanation.sides import Side, read_side
-from cellrepro.explanation.straight_cuts import one_sided_cuts
 from cellrepro.explanation.why import Cause, Why
 from cellrepro.images.size_factor import times_text
 from cellrepro.store.store import Store
@@ -192,7 +192,7 @@ class SidePair:
         cuts = None
         if shown is not None and self.a.masks.shape == self.b.masks.shape:
             files = (self.a.name, self.b.name)
-            cuts = one_sided_cuts(self.a.masks, self.b.masks, shown.result, files=files)
+            cuts = cut_evidence(self.a.masks, self.b.masks, shown.result, files=files)
         evidence = replace(
             evidence,
             cuts=cuts,

@@ -134,10 +134,7 @@ def one_sided_cuts(
     *,
     files: tuple[str, str],
 ) -> OneSidedCuts | None:
-    """Find the straight cuts of planes that explain split or merged cells; None without any."""
-    kinds = comparison.kinds
-    if masks_a.ndim != 2 or not (kinds[ObjectKind.SPLIT] or kinds[ObjectKind.MERGED]):
-        return None
+    """Find the straight cuts that explain split or merged cells; None without any."""
     of_a = straight_borders(masks_a)
     of_b = straight_borders(masks_b)
     only_a = _without(of_a, of_b)

@@ -446,7 +446,7 @@ def _refuse_other_size(labels_a: Integers, labels_b: Integers, names: tuple[str,
             f"one image at two sizes, as {times}, of which hardly a cell agrees: bring both images "
             "to one size, or scale the setting diameter with the image, and segment again"
         )
-    if not reasons[1:]:
+    if not times:
         reasons.append(
             "a part of an image that was enlarged or reduced, too, which is not looked for: bring "
             "its masks to the pixel size of the whole first"

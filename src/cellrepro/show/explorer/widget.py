@@ -146,8 +146,7 @@ class Explorer(anywidget.AnyWidget):
         )
         if self.title:
             heading(picture, self.title)
-        of_signs = [picture.caption] if picture.caption else []
-        picture.caption = ". ".join([*of_signs, f"From A to B: {scene['line']}"])
+        picture.caption = f"From A to B: {scene['line']}"
         if view.n_planes > 1:
             picture.caption += f". Shown: {plane_name(scene['z'], view.n_planes)}"
         channels = channels_text(view.image.stored, view.shape)

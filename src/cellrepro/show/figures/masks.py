@@ -226,9 +226,9 @@ def difference(
     _ring(grid[2], drawn >= 2)
     changes = listed_changes(comparison)
     _sign_changes(grid[2], changes, drawn.shape[0] / plane_a.shape[0])
-    style.legend(figure, [*_explained(name_a, name_b), *_votes_explained(votes)])
-    heading = _difference_heading(plane.name, comparison, plane_a.size)
-    return figure.described(heading, _signs_text(changes))
+    signs = _signs_explained(changes)
+    style.legend(figure, [*_explained(name_a, name_b), *signs, *_votes_explained(votes)])
+    return figure.described(_difference_heading(plane.name, comparison, plane_a.size))
 
 
 def _short(name: str) -> str:
@@ -264,17 +264,20 @@ def _votes_explained(votes: tuple[np.ndarray, int] | None) -> list[Artist]:
     return [style.patch(f"in {n} of {n_runs} results", fc=vote_colour(n, n_runs)) for n in numbers]
 
 
-def _signs_text(changed: Sequence[ObjectChange]) -> str:
-    """Say what the signs mean that are drawn; empty where there are none."""
-    if not changed or len(changed) > _MOST_SIGNS:
-        return ""
+def _signs_explained(changed: Sequence[ObjectChange]) -> list[Artist]:
+    """Say what the signs mean that are drawn; nothing where there are none."""
+    if len(changed) > _MOST_SIGNS:
+        return []
     kinds = {change.kind for change in changed}
-    signs = [
-        f"{kind.sign} {RESIZED if kind == ObjectKind.KEPT else kind.in_words}"
+    return [
+        style.patch(
+            f"{kind.sign}  {RESIZED if kind == ObjectKind.KEPT else kind.in_words}",
+            fc="none",
+            ec="none",
+        )
         for kind in MOST_TELLING_FIRST
         if kind in kinds
     ]
-    return f"Signs: {', '.join(signs)}"
 
 
 def _sign_changes(axes: Axes, changed: Sequence[ObjectChange], scale: float) -> None:
