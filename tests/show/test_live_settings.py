@@ -2,6 +2,7 @@
 
 import json
 import queue
+import re
 import shutil
 import threading
 import time
@@ -244,7 +245,23 @@ def test_strange_sliders_are_refused(live, values, message):
     with pytest.raises(BadInput, match=message):
         settings_at(values, Settings())
     live.view.receive({"set": values})
-    assert (live.shown[-1].live["state"], live.asked) == ("problem", [])
+    said = live.shown[-1].live
+    assert re.search(message, said["refusal"])
+    assert (said["state"], live.asked) == ("exact", [])
+
+
+def test_after_a_refusal_what_is_not_computed_yet_stays_so(live):
+    """Else the cells of before would stand beside the diameter of now as if they were its own."""
+    live.view.receive({"set": {"diameter": 42}})
+    waiting = live.shown[-1].live
+    assert waiting["state"] == "needs-pass"
+    live.view.receive({"set": {"diameter": "abc"}})
+    refused = live.shown[-1].live
+    assert (refused["state"], refused["line"]) == ("needs-pass", waiting["line"])
+    assert refused["values"]["diameter"] == 42
+    assert "diameter is 'abc'" in refused["refusal"]
+    live.view.receive({"set": {"diameter": 43}})
+    assert live.shown[-1].live["refusal"] == ""
 
 
 def test_sliders_give_back_the_settings_that_they_stand_for():

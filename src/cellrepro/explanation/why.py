@@ -15,6 +15,8 @@ _MOST_LETTERS = 60  # of a value
 
 FILES_ALONE = "From what the files record alone; nothing was segmented."
 """How a likely cause is known."""
+RUNS_ALONE = "From what the runs record; nothing was computed again."
+"""How one of two stored runs is known."""
 MASKS_ALONE = "From the masks alone; nothing was segmented."
 """How one is known that no file records."""
 

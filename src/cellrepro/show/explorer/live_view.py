@@ -195,6 +195,7 @@ class LiveView:
         self._timer: threading.Timer | None = None
         self._state: str = self._now.state
         self._line = self._now.line
+        self._refusal = ""  # of what was typed last; beside it all stays as it was
 
     def close(self) -> None:
         """End what segments."""
@@ -213,6 +214,7 @@ class LiveView:
             "reference": values_of(self._reference.settings),
             "state": self._state,
             "line": self._line,
+            "refusal": self._refusal,
             "commands": commands.texts(),
         }
 
@@ -224,6 +226,7 @@ class LiveView:
         With ``with_pass`` the network runs at once where the values need it.
         """
         with self.lock:
+            self._refusal = ""
             match message.get("do"):
                 case "run":
                     self._run()
@@ -245,7 +248,7 @@ class LiveView:
         try:
             self._wanted = settings_at(values, self._base)
         except BadInput as error:
-            self._say("problem", f"{error}. The sliders stay where they were")
+            self._refusal = f"{error}. The sliders stay where they were"
             self._publish()
             return
         if self._timer is not None:

@@ -30,7 +30,7 @@ from cellrepro.explanation.recorded_cause import IMAGE, OTHER_NUMBERS
 from cellrepro.explanation.recorded_settings import tell_settings
 from cellrepro.explanation.setting_meanings import recorded_in_words, setting_meaning
 from cellrepro.explanation.settings_of_both import SettingOfBoth, is_missing, setting_in_words
-from cellrepro.explanation.why import FILES_ALONE, MASKS_ALONE, Cause, Why
+from cellrepro.explanation.why import FILES_ALONE, MASKS_ALONE, RUNS_ALONE, Cause, Why
 from cellrepro.show.explorer.page_part import ExplorerPart, explorer_part
 from cellrepro.show.explorer.view import View
 from cellrepro.show.figures.colours import DOTS, OTHER_OBJECT
@@ -336,7 +336,7 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     explanation = pair.explanation
     if why is None or (why.cause is not None and why.cause.words == OTHER_NUMBERS):
         return None
-    facts = [*_why_facts(why, explanation)]
+    facts = [*_why_facts(why, explanation, are_runs=pair.are_runs)]
     label = f"To find out, in a terminal {_WHERE_TO_RUN}" if why.find_out else ""
     put_in = words_to_replace(why.find_out)
     commands = [why.find_out] if why.find_out else []
@@ -384,11 +384,14 @@ def _shown_cause(cause: Cause, listed_below: Collection[str]) -> ShownCause:
     return ShownCause(str(cause), "", meaning)
 
 
-def _why_facts(why: Why, explanation: Explanation | None) -> Iterator[str]:
+def _why_facts(why: Why, explanation: Explanation | None, *, are_runs: bool) -> Iterator[str]:
     """Say how the cause is known, what else may be one, and what it leaves unexplained."""
     if explanation is None and why.cause is not None and not why.is_found:
-        of_masks = why.cause.a is None and why.cause.b is None
-        yield MASKS_ALONE if of_masks else FILES_ALONE
+        if are_runs:
+            yield RUNS_ALONE
+        else:
+            of_masks = why.cause.a is None and why.cause.b is None
+            yield MASKS_ALONE if of_masks else FILES_ALONE
     if why.others_text:
         yield as_sentence(why.others_text)
     yield from map(as_sentence, (*why.remains, *why.evidence))

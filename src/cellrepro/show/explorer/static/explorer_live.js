@@ -161,9 +161,9 @@ class LiveSettings {
   }
 
   // Whether what was sent last is answered: taken, or refused.
-  noteAnswer({ state, values }) {
+  noteAnswer({ state, refusal, values }) {
     const names = Object.keys(this.sent ?? {});
-    if (state !== "problem" && names.some((name) => this.sent[name] !== values[name])) return;
+    if (!refusal && state !== "problem" && names.some((name) => this.sent[name] !== values[name])) return;
     this.sent = undefined;
     for (const then of this.waiting.splice(0)) then();
   }
@@ -183,18 +183,19 @@ class LiveSettings {
       const share = (Math.min(high, Math.max(low, reference)) - low) / (high - low);
       mark.style.left = `calc(8px + ${share} * (100% - 16px))`;
       mark.title = `reference: ${reference}`;
-      const isRefused = live.state === "problem" && this.timer === undefined;
+      const isRefused = (live.refusal || live.state === "problem") && this.timer === undefined;
       if (!isRefused && (isDragged || document.activeElement === number)) continue;
       slide.value = String(value);
       write(value);
     }
-    this.section.dataset.state = live.state;
+    const state = live.refusal ? "problem" : live.state;
+    this.section.dataset.state = state;
     // What is shown is of other settings than those of the sliders.
     const isStale = ["needs-pass", "waiting"].includes(live.state);
     this.parts.root.dataset.stale = isStale ? "1" : "0";
     this.atOnce.textContent = isStale ? "Answers after the pass" : "Answers at once";
-    this.sign.textContent = LIVE_SIGNS[live.state] ?? "";
-    this.line.textContent = unbroken(live.line);
+    this.sign.textContent = LIVE_SIGNS[state] ?? "";
+    this.line.textContent = unbroken([live.refusal, live.line].filter(Boolean).join(". "));
     this.run.hidden = live.state !== "needs-pass";
     this.showCommands(live.commands);
     this.noteAnswer(live);
