@@ -35,6 +35,12 @@ gave different bits once, and equal ones when it is repeated where no race is po
 """
 
 
+REMEDIES: Mapping[DivergenceJudgement, str] = {
+    "race": "use `--mode strict`, which puts operations that repeat in place of those that race",
+    "round-off": "use `--mode portable`, which gives the same bits everywhere, or report it beside "
+    "what seeds change",
+}
+"""What to do about a judgement, where something can be done."""
 NOT_LOOKED_FOR = "no operation is named: "
 """How the reason begins for which the operations of a step were not looked at."""
 

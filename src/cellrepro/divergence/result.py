@@ -15,6 +15,7 @@ from cellrepro.divergence.judgements import (
     JUDGEMENTS,
     NOT_LOOKED_FOR,
     OF_STAGE,
+    REMEDIES,
     DivergenceJudgement,
 )
 from cellrepro.explanation.setting_meanings import field_in_words
@@ -138,7 +139,9 @@ class Divergence(Result):
         evidence = () if self.evidence is None else evidence_lines(self.evidence)
         notes = (f"  note: {note}" for note in self.notes if note != self._why_not_looked_for)
         title = ["what differs, by stage:"] if self.stages else []
-        return [*self.in_short(), *title, *stages, *evidence, *notes]
+        remedy = None if self.judgement is None else REMEDIES.get(self.judgement)
+        what_to_do = [f"what to do: {remedy}"] if remedy else []
+        return [*self.in_short(), *what_to_do, *title, *stages, *evidence, *notes]
 
     def in_short(self) -> list[str]:
         """Say what it came to, then where they diverge and what that is, a statement each."""
