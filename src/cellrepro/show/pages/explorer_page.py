@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cellrepro.comparison.object_changes import MOST_TELLING_FIRST
 from cellrepro.errors import no_such_file
 from cellrepro.show.explorer.page_part import explorer_part
 from cellrepro.show.explorer.read_view import read_view
@@ -106,7 +107,14 @@ def explorer_page(
         target = PageTarget(_temporary_folder() / "explorer.html", overwrite=False)
     write_page(
         target,
-        rendered("explorer.html.j2", part=part, name=view.name, name_a=name_a, name_b=name_b),
+        rendered(
+            "explorer.html.j2",
+            part=part,
+            name=view.name,
+            name_a=name_a,
+            name_b=name_b,
+            kinds=MOST_TELLING_FIRST,
+        ),
     )
     return ExplorerPage(target.path, part.line)
 
