@@ -112,7 +112,7 @@ class OneSidedCuts:
     @property
     def text(self) -> str:
         """Say where they are, and what makes such cuts."""
-        cells = amount(sum(cut.n_objects for cut in self.cuts), "cell")
+        cells = amount(len({label for cut in self.cuts for label in cut.labels}), "cell")
         where = some([f"{cut.axis} {cut.at}" for cut in self.cuts], _MOST_CUTS)
         lines = "one straight line" if len(self.cuts) == 1 else "straight lines"
         other = "A" if self.side == "B" else "B"
