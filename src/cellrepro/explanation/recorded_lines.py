@@ -42,7 +42,7 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
         recorded = [each for each in recorded if each.name != IMAGE_CROP]
     alike = [each for each in recorded if each.is_recorded_by_both and not each.differs]
     of_one = [each for each in recorded if not each.is_recorded_by_both]
-    usual = [each for each in of_one if each.is_usual]
+    usual = [each for each in of_one if each.is_usual and each.name not in (DRAWN, REMOVED)]
     follows = _network_that_follows(explanation)
     if follows:  # it stands after what it follows from
         recorded.sort(key=lambda each: each.name == MODEL)

@@ -118,7 +118,8 @@ class OneSidedCuts:
         other = "A" if self.side == "B" else "B"
         return (
             f"in {self.side} {cells} end at {lines} ({where}), where none does in {other}: "
-            f"{self.side} was probably put together from blocks that were segmented one by one"
+            f"{self.side} was probably put together from blocks that were segmented one by one "
+            "(cuts through fewer cells are not told from chance)"
         )
 
     @property
