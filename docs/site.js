@@ -4,7 +4,7 @@ if (location.protocol === "file:") {
   note.className = "of-file";
   note.setAttribute("role", "status");
   const command = document.createElement("code");
-  command.textContent = "python3 -m http.server --bind 127.0.0.1 --directory site 8000";
+  command.textContent = "SERVE"; // put in by scripts/website.py
   note.append(
     "This page was opened as a file, where a browser cannot search. Run ",
     command,
@@ -18,7 +18,7 @@ if (location.protocol === "file:") {
     if (event.target.closest(".md-search, [for=__search]")) tell();
   });
   document.addEventListener("keydown", (event) => {
-    const wants = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k";
-    if (wants || ["f", "s", "/"].includes(event.key)) tell();
+    const isHeld = event.ctrlKey || event.metaKey || event.altKey;
+    if (isHeld ? event.key.toLowerCase() === "k" : ["f", "s", "/"].includes(event.key)) tell();
   });
 }

@@ -3,8 +3,9 @@
     python scripts/interval_coverage.py
 
 The first rows are of the effect of a conclusion, for each kind of made-up numbers; both groups
-vary, or the control does not, as where B changes nothing in it. The last ones are of the share of
-cells without a match: of one pair of results, and of all pairs of three and of five seeds.
+vary, or the control does not, as where B changes nothing in it, or it has more images. The last
+ones are of the share of cells without a match: of one pair of results, and of all pairs of three
+and of five seeds.
 """
 
 from __future__ import annotations
@@ -36,13 +37,12 @@ OF_SEEDS = 0.3
 """Standard deviation of the logarithm of that share, between images and between seeds."""
 
 
-def of_effects(draw: Draw, mean: float, n: int, *, does_control_vary: bool) -> float:
-    """The share of experiments with ``n`` images in a group whose interval holds the effect."""
+def of_effects(draw: Draw, n: int, *, control: Draw) -> float:
+    """The share of experiments with ``n`` treated images whose interval holds the effect."""
     random = np.random.default_rng(n)
     n_held = 0
     for _ in range(N_EXPERIMENTS):
-        control = draw(random, n) if does_control_vary else np.full(n, mean)
-        effect = effect_of_groups(control, draw(random, n) + EFFECT)
+        effect = effect_of_groups(control(random, n), draw(random, n) + EFFECT)
         n_held += effect.low <= EFFECT <= effect.high
     return n_held / N_EXPERIMENTS
 
@@ -77,10 +77,16 @@ def of_shares(n: int, n_seeds: int) -> float:
 def rows() -> Iterator[tuple[str, Iterator[float]]]:
     """Name each kind of interval, with how often it holds for each number of images."""
     for name, (draw, mean) in KINDS.items():
-        for varies in (True, False):
-            which = "both groups vary" if varies else "one group varies"
-            held = (of_effects(draw, mean, n, does_control_vary=varies) for n in N_IMAGES)
-            yield f"effect, {name}, {which}", held
+        controls: dict[str, Draw] = {
+            "both groups vary": draw,
+            "one group varies": lambda _, n, mean=mean: np.full(n, mean),
+            "control of 20 images": lambda random, _, draw=draw: draw(random, 20),
+        }
+        for which, control in controls.items():
+            yield (
+                f"effect, {name}, {which}",
+                (of_effects(draw, n, control=control) for n in N_IMAGES),
+            )
     for n_seeds in (2, 3, 5):
         which = "one pair" if n_seeds == 2 else f"pairs of {n_seeds} seeds"
         yield f"share of cells, {which}", (of_shares(n, n_seeds) for n in N_IMAGES)

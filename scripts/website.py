@@ -144,6 +144,8 @@ def stage_pages() -> None:
         stage_page(page, page.relative_to(DOCS))
     for name in OUTSIDE_DOCS:
         stage_page(PROJECT / name, Path(name.lower()))
+    script = STAGED / "site.js"
+    script.write_text(script.read_text(encoding="utf-8").replace("SERVE", SERVE), encoding="utf-8")
 
 
 def stage_page(page: Path, name: Path) -> None:

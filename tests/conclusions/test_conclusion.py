@@ -149,6 +149,16 @@ def test_an_interval_holds_the_effect_where_one_group_does_not_vary(n):
     assert held / 300 > 0.91
 
 
+def test_an_interval_holds_the_effect_where_the_small_group_varies_most():
+    """Its few resamples decide, however many the other group has."""
+    generator = np.random.default_rng([3, 20])
+    held = 0
+    for _ in range(800):
+        effect = effect_of_groups(generator.normal(5, 3, 3), generator.normal(7, 1, 20))
+        held += effect.low <= 2 <= effect.high
+    assert held / 800 > 0.905
+
+
 def test_readouts_are_those_of_others():
     """Beside SciPy's sums over labels, and distances of all centres."""
     generator = np.random.default_rng(0)

@@ -117,6 +117,20 @@ def test_the_command_names_image_and_network_that_are_recorded_and_here(
     assert command.endswith(f" --image {given}")
 
 
+@pytest.mark.parametrize("name", ["q" * 5000, "a\0b", "/"], ids=["too long", "a zero", "a folder"])
+def test_a_recorded_path_that_is_none_takes_no_answer_away(tmp_path, invoke, name):
+    for side, masks, diameter in (("a", A, 30), ("b", B, 40)):
+        path = tmp_path / f"{side}_masks.tif"
+        tifffile.imwrite(path, masks)
+        record = {"settings": {"diameter": diameter}, "filename": name, "model": "mine"}
+        write_sidecar(path, {**record, "model_path": name})
+    sides = (tmp_path / "a_masks.tif", tmp_path / "b_masks.tif")
+    for command in ("compare", "explain"):
+        answer = invoke(command, *sides)
+        assert (answer.code, answer.err) == (1, "")
+        assert " --image IMAGE" in answer.out
+
+
 def test_of_two_recorded_images_none_is_proposed(gui, script, invoke, tmp_path):
     a, b = gui("a", A, diameter=42.4), gui("b", B, diameter=30.0)
     tifffile.imwrite(tmp_path / "a.tif", A)

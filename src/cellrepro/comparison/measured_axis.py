@@ -28,7 +28,6 @@ from cellrepro.comparison.spread_axes import (
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import FEWEST_IMAGES, FEWEST_SEEDS, resampled_means
 from samebits.errors import BadInput
-from samebits.words import amount, verb_of
 
 _MILLION = 1e6
 
@@ -87,17 +86,10 @@ class Axis:
         """A remark that every table of this axis needs; mostly empty."""
         if self.name == "ranks":
             return RANKS_DIFFER
-        n, n_all = self.n_of_start, amount(len(self.evidence), "pair")
-        if not n:
+        of_start = (pair.context.startswith(START) for pair in self.evidence)
+        if self.name != "repeats" or not any(of_start):
             return ""
-        return f"{n} of {n_all} {verb_of(n, 'is', 'are')} of the network that others began with"
-
-    @property
-    def n_of_start(self) -> int:
-        """How many pairs are repeats of a network that others were trained from."""
-        if self.name != "repeats":
-            return 0
-        return sum(pair.context.startswith(START) for pair in self.evidence)
+        return "these are repeats of the network that others began with"
 
     @cached_property
     def not_vacuous(self) -> list[Pair]:

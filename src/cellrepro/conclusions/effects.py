@@ -72,7 +72,7 @@ def effect_of_groups(control: Values, treated: Values) -> GroupEffect:
     of_groups = zip(variances, (len(control), len(treated)), strict=True)
     freedom = variance**2 / sum(one**2 / (n - 1) for one, n in of_groups)
     deviations = _deviations(treated, "treated") - _deviations(control, "control")
-    furthest = math.prod(rarest(len(group)) for group in (control, treated) if np.ptp(group))
+    furthest = max(rarest(len(group)) for group in (control, treated) if np.ptp(group))
     low, high = expanded_interval(effect, deviations, freedom=freedom, rarest=furthest)
     return replace(bare, low=low, high=high, standard_error=math.sqrt(variance))
 

@@ -32,7 +32,7 @@ def network_at_hand(settings: Sequence[SettingOfBoth], store: str | Path) -> str
         if name in by_name and by_name[name].is_recorded_by_both and not by_name[name].differs
     ]
     for network in recorded:
-        if Path(network).is_file():
+        if is_file_here(network):
             return _as_typed(Path(network))
         is_stored = STORED_NETWORK.fullmatch(network) and Path(store, "runs", network).is_dir()
         if is_stored or network in generation_of().names:
@@ -57,7 +57,15 @@ def image_at_hand(settings: Sequence[SettingOfBoth], masks: Iterable[str | Path]
 
 def _found(name: str, folders: Iterable[Path]) -> Path | None:
     beside = (folder / PureWindowsPath(name).name for folder in folders)
-    return next((file for file in (Path(name), *beside) if file.is_file()), None)
+    return next((file for file in (Path(name), *beside) if is_file_here(file)), None)
+
+
+def is_file_here(recorded: str | Path) -> bool:
+    """Whether a path that a file records is one here; what no system takes for a path is none."""
+    try:
+        return Path(recorded).is_file()
+    except (OSError, ValueError):  # too long a name, a zero in it
+        return False
 
 
 def _as_typed(file: Path) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path, PureWindowsPath
+from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from cellrepro.explanation.conditions import MODEL
+from cellrepro.explanation.files_at_hand import is_file_here
 from cellrepro.explanation.recorded_settings import (
     MODEL_DIGEST,
     MODEL_PATH,
@@ -79,7 +80,7 @@ class OtherNetwork(NamedTuple):
 
 def _source_of(candidate: str, store: Store) -> ModelSource | None:
     """The network that a path or name refers to on this machine, if any."""
-    if Path(candidate).is_file():
+    if is_file_here(candidate):
         return find_model(candidate, store)
     with suppress(BadInput):
         return find_model(candidate, store)

@@ -206,16 +206,16 @@ def _shared_image(
         image=partial(store.image, digest, name),
         truth=partial(store.truth, digest, name) if has_truth else None,
         digests=[record.digest if record else None for record in records],
-        n_repeats=[int(not _is_poor(record, records)) for record in records],
+        n_repeats=[int(not is_poor) for is_poor in _are_poor(records)],
     )
     return _SharedImage(view, records)
 
 
-def _is_poor(record: MaskRecord | None, others: Sequence[MaskRecord | None]) -> bool:
-    """Whether masks score less than half of the best, so that they say nothing of a cell."""
-    if record is None or record.ap50 is None:
-        return False
-    return record.ap50 < max(other.ap50 or 0.0 for other in others if other is not None) / 2
+def _are_poor(results: Sequence[MaskRecord | _Result | None]) -> list[bool]:
+    """Which masks score less than half of the best, so that they say nothing of a cell."""
+    scores = [None if result is None else result.ap50 for result in results]
+    best = max((score or 0.0 for score in scores), default=0.0)
+    return [score is not None and score < best / 2 for score in scores]
 
 
 # -- what is shown first -------------------------------------------------------------------
@@ -308,8 +308,8 @@ def _question_of_training(repeat: Repeat) -> tuple[object, ...] | None:
 
 def _good(results: Sequence[_Result]) -> Sequence[_Result]:
     """Leave out results that score less than half of the best; all where fewer than two remain."""
-    best = max((result.ap50 or 0.0 for result in results), default=0.0)
-    good = [result for result in results if result.ap50 is None or result.ap50 >= best / 2]
+    poor = _are_poor(results)
+    good = [result for result, is_poor in zip(results, poor, strict=True) if not is_poor]
     return good if len(good) > 1 else results
 
 
