@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from samebits.words import amount, grouped, with_verb
+from samebits.words import amount, grouped, verb_of, with_verb
 
 _LEAST_PERCENT = 100  # ppm, which is 0.01 %
 _SHA_256 = re.compile(r"[0-9a-f]{64}")
@@ -99,6 +99,18 @@ def pixels_text(ppm: float, unit: str = "pixels") -> str:
     share = ppm / 1e6
     text = f"{percent_text(share)} of the {unit}"
     return f"{text} ({share_text(share)})" if 0 < ppm < _LEAST_PERCENT else text
+
+
+def differing_text(n: int, n_all: int, unit: str = "pixels") -> str:
+    """How many pixels of an image differ, as a sentence: a tiny share is read as a number of them.
+
+    >>> differing_text(1234, 10000), differing_text(1, 196608), differing_text(20, 10**6, "voxels")
+    ('12 % of the pixels differ', '1 of 196 608 pixels differs', '20 of 1 000 000 voxels differ')
+    """
+    ppm = 1e6 * n / n_all if n_all else 0.0
+    if not 0 < ppm < _LEAST_PERCENT:
+        return f"{pixels_text(ppm, unit)} differ"
+    return f"{grouped(n)} of {grouped(n_all)} {unit} {verb_of(n, 'differs', 'differ')}"
 
 
 def place_text(position: Sequence[float], shape: Sequence[int] = ()) -> str:

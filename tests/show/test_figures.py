@@ -204,7 +204,7 @@ def test_equal_curves_share_a_line(store):
     assert "Learning rate, first to last epoch: " in picture.caption
     assert all((loss.get_ylabel(), apart.get_ylabel(), apart.get_xlabel()))
     assert "test images after epoch 1: 1.9" in picture.caption
-    assert "After epoch 1 the network is still the starting one" in picture.caption
+    assert "still that of the starting network" in picture.caption
     trained = run.repeats[0].manifest.training
     trained.test_losses[:] = [None, 1.25, None]
     assert "after epoch 2: 1.25" in training.training_curves(run.repeats[:1]).caption

@@ -51,8 +51,10 @@ class Ratio(MedianRange):
         """Say in short whether the one costs time; of too few measurements that it is open."""
         if n < FEWEST_ROUNDS:
             return f"not measured ({amount(n, unit)}, at least {FEWEST_ROUNDS} are needed)"
-        price = "" if self.lowest > 1 else "no price is seen, as "
-        return f"{price}{took} {self} times as long as {than}, {self.slower_in(unit)}"
+        how_long = f"{took} {self} times as long as {than}"
+        if self.lowest > 1:
+            return f"{how_long}, {self.slower_in(unit)}"
+        return f"nothing that could be measured: {how_long}, {self.slower_in(unit)}"
 
 
 @dataclass(frozen=True)

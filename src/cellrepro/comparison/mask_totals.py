@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from cellrepro.comparison.changed_cells import resized_cells
 from cellrepro.comparison.object_changes import ObjectChange, ObjectKind
 from cellrepro.comparison.verdicts import Verdict, combine
-from cellrepro.words import as_sentence, pixels_text
+from cellrepro.words import as_sentence, differing_text
 from samebits.words import amount, grouped
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class MaskTotals:
             one = self.unit.removesuffix("s")
             on = f", on {self.n_images} images" if self.n_images > 1 else ""
             return f"{sides} have the same {cells}, {one} for {one}{on}{also}."
-        differ = f"{pixels_text(self.ppm, self.unit)} differ"
+        differ = differing_text(self.n_differing, self.n_pixels, self.unit)
         return f"{self.cells_text(a=a, b=b)}. {as_sentence(differ)}"
 
     def cells_text(self, *, a: str = "A", b: str = "B") -> str:

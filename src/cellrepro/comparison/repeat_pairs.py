@@ -68,6 +68,16 @@ class Pair:
         return len(self.images)
 
     @property
+    def n_pixels(self) -> int:
+        """Pixels of these images together."""
+        return sum(image.n_pixels for image in self.images.values())
+
+    @property
+    def n_differing(self) -> int:
+        """Pixels of these images that are not of the same object on both sides."""
+        return sum(image.n_differing for image in self.images.values())
+
+    @property
     def kinds(self) -> dict[str, int]:
         """Objects kept, moved, lost, gained, split and merged over all images."""
         return kinds_over(self.images.values())

@@ -21,7 +21,7 @@ import numpy as np
 from cellrepro.comparison.repeat_pairs import Pair, Values, mean_of, parts_of, units_of
 from cellrepro.comparison.resampling import CONFIDENCE, draws
 from cellrepro.comparison.verdicts import Verdict
-from cellrepro.words import pixels_text, share_text
+from cellrepro.words import differing_text, share_text
 from samebits.results import Result
 from samebits.words import amount, joined
 
@@ -93,20 +93,22 @@ def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     return decision
 
 
-def every_cell_matches(ppm: float) -> str:
+def every_cell_matches(pairs: Sequence[Pair]) -> str:
     """Say of results in which every cell has a match how much the difference matters.
 
-    >>> every_cell_matches(20.3)
-    'hardly, 0.002 % of the pixels (20.3 ppm) differ and every cell has a match'
+
+    The pair that differs in most pixels stands for the others.
     """
-    how_much = "hardly" if ppm < _MANY_PPM else "in outlines alone"
-    return f"{how_much}, {pixels_text(ppm)} differ and every cell has a match"
+    pair = max(pairs, key=lambda pair: pair.ppm)
+    how_much = "hardly" if pair.ppm < _MANY_PPM else "in outlines alone"
+    differing = differing_text(pair.n_differing, pair.n_pixels)
+    return f"{how_much}, every cell has a match and {differing}"
 
 
 def _in_pixels_alone(pairs: Sequence[Pair], decision: Decision) -> str:
     """What is said in place of a ratio of 0 changed cells to those of seeds, which is never small
     enough to be shown."""
-    matches = every_cell_matches(max(pair.ppm for pair in pairs))
+    matches = every_cell_matches(pairs)
     of_seeds = f"{share_text(decision.changed[1])} of the cells have none"
     return f"{matches}; between seeds {of_seeds} ({_of_seeds(decision)})"
 

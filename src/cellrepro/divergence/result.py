@@ -21,8 +21,9 @@ from cellrepro.divergence.judgements import (
 from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.explanation.two_results import Comparison
 from cellrepro.store.ledger import IN_EVERY_STEP, STAGES
-from cellrepro.words import pixels_text
+from cellrepro.words import differing_text
 from samebits import Alignment
+from samebits.known_operations import base_name
 from samebits.results import Result, Row, derived, in_json
 from samebits.words import amount, grouped, some
 
@@ -149,6 +150,16 @@ class Divergence(Result):
             return [self.sentence()]
         return [self._result(), *self.statements(self.first)]
 
+    @property
+    def headline(self) -> str:
+        """The step, the operation and of which kind the difference is, as a title; without an
+        operation the first difference as `sentence` says it."""
+        where = self.where
+        if where is None or self.judgement is None or where.op is None or where.phase is None:
+            return self.in_short()[min(1, len(self.in_short()) - 1)]
+        kind = JUDGEMENTS[self.judgement].partition(":")[0]
+        return f"step {where.step}, `{base_name(where.op)}` in the {where.phase} pass: {kind}"
+
     def _what_differs(self, stage: str, most: int) -> str:
         """Name what differs in a stage, and in a training the first step in which something does.
 
@@ -168,17 +179,18 @@ class Divergence(Result):
         totals = comparison.totals
         n_cells = sum(totals.kinds.values())
         n_changed = n_cells - totals.kinds[ObjectKind.KEPT]
+        differing = differing_text(totals.n_differing, totals.n_pixels, totals.unit)
         if not n_cells:
             text = "neither run found a cell"
         elif not n_changed:
             text = f"none of {amount(n_cells, 'cell')} changed in the end"
-            if comparison.ppm:
-                text += f", though {pixels_text(comparison.ppm)} differ"
+            if totals.n_differing:
+                text += f", though {differing}"
         else:
             changes = ", ".join(changes_in_words(totals.kinds))
             text = (
                 f"in the end {amount(n_changed, 'cell')} changed ({changes}) and "
-                f"{totals.kinds[ObjectKind.KEPT]} were kept; {pixels_text(comparison.ppm)} differ"
+                f"{totals.kinds[ObjectKind.KEPT]} were kept; {differing}"
             )
         return text
 

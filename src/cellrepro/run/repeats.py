@@ -34,7 +34,7 @@ from cellrepro.store.checkpoint_choice import differences
 from cellrepro.store.checkpoints import CHECKPOINTS, folders
 from cellrepro.store.stored_run import MANIFEST, Repeat
 from samebits.errors import BadInput, whole
-from samebits.words import verb_of
+from samebits.words import amount, verb_of
 
 
 def carry_out(plan: Plan, *, repeats: int, quiet: bool = False) -> Outcome:
@@ -222,10 +222,12 @@ class RepeatMaking:
         # A grid that is started again goes on where it was.
         resume = plan.recording.resume or HANDOVER_FOLDER_VARIABLE in os.environ
         recording = plan.recording.model_copy(update={"resume": resume})
-        n_steps = plan.spec.epochs + plan.n_images
+        n_epochs = plan.spec.epochs
+        n_images = plan.n_images
+        of_both = f" ({amount(n_epochs, 'epoch')}, {amount(n_images, 'image')})" if n_epochs else ""
         with (
             self._unfinished(recording) as unfinished,
-            progress(n_steps, self.label, quiet=self.quiet) as bar,
+            progress(n_epochs + n_images, f"{self.label}{of_both}", quiet=self.quiet) as bar,
         ):
             if unfinished is None and _needs_folder(plan, recording):  # another process has it
                 recording = RecordingOptions(operation_steps=recording.operation_steps)

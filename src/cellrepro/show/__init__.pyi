@@ -23,6 +23,7 @@ from .figures.training import training_curves
 from .figures.weights import difference_histograms, layer_distances, weight_histograms
 from .pages.explorer_page import explorer_page
 from .report.run_table import table_of_runs
+from .tables.causes import cause_table
 from .tables.frames import markdown, readable
 from .tables.host import host_table, profile_table, switch_table
 from .tables.masks import kind_table, score_table
@@ -35,6 +36,7 @@ __all__ = [
     "Answer",
     "agreement_map",
     "beside_seeds",
+    "cause_table",
     "chain",
     "cost_bars",
     "data_at_a_glance",

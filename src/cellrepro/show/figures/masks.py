@@ -227,7 +227,7 @@ def difference(
     changes = listed_changes(comparison)
     _sign_changes(grid[2], changes, drawn.shape[0] / plane_a.shape[0])
     signs = _signs_explained(changes)
-    style.legend(figure, [*_explained(name_a, name_b), *signs, *_votes_explained(votes)])
+    style.legend(figure, _explained(name_a, name_b), signs, _votes_explained(votes))
     return figure.described(_difference_heading(plane.name, comparison, plane_a.size))
 
 

@@ -343,24 +343,38 @@ def patch(label: str, **options: Any) -> Patch:
     return Patch(label=label, **options)
 
 
-def legend(figure: Picture, handles: Sequence[Artist]) -> None:
-    """Explain lines and fields below the axes, in as many columns as there is room for."""
-    labels = [clipped(str(handle.get_label()), figure.n_letters) for handle in handles]
-    letters_of_a_column = max(map(len, labels)) + 8
-    n_columns = int(figure.n_letters * 1.1) // letters_of_a_column
-    n_columns = max(1, min(6, len(labels), n_columns))
-    n_rows = math.ceil(len(labels) / n_columns)
+def legend(figure: Picture, *groups: Sequence[Artist]) -> None:
+    """Explain lines and fields below the axes, in as many columns as there is room for.
+
+    Each group begins in a column of its own.
+    """
+    groups = tuple(group for group in groups if group)
+    texts = [clipped(str(one.get_label()), figure.n_letters) for group in groups for one in group]
+    letters_of_a_column = max(map(len, texts)) + 8
+    most_columns = int(figure.n_letters * 1.1) // letters_of_a_column
+    most_columns = max(1, min(6, len(texts), most_columns))
+    n_rows = math.ceil(len(texts) / most_columns)
+    while n_rows < len(texts) and _n_columns(groups, n_rows) > most_columns:
+        n_rows += 1
+    handles: list[Artist] = []
+    for group in groups:
+        n_empty = -len(group) % n_rows if most_columns > 1 else 0
+        handles += [*group, *(line("") for _ in range(n_empty))]
     drawn = figure.legend(
         handles,
-        labels,
+        [clipped(str(handle.get_label()), figure.n_letters) for handle in handles],
         loc="outside lower center",
-        ncols=math.ceil(len(labels) / n_rows),  # as many in every row
+        ncols=math.ceil(len(handles) / n_rows),  # as many in every row
         fontsize=9,
         frameon=False,
         handlelength=3,
     )
     for text in drawn.get_texts():
         text.set_parse_math(False)
+
+
+def _n_columns(groups: Sequence[Sequence[Artist]], n_rows: int) -> int:
+    return sum(math.ceil(len(group) / n_rows) for group in groups)
 
 
 def with_zero(

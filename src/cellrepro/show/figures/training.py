@@ -12,7 +12,7 @@ from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, MARKERS, WIDTH, Picture
 from cellrepro.words import span
 from samebits.errors import BadInput
-from samebits.words import amount, joined
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -133,6 +133,12 @@ def _caption(courses: Sequence[_Course]) -> str:
 
 def _test_loss_sentences(courses: Sequence[_Course]) -> Iterator[str]:
     """Say of which epoch a loss on the test images is, and where it is no trained network's."""
+    untrained = {
+        epoch
+        for course in courses
+        for epoch in course.test_losses
+        if not any(course.record.learning_rates[:epoch])
+    }
     by_epoch: dict[int, list[float]] = {}
     for course in courses:
         if not _is_tested_repeatedly(course):
@@ -140,17 +146,14 @@ def _test_loss_sentences(courses: Sequence[_Course]) -> Iterator[str]:
                 by_epoch.setdefault(epoch, []).append(loss)
     for epoch, losses in sorted(by_epoch.items()):
         reach = span(f"{min(losses):.4g}", f"{max(losses):.4g}")
-        yield f"Loss on the test images after epoch {epoch}: {reach}."
-    untrained = {
-        epoch
-        for course in courses
-        for epoch in course.test_losses
-        if not any(course.record.learning_rates[:epoch])
-    }
-    if untrained:
         # Weights stay as they are at a rate of 0; weight decay, too, is scaled by the rate.
-        epochs = f"epoch{'s' * (len(untrained) > 1)} {joined([str(e) for e in sorted(untrained)])}"
-        yield f"After {epochs} the network is still the starting one: the learning rate was 0."
+        of_start = ", still that of the starting network, as the learning rate was 0 until then"
+        yield (
+            f"Loss on the test images after epoch {epoch}: {reach}"
+            f"{of_start * (epoch in untrained)}."
+        )
+    for epoch in sorted(untrained - by_epoch.keys()):
+        yield f"After epoch {epoch} the network is still the starting one: the learning rate was 0."
 
 
 def _parting(courses: Sequence[_Course]) -> str:

@@ -17,7 +17,7 @@ from cellrepro.comparison.weight_distributions import (
 from cellrepro.comparison.weight_similarity import Similarity, layers_by_distance
 from cellrepro.show.figures import style
 from cellrepro.show.figures.style import GREY, SERIES, WIDTH, Picture
-from cellrepro.words import share_text
+from cellrepro.words import share_span, share_text
 from samebits.errors import BadInput
 from samebits.words import amount, grouped, some
 
@@ -140,8 +140,7 @@ def _mark_equal(axes: Axes, edges: np.ndarray, equal: np.ndarray, n_undefined: i
     least = edges[len(edges) // 2]
     axes.axvspan(-least, least, color="#EEEEEE", zorder=0)
     style.with_zero(axes, "x", edges, mirrored=True)
-    shares = dict.fromkeys([share_text(equal.min()), share_text(equal.max())])
-    text = f"{' to '.join(shares)} equal"
+    text = f"{share_span(equal.min(), equal.max())} equal"
     if n_undefined:
         text += f"; not finite: {grouped(n_undefined)}"
     axes.text(0.02, 0.97, text, transform=axes.transAxes, va="top", fontsize=8, color=GREY)

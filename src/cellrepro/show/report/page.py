@@ -114,7 +114,6 @@ def report_page(
         kinds=tuple(ObjectKind),
         counts_text=counts_text,
         axis_verdict=section_spread.axis_verdict,
-        whether_it_matters=short_answers.whether_it_matters,
         verdicts=SHOWN,
         places=PLACES,
         short_name=short_name,

@@ -46,7 +46,7 @@ class _Told:
     chapter: Chapter
     result: JudgedSpec
     is_one_of_several: bool
-    """Whether the page has other chapters, so that a name needs that of its chapter."""
+    """Whether the answers are of other chapters, too, so that a name needs that of its chapter."""
 
     @property
     def overall(self) -> Verdict | None:
@@ -65,8 +65,18 @@ class _Told:
 
 
 def _told(chapters: Sequence[Chapter]) -> list[_Told]:
-    several = len(chapters) > 1
+    several = len(_in_question(chapters)) > 1
     return [_Told(chapter, result, several) for chapter in chapters for result in chapter.results]
+
+
+def _in_question(chapters: Sequence[Chapter]) -> Sequence[Chapter]:
+    """The chapters of which the answers say more than that repeats are equal; all where none is."""
+    return [chapter for chapter in chapters if _has_a_difference(chapter)] or chapters
+
+
+def _has_a_difference(chapter: Chapter) -> bool:
+    others = [axis for axis in chapter.spread.axes if axis.evidence and axis.name != "repeats"]
+    return bool(others) or any(result.judgement.overall in _NOT_EQUAL for result in chapter.results)
 
 
 def headline(chapters: Sequence[Chapter]) -> str:
@@ -97,16 +107,20 @@ def short_answers(chapters: Sequence[Chapter]) -> list[ShortAnswer]:
     """Answer the other questions of the first screen, as far as there is an answer."""
     told = _told(chapters)
     answers = [
-        ShortAnswer("Where not?", _where_not([one for one in told if one.overall in _NOT_EQUAL])),
-        ShortAnswer("Does it matter?", whether_it_matters(chapters)),
-        ShortAnswer("What to do?", [_what_to_do(told)]),
+        ShortAnswer("Where not?", _where_not(told, chapters)),
+        ShortAnswer("Does it matter?", _whether_it_matters(chapters)),
+        ShortAnswer("What to do?", _what_to_do(told)),
     ]
     return [answer for answer in answers if answer.lines]
 
 
-def _where_not(apart: Sequence[_Told]) -> list[str]:
-    """Name the specs whose repeats differ, and in what."""
+def _where_not(told: Sequence[_Told], chapters: Sequence[Chapter]) -> list[str]:
+    """Name the specs whose repeats differ, and in what; first their chapter where it is the one."""
+    apart = [one for one in told if one.overall in _NOT_EQUAL]
     named = [f"{one.name}: {_in_what(one)}" for one in apart[:_MOST_NAMED]]
+    in_question = _in_question(chapters)
+    if apart and len(in_question) == 1 < len(chapters):
+        named.insert(0, f"Only in “{in_question[0].title}”")
     if len(apart) > _MOST_NAMED:
         named.append(f"and {amount(len(apart) - _MOST_NAMED, 'more spec')}")
     return [f"{one}." for one in named]
@@ -130,9 +144,9 @@ def _in_what(one: _Told) -> str:
     )
 
 
-def whether_it_matters(chapters: Sequence[Chapter]) -> list[str]:
+def _whether_it_matters(chapters: Sequence[Chapter]) -> list[str]:
     """Say of each thing that was changed how many cells it changes, repeats first."""
-    is_named = len(chapters) > 1
+    is_named = len(_in_question(chapters)) > 1
     answers = [answer for chapter in chapters for answer in _matters(chapter, is_named)]
     repeats = [axis for chapter in chapters if (axis := chapter.spread.axis("repeats"))]
     modes = sorted({pair.a.spec.mode for axis in repeats for pair in axis.evidence})
@@ -187,9 +201,8 @@ def _matters(chapter: Chapter, is_named: bool) -> Iterator[_Matters]:
             if axis.differing:
                 differing = dict.fromkeys(place_of(pair.a) for pair in axis.differing)
                 specs = which([*map(chapter.names.of_spec, differing)], chapter.n_specs, "spec")
-                answer = _of_axis(spread, axis).removesuffix(".")
-                text = f"{answer}; {_how_many_equal(axis.evidence)}."
-                yield _Matters(f"Repeats of {specs}{of_chapter}: {text}", (0, -changed))
+                answer = _of_axis(spread, axis)
+                yield _Matters(f"Repeats of {specs}{of_chapter}: {answer}", (0, -changed))
         elif changed:
             things = as_sentence(_between(axis)).removesuffix(".")
             yield _Matters(f"{things}{of_chapter}: {_of_axis(spread, axis)}", (1, -changed))
@@ -217,7 +230,7 @@ def _of_axis(spread: Spread, axis: Axis) -> str:
     """Whether a thing that changes pixels matters, in a sentence that begins with the answer."""
     changed = max(pair.changed for pair in axis.differing)
     if not changed:
-        return f"{every_cell_matches(axis.largest_ppm)}."
+        return f"{every_cell_matches(axis.not_vacuous)}."
     up_to = "up to " if len(axis.differing) > 1 else ""
     share = f"{up_to}{share_text(changed)} of the cells have no match"
     decision = spread.decide(axis.name)
@@ -227,42 +240,45 @@ def _of_axis(spread: Spread, axis: Axis) -> str:
         most = float(spread.seeds.distribution().values.max()) if spread.seeds else 0.0
         if changed > most:
             return f"yes, {share}, more than between any two seeds (at most {share_text(most)})."
-        return f"perhaps, {share}, which is not shown to be fewer than with another seed."
+        seeds_and_images = (
+            f"{amount(decision.n_seeds, 'seed')} and {amount(decision.n_images, 'image')}"
+        )
+        return f"perhaps, {share}; {seeds_and_images} do not show that another seed changes more."
     if decision.refusal == NO_SEEDS:
         return f"yes, {share}; {NOTHING_BESIDE}."
     remedy = decision.remedy.replace("--seed", "`--seed`")
     return f"perhaps, {share}; not judged beside other seeds: {decision.refusal}{remedy}."
 
 
-def _what_to_do(told: Sequence[_Told]) -> str:
+def _what_to_do(told: Sequence[_Told]) -> list[str]:
     """Advise on what came out, the worst first."""
     apart = [one for one in told if one.overall in _NOT_EQUAL]
     held_apart = [one for one in apart if one.is_held]
     if held_apart:
         one = held_apart[0]
         mode = one.result.spec.mode
-        return f"Report it: mode {mode} should keep repeats equal. {_where_they_part(one)}"
+        return [f"Report it: mode {mode} should keep repeats equal.", _where_they_part(one)]
     if apart:
         first = min(apart, key=lambda one: one.result.judgement.masks not in _NOT_EQUAL)
         held = [one for one in told if one.is_held and one.chapter is first.chapter]
         n_held = sum(one.overall == Verdict.IDENTICAL for one in held)
         specs = amount(n_held, "spec")
-        if any(one.chapter is not first.chapter for one in told):
+        if first.is_one_of_several:
             specs += f" ({first.chapter.title})"
         proof = f"; the repeats of {specs} in it are bit-identical" if n_held else ""
-        return f"For equal repeats use `--mode strict`{proof}. {_where_they_part(first)}"
+        return [f"For equal repeats use `--mode strict`{proof}.", _where_they_part(first)]
     verdicts = {one.overall for one in told}
     if verdicts == {None}:
-        return "Run each spec twice, with `--repeats 2`."
+        return ["Run each spec twice, with `--repeats 2`."]
     if Verdict.VACUOUS in verdicts:
-        return TO_FIND_CELLS
+        return [TO_FIND_CELLS]
     free = dict.fromkeys(one.result.spec.mode_in_words for one in told if not one.is_held)
     if free:
-        return (
+        return [
             f"Nothing for these specs. Mode {joined(list(free))} promises no equality, "
             "`--mode strict` does."
-        )
-    return "Nothing. To let others check a run, `cellrepro export` it."
+        ]
+    return ["Nothing. To let others check a run, `cellrepro export` it."]
 
 
 def _where_they_part(one: _Told) -> str:
