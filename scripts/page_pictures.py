@@ -105,7 +105,7 @@ TEMPLATES = [
 ]
 """What decides how the pages of ``cellrepro open`` and ``compare --html`` look."""
 DROPPED = ("cells.tif", "cells_seg.npy", "script_masks.tif")
-EXPERIMENT = ("min_size_15", "min_size_80", "groups.csv")
+EXPERIMENT = ("min_size_15", "min_size_80", "images", "groups.csv")
 
 
 def main() -> None:
@@ -184,8 +184,8 @@ def photograph_comparison(window: Browser) -> None:
     image, a, b = DROPPED
     two_files = partial(cellrepro.compare, a, b, image=image)
     photograph_page(window, "compare", two_files, "header", "#picture")
-    a, b, groups = (f"experiment/{name}" for name in EXPERIMENT)
-    experiment = partial(cellrepro.compare, a, b, groups=groups)
+    a, b, images, groups = (f"experiment/{name}" for name in EXPERIMENT)
+    experiment = partial(cellrepro.compare, a, b, image=images, groups=groups)
     photograph_page(window, "conclusion", experiment, "#conclusion h2", ".conclusions")
 
 

@@ -158,9 +158,9 @@ def help_of(words: tuple[str, ...]) -> Iterator[str]:
     yield from (*about, "", "```", usage, "```", "")
     entries = [entry for panel in panels if panel.format == "parameter" for entry in panel.entries]
     rows = [[names_of(entry), help_of_entry(entry)] for entry in entries]
-    told = examples(words).splitlines()[1:]
+    _, _, told = examples(words).partition("Examples:\n")
     if told:
-        commands = [line.strip() for line in told]
+        commands = [line.strip() for line in told.splitlines()]
         lines = [line if line.startswith("cellrepro ") else f"# {line}" for line in commands]
         yield from ("```", *lines, "```", "")
     table = table_of(["argument or option", "meaning"], rows)

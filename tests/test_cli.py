@@ -473,7 +473,7 @@ def test_alone_it_shows_its_commands_and_says_its_version(invoke):
         *("Commands", "Two files", "Segment and train", "Find the cause"),
         *("Hand on", "The store", "Set up"),
     ]
-    begin = re.findall(r"^  (cellrepro .*)$", alone, re.MULTILINE)
+    begin = re.findall(r"^ {4}(cellrepro .*)$", alone, re.MULTILINE)
     assert len(begin) > 1
     for line in begin:
         app.parse_args(shlex.split(line)[1:], exit_on_error=False, print_error=False)
@@ -484,7 +484,7 @@ def test_alone_it_shows_its_commands_and_says_its_version(invoke):
 def test_every_command_shows_examples_that_are_read_without_an_error(invoke, command):
     """With all their options and values; nothing is carried out."""
     shown = invoke(*command.words, "--help").out.partition("Examples:\n")[2]
-    examples = re.findall(r"^  (cellrepro .*)$", shown, re.MULTILINE)
+    examples = re.findall(r"^ {4}(cellrepro .*)$", shown, re.MULTILINE)
     assert examples
     for example in examples:
         _, *given = shlex.split(example)

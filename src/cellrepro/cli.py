@@ -10,11 +10,13 @@ import inspect
 import io
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from itertools import pairwise, zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from cyclopts import App, Group, Parameter
@@ -87,10 +89,11 @@ def _register() -> None:
 
 _register()
 
-_BEGIN = """  Begin with two masks of one image:
-  cellrepro compare a_masks.tif b_masks.tif --image cells.tif
-  or drop them on a page in the browser:
-  cellrepro open
+_BEGIN = """
+Begin with two masks of one image:
+    cellrepro compare a_masks.tif b_masks.tif --image cells.tif
+or drop them on a page in the browser:
+    cellrepro open
 """
 _SHORT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM)
 _REMEDIES = {
@@ -230,6 +233,8 @@ def _usage(error: CycloptsError) -> str:
         remedy = f"see `{command} --help`"
         if unused and all("=" in word for word in unused):
             remedy = f"write the option anew before each, as in `--set A=1 --set B=2`; {remedy}"
+        elif len(unused) == 1 and Path(unused[0]).is_dir() and _takes_store(error.command_chain):
+            remedy = f"a store is named by an option: `{command} --store {shlex.quote(unused[0])}`"
         return f"{words}: more words than `{command}` takes; {remedy}"
     if isinstance(error, UnknownOptionError):
         return _unknown_option(error, command)
@@ -247,6 +252,12 @@ def _usage(error: CycloptsError) -> str:
     return str(error)
 
 
+def _takes_store(command: Sequence[str] | None) -> bool:
+    """Whether a command has the option ``--store``."""
+    _, apps, _ = app.parse_commands(command)
+    return any("--store" in argument.names for argument in apps[-1].assemble_argument_collection())
+
+
 def _unknown_option(error: UnknownOptionError, command: str) -> str:
     """Say which commands have an option, and which one of this command is spelled like it."""
     from cellrepro.command_options import commands_with  # which reads the source of them all
@@ -255,6 +266,14 @@ def _unknown_option(error: UnknownOptionError, command: str) -> str:
     names = [name for one in error.argument_collection if one.parse for name in one.names]
     by_letters = {name.lstrip("-"): name for name in names}
     near = get_close_matches(option.lstrip("-"), by_letters, 1, _LEAST_LIKE)
+    places = [
+        argument.field_info.name.upper()
+        for argument in error.argument_collection
+        if argument.index is not None
+    ]
+    if option.lstrip("-").upper() in places:
+        usage = " ".join([command, *places])
+        return f"`{command}` takes {option.lstrip('-').upper()} without {option}: `{usage}`"
     elsewhere = [f"`cellrepro {name}`" for name in commands_with(option)]
     has_it = f"{some(elsewhere, _MOST_COMMANDS)} {verb_of(len(elsewhere), 'has', 'have')} it"
     told = [has_it] if elsewhere else []
@@ -309,8 +328,9 @@ def examples(words: Sequence[str]) -> str:
         return _BEGIN
     function = apps[-1].default_command
     _, _, section = (inspect.getdoc(function) or "").partition("\nExamples\n--------\n")
-    lines = [line.strip("`") for line in section.splitlines() if line]
-    return "".join(f"  {line}\n" for line in ("Examples:", *lines)) if lines else ""
+    lines = [line for line in section.splitlines() if line]
+    indented = [f"    {line.strip('`')}" if line[0] == "`" else f"  {line}" for line in lines]
+    return "".join(f"{line}\n" for line in ("", "Examples:", *indented)) if lines else ""
 
 
 def _defaults(command: Callable[..., object]) -> dict[str, object]:

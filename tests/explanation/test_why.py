@@ -522,14 +522,23 @@ def test_blocks_that_were_put_together_are_the_likely_cause(script, invoke, cut_
     blocks = script("blocks", discs(cut_at=80))
     sides = (blocks, whole) if cut_side == "A" else (whole, blocks)
     line, find_out = (line.strip() for line in invoke("compare", *sides).out.splitlines()[1:3])
+    other_side = "B" if cut_side == "A" else "A"
     assert line.startswith(
-        f"likely: straight cuts; in {cut_side} 10 cells end at one straight line"
+        f"likely: straight cuts; 5 of {other_side}'s cells are cut in {cut_side} along one straight"
     )
     assert "(x 80)" in line
     assert find_out == f"to find out: cellrepro tiles --masks {blocks}"
     assert "x 80" in invoke(*find_out.split()[4:]).out
     explained = [line.strip() for line in invoke("explain", *sides).out.splitlines()]
     assert explained[:2] == [line, find_out]
+
+
+def test_a_line_through_one_cell_is_named_where_another_line_shows_blocks(script, invoke):
+    blocks = discs(cut_at=80)
+    rows, _ = np.mgrid[:160, :160]
+    blocks[(blocks == 1) & (rows >= 16)] = blocks.max() + 1
+    line = invoke("compare", script("whole", discs()), script("blocks", blocks)).out.splitlines()[1]
+    assert "; 6 of A's cells are cut in B along straight lines (x 80, y 16): B was" in line
 
 
 def test_cells_that_are_split_anyhow_are_no_cuts(script, invoke):

@@ -167,6 +167,30 @@ def straight_borders(masks: ArrayLike) -> tuple[StraightBorder, ...]:
     return tuple(sorted(borders, key=lambda border: (-border.n_objects, border.axis, border.at)))
 
 
+def lines_between_parts(
+    masks: ArrayLike, groups: Sequence[Collection[int]]
+) -> tuple[frozenset[tuple[str, int]], ...]:
+    """The rows and columns along which two of some labels meet in a straight line, by group.
+
+    A group holds the parts into which another result shows one cell cut: that such a line divides
+    a cell needs no second cell beside it, which chance alone would have.
+    """
+    image = label_image("the masks", masks)
+    group_of = {label: number for number, labels in enumerate(groups) for label in labels}
+    lines: list[set[tuple[str, int]]] = [set() for _ in groups]
+    for end in _ends(image):
+        number = group_of.get(end.label)
+        if number is None:
+            continue
+        plane = image[end.plane] if image.ndim == 3 else image
+        turned = plane if end.axis == 0 else plane.T
+        beyond = turned[end.at - end.is_behind, end.start : end.start + end.length]
+        others = set(groups[number]) - {end.label}
+        if 2 * np.count_nonzero(np.isin(beyond, [*others])) > end.length:
+            lines[number].add((_AXES[end.axis], end.at))
+    return tuple(map(frozenset, lines))
+
+
 def least_found(masks: ArrayLike) -> LeastFound | None:
     """The least cut through a label image that is found; none where most cells are rectangles."""
     image = label_image("the masks", masks)

@@ -15,6 +15,7 @@ from cellrepro.comparison.straight_borders import (
     StraightBorder,
     StraightEnd,
     least_found,
+    lines_between_parts,
     straight_borders,
 )
 from cellrepro.images.image_file import read_labels
@@ -25,7 +26,7 @@ from samebits.results import Result
 from samebits.words import amount, grouped, some, verb_of
 
 _MOST_LABELS = 8  # of the cells at a cut
-_MOST_CUTS = 4
+_MOST_LINES = 6
 _SIDES = {"y": ("above", "below"), "x": ("left of", "right of")}
 
 
@@ -103,23 +104,23 @@ class OneSidedCuts:
     """Straight cuts that one of two results has, and the other has not."""
 
     side: Literal["A", "B"]
-    cuts: tuple[StraightBorder, ...]
+    lines: tuple[tuple[str, int], ...]
+    """Each by its axis and the first row or column behind it."""
     n_changed: int
-    """Cells of the other side that end there in several parts."""
+    """Cells of the other side that are in several parts there."""
     file: str
     """The masks that have them."""
 
     @property
     def text(self) -> str:
         """Say where they are, and what makes such cuts."""
-        cells = amount(len({label for cut in self.cuts for label in cut.labels}), "cell")
-        where = some([f"{cut.axis} {cut.at}" for cut in self.cuts], _MOST_CUTS)
-        lines = "one straight line" if len(self.cuts) == 1 else "straight lines"
+        where = some([f"{axis} {at}" for axis, at in self.lines], _MOST_LINES)
+        lines = "one straight line" if len(self.lines) == 1 else "straight lines"
         other = "A" if self.side == "B" else "B"
         return (
-            f"in {self.side} {cells} end at {lines} ({where}), where none does in {other}: "
-            f"{self.side} was probably put together from blocks that were segmented one by one "
-            "(cuts through fewer cells are not told from chance)"
+            f"{grouped(self.n_changed)} of {other}'s cells {verb_of(self.n_changed, 'is', 'are')} "
+            f"cut in {self.side} along {lines} ({where}): {self.side} was probably put together "
+            "from blocks that were segmented one by one"
         )
 
     @property
@@ -143,16 +144,20 @@ def one_sided_cuts(
     if bool(only_a) == bool(only_b):  # neither, or both: then blocks are not what tells them apart
         return None
     side: Literal["A", "B"] = "A" if only_a else "B"
-    cuts = only_a or only_b
-    ending = {label for cut in cuts for label in cut.labels}
     kind = ObjectKind.MERGED if side == "A" else ObjectKind.SPLIT
-    n_changed = sum(
-        change.kind == kind
-        and not ending.isdisjoint(change.labels_a if side == "A" else change.labels_b)
+    parts = [
+        change.labels_a if side == "A" else change.labels_b
         for change in comparison.objects
-    )
+        if change.kind == kind
+    ]
+    # One line stands out by itself; the others of its blocks are where further cells are cut.
+    lines_of_cells = lines_between_parts(masks_a if side == "A" else masks_b, parts)
+    lines = set().union(*lines_of_cells)
+    if lines.isdisjoint((cut.axis, cut.at) for cut in only_a or only_b):
+        return None
+    n_changed = sum(map(bool, lines_of_cells))
     file = files[0] if side == "A" else files[1]
-    return OneSidedCuts(side, cuts, n_changed, file) if n_changed else None
+    return OneSidedCuts(side, tuple(sorted(lines)), n_changed, file)
 
 
 def _without(

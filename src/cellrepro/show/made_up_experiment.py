@@ -38,7 +38,8 @@ class MadeUpExperiment:
         return {name: _without_small(masks, min_size) for name, masks in self.masks.items()}
 
     def write(self, folder: Path, *, min_sizes: Mapping[str, int]) -> None:
-        """Write the table of groups, and a folder of masks for each of some smallest sizes."""
+        """Write the table of groups, the images, and a folder of masks for each of some smallest
+        sizes."""
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise BadInput(f"{folder} is there already, and no empty folder; name a new one")
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -47,18 +48,22 @@ class MadeUpExperiment:
             scratch = Path(parent, folder.name)
             scratch.mkdir()
             (scratch / "groups.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+            (scratch / "images").mkdir()
+            brightest = max(int(image.max()) for image in self.images.values())
+            for name, image in self.images.items():
+                _write(scratch / "images" / f"{name}.tif", image * (255 / brightest))
             for results, min_size in min_sizes.items():
                 (scratch / results).mkdir()
                 for name, masks in self.without_small(min_size).items():
                     file = scratch / results / f"{name}_masks.tif"
-                    _write_masks(file, masks)
+                    _write(file, masks)
             if folder.exists():
                 folder.rmdir()
             scratch.rename(folder)
 
 
-def _write_masks(scratch: Path, masks: NDArray[np.uint16]) -> None:
-    tifffile.imwrite(scratch, masks.astype(np.uint8), compression="zlib", metadata=None)
+def _write(file: Path, pixels: np.ndarray) -> None:
+    tifffile.imwrite(file, pixels.astype(np.uint8), compression="zlib", metadata=None)
 
 
 def _without_small(masks: NDArray[np.uint16], min_size: int) -> NDArray[np.uint16]:
