@@ -22,3 +22,15 @@ if (location.protocol === "file:") {
     if (isHeld ? event.key.toLowerCase() === "k" : ["f", "s", "/"].includes(event.key)) tell();
   });
 }
+
+// A photograph of a screen has two pixels for each of its own: it is framed, with letters no larger
+// than those of the page.
+for (const image of document.querySelectorAll("article img")) {
+  const frame = () => {
+    if (image.naturalWidth <= 1200) return;
+    image.classList.add("screen");
+    image.style.maxWidth = `min(100%, ${0.45 * image.naturalWidth}px)`;
+  };
+  if (image.complete) frame();
+  else image.addEventListener("load", frame);
+}
