@@ -131,13 +131,21 @@ class Outcome(Result):
         filled = [title for title in rows[0] if any(row[title] != "" for row in rows)]
         return [{title: row[title] for title in filled} for row in rows]
 
+    @property
+    def _warm_up(self) -> str:
+        """Say why the rate that was asked for is not reached, where it is not."""
+        peak = self.plan.spec.learning_rate
+        if not self.learning_rates or max(self.learning_rates) >= peak:
+            return ""
+        return f"; Cellpose takes ten epochs to rise to {peak:g}"
+
     def lines(self) -> list[str]:
         """Give a line for each repeat, and the verdict over them."""
         lines = [f"run {self.key} in {self.folder}", f"machine {self.plan.machine}"]
         rates = self.learning_rates
         if rates is not None:
             rate = span(f"{rates[0]:.2g}", f"{max(rates):.2g}")
-            lines.append(f"learning rate {rate} over {amount(len(rates), 'epoch')}")
+            lines.append(f"learning rate {rate} over {amount(len(rates), 'epoch')}{self._warm_up}")
         lines += [_repeat_line(repeat.manifest) for repeat in self.repeats]
         if self.masks_into is not None:
             n_files = len(self.repeats[0].manifest.masks)
