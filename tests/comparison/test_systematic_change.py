@@ -139,3 +139,14 @@ def test_the_page_says_it_first(tmp_path, invoke):
     text = page.read_text(encoding="utf-8")
     sentence = text.index("All of B&#39;s cells are 1 pixel smaller all around than A&#39;s: ")
     assert sentence < text.index("<h2")
+
+
+def test_small_cells_that_are_not_there_are_no_proof_of_smaller_ones():
+    a = np.zeros((120, 120), np.uint16)
+    b = np.zeros_like(a)
+    for number, y in enumerate(range(10, 110, 10), start=1):
+        a[y : y + 5, 60:65] = number
+    for number, y in enumerate((2, 42, 82), start=11):  # larger ones at the edge, of another form
+        a[y : y + 30, :30] = number
+        b[y + 9 : y + 20, 9:20] = number
+    assert found(a, b) == ""

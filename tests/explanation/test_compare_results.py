@@ -264,10 +264,10 @@ def test_networks_without_numbers_prove_nothing(tmp_path, invoke):
         (
             "a.tif",
             "notes.txt",
-            r"notes\.txt is a text; no command of the lab takes it",
+            r"notes\.txt is a text; it holds nothing that the lab compares",
         ),
         ("a.tif", "absent.pth", r"absent\.pth: no such file; check its spelling"),
-        ("notes.txt", "notes.txt", r"notes\.txt is a text; no command"),
+        ("notes.txt", "notes.txt", r"notes\.txt is a text; it holds nothing"),
         ("folder", "empty", "folder and .*empty: B holds no masks"),
         ("twice", "folder", r"x_masks\.tif and x_masks\.tiff, which are all masks of"),
         ("both", "folder", r"both holds x_cp_masks\.tif and x_masks\.tif, .*; expected one file"),

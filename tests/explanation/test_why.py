@@ -82,7 +82,7 @@ def compared(invoke):
 def test_a_value_that_one_side_records_and_is_not_usual_is_likely(gui, script, compared, invoke):
     sides = gui("a", A, diameter=42.4), script("b", B)
     line, cause = compared(*sides)
-    assert line == "likely: diameter; A records 42.4, B nothing: probably the usual 30"
+    assert line == "likely: diameter; A records 42.4, B nothing (the usual value is 30)"
     told = {"cells": None, "images": None}
     assert cause == {"name": "diameter", "a": 42.4, "b": "?", "confirmed": False} | told
     assert "B records 42.4" in compared(*sides[::-1])[0]

@@ -361,12 +361,15 @@ class _Cells(NamedTuple):
     n_following: int
     n: int
     n_alone: int
-    """Cells that only one side has, without those that a change makes vanish."""
+    """Cells that only one side has."""
     n_gained: int
 
 
 def _following(expected: _Expected, a: _Labels, b: _Labels, *, margin: int) -> _Cells:
-    """How many cells are in b as expected, and of how many; those at the edge are left out."""
+    """How many cells are in b as expected, and of how many; those at the edge are left out.
+
+    So are those that a change makes vanish: that a small cell is not there tells nothing.
+    """
     partner = _partners(expected.most, b)
     of_a = partner[b]
     is_wrong = (expected.least > 0) & (of_a != expected.least)
@@ -380,6 +383,7 @@ def _following(expected: _Expected, a: _Labels, b: _Labels, *, margin: int) -> _
     cells = np.setdiff1d(np.flatnonzero(np.bincount(a.ravel())), [*at_edge, 0])
     strangers = np.setdiff1d(np.flatnonzero(partner < 0), _edge(b, margin))
     wrong_cells = np.intersect1d(cells, wrong)
+    cells = np.union1d(wrong_cells, np.intersect1d(cells, partner))
     n = len(cells) + len(strangers)
     n_wrong = len(wrong_cells) + len(strangers)
     n_alone = len(np.setdiff1d(wrong_cells, partner)) + len(strangers)

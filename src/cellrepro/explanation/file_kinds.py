@@ -25,4 +25,4 @@ AS_LABELS = (
 AS_TIFF = "save labels as a TIFF of whole numbers, 0 for background; `cellrepro compare` takes it"
 CONVERT = "open it with the program that wrote it, and save the image or the labels as TIFF"
 UNPACK = "unpack it, and give one of its files"
-NOT_USED = "no command of the lab takes it"
+NOT_USED = "it holds nothing that the lab compares"

@@ -72,7 +72,8 @@ def file_or_run(reference: str | Path, *, name: str) -> Path:
         if not path.exists():
             raise no_such_file(reference)
     elif not _MAY_BE_A_KEY.match(str(reference)):
-        raise no_such_file(reference, expected="a file, a folder, or KEY/REPEAT of a stored run")
+        expected = "a file, a folder, or KEY/REPEAT of a stored run, as `cellrepro list` names them"
+        raise no_such_file(reference, expected=expected)
     return path
 
 

@@ -151,7 +151,7 @@ _JSONS: Sequence[tuple[Callable[[dict[str, object]], bool], FileKind]] = (
         lambda content: "sigstore" in str(content.get("mediaType")),
         FileKind(
             "a signature of Sigstore",
-            "`cosign verify-blob` checks it; no command of the lab takes it",
+            "`cosign verify-blob` checks it",
         ),
     ),
     (

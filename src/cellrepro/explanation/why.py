@@ -75,7 +75,7 @@ class Cause:
         """Say how much it explains, and what each side has of it.
 
         >>> Cause("diameter", 42.4, "?", usual="30").values_text
-        'A records 42.4, B nothing: probably the usual 30'
+        'A records 42.4, B nothing (the usual value is 30)'
         >>> Cause("diameter", 42.4, None, confirmed=True, usual="30").values_text
         '42.4 in A, not set (as if 30) in B'
         >>> Cause("diameter", 42.4, 30.0, images=Share(2, 3)).values_text
@@ -103,11 +103,11 @@ class Cause:
         is_recorded = not (is_missing(self.a) or is_missing(self.b))
         if self.confirmed or (is_recorded and None in (self.a, self.b)):
             return f"{a} in A, {b} in B"
-        probably = f": probably the usual {self.usual}" if self.usual else ""
+        usual = f" (the usual value is {self.usual})" if self.usual else ""
         if is_missing(self.a):
-            return f"A records nothing{probably}; B records {b}"
+            return f"A records nothing{usual}; B records {b}"
         if is_missing(self.b):
-            return f"A records {a}, B nothing{probably}"
+            return f"A records {a}, B nothing{usual}"
         return f"A records {a}, B {b}"
 
     def _value(self, value: object) -> str:

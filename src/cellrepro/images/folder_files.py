@@ -81,7 +81,9 @@ class Survey:
             raise BadInput(self.problems[0])
         if self.problems:
             head = f"{self.folder} has {len(self.problems)} problems:"
-            raise BadInput("\n- ".join([head, *self.problems[:_MOST_PROBLEMS]]))
+            shown = self.problems[:_MOST_PROBLEMS]
+            n_more = len(self.problems) - len(shown)
+            raise BadInput("\n- ".join([head, *shown, *[f"and {n_more} more"] * bool(n_more)]))
 
     def digest(self) -> str:
         """The digest of the files that were read."""

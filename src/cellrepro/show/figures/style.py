@@ -346,7 +346,7 @@ def patch(label: str, **options: Any) -> Patch:
 def legend(figure: Picture, *groups: Sequence[Artist]) -> None:
     """Explain lines and fields below the axes, in as many columns as there is room for.
 
-    Each group begins in a column of its own.
+    Each group begins in a column of its own, where that takes hardly more rows.
     """
     groups = tuple(group for group in groups if group)
     texts = [clipped(str(one.get_label()), figure.n_letters) for group in groups for one in group]
@@ -354,12 +354,16 @@ def legend(figure: Picture, *groups: Sequence[Artist]) -> None:
     most_columns = int(figure.n_letters * 1.1) // letters_of_a_column
     most_columns = max(1, min(6, len(texts), most_columns))
     n_rows = math.ceil(len(texts) / most_columns)
-    while n_rows < len(texts) and _n_columns(groups, n_rows) > most_columns:
+    are_apart = _n_columns(groups, n_rows) <= most_columns
+    if not are_apart and _n_columns(groups, n_rows + 1) <= most_columns:
         n_rows += 1
+        are_apart = True
     handles: list[Artist] = []
     for group in groups:
-        n_empty = -len(group) % n_rows if most_columns > 1 else 0
-        handles += [*group, *(line("") for _ in range(n_empty))]
+        if are_apart:
+            n_empty = -len(handles) % n_rows
+            handles += [line("", linestyle="none") for _ in range(n_empty)]
+        handles += group
     drawn = figure.legend(
         handles,
         [clipped(str(handle.get_label()), figure.n_letters) for handle in handles],

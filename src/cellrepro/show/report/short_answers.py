@@ -203,14 +203,14 @@ def _matters(chapter: Chapter, is_named: bool) -> Iterator[_Matters]:
                 specs = which([*map(chapter.names.of_spec, differing)], chapter.n_specs, "spec")
                 answer = _of_axis(spread, axis)
                 yield _Matters(f"Repeats of {specs}{of_chapter}: {answer}", (0, -changed))
-        elif changed:
+        elif axis.differing:
             things = as_sentence(_between(axis)).removesuffix(".")
             yield _Matters(f"{things}{of_chapter}: {_of_axis(spread, axis)}", (1, -changed))
         else:
             unchanged.append(axis.title)
     if unchanged:
         things = as_sentence(joined(unchanged)).removesuffix(".")
-        yield _Matters(f"{things}{of_chapter}: no, every cell has a match.", (2, 0))
+        yield _Matters(f"{things}{of_chapter}: no, the outlines are the same.", (2, 0))
 
 
 def _between(axis: Axis) -> str:
@@ -260,7 +260,9 @@ def _what_to_do(told: Sequence[_Told]) -> list[str]:
         return [f"Report it: mode {mode} should keep repeats equal.", _where_they_part(one)]
     if apart:
         first = min(apart, key=lambda one: one.result.judgement.masks not in _NOT_EQUAL)
+        of_others = [] if first.is_one_of_several else told
         held = [one for one in told if one.is_held and one.chapter is first.chapter]
+        held = [one for one in of_others or held if one.is_held]
         n_held = sum(one.overall == Verdict.IDENTICAL for one in held)
         specs = amount(n_held, "spec")
         if first.is_one_of_several:

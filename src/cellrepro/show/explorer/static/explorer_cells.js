@@ -45,7 +45,7 @@ const COLUMNS = [
   },
   {
     key: "area",
-    label: "area, px",
+    label: "area, px, ±",
     title: "area in A, and how much larger it is in B",
     ofStack: { label: "voxels", title: "volume in A, and how much larger it is in B" },
     number: true,
