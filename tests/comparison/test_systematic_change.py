@@ -45,6 +45,15 @@ def test_all_cells_are_smaller(masks, n, around):
     assert text.startswith(f"all of B's cells are {pixels} smaller all around than A's: ")
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_exchanged_the_other_side_is_said_to_be_smaller(n):
+    """What cells were before they lost pixels cannot be computed from them."""
+    text = found(eroded(touching(), n), touching())
+    assert text.startswith("all of A's cells are ")
+    assert f" {n} pixel" in text
+    assert " smaller all around than B's: " in text
+
+
 def test_cells_are_smaller_where_they_end_at_the_background():
     masks = touching()
     inside = ndimage.binary_erosion(masks > 0, np.ones((3, 3)), border_value=1)

@@ -11,6 +11,7 @@ from scipy import ndimage
 
 from cellrepro.comparison.straight_borders import (
     StraightBorder,
+    block_grid,
     least_found,
     seam,
     straight_borders,
@@ -158,6 +159,21 @@ def test_several_cuts_do_not_hide_each_other(pictured):
     for at in (120, 200):
         masks = cut(masks, at)
     assert sorted(one.at for one in straight_borders(masks)) == [120, 200]
+
+
+def test_one_line_tells_of_the_size_of_blocks(pictured):
+    """The other borders of blocks have too few cells each to stand out by themselves."""
+    blocks = cut(pictured[1], 200)
+    assert block_grid(blocks, straight_borders(blocks)) is None
+    for place, at in zip(np.indices(blocks.shape), (100, 300), strict=True):
+        sides = [np.bincount(blocks[mask].ravel()) for mask in (place < at, place >= at)]
+        n = min(map(len, sides))
+        smaller_part = np.minimum(sides[0][:n], sides[1][:n])
+        for label in np.argsort(smaller_part[1:])[-2:] + 1:  # of those across, two
+            blocks[(blocks == label) & (place >= at)] += 50_000 * at
+    assert [one.at for one in straight_borders(blocks)] == [200]
+    found = block_grid(blocks, straight_borders(blocks))
+    assert (found.size, found.lines) == (100, (("x", 300), ("y", 100)))
 
 
 def test_cuts_name_the_line_at_which_cells_end():

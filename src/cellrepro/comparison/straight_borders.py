@@ -33,6 +33,7 @@ _LEAST = 8  # pixels
 _PATCH = 8  # pixels, of Cellpose-SAM; Cellpose 1 to 3 halve their images as far
 _EDGE = 3  # pixels from the image's own edge, where outlines are often drawn along it
 _CERTAIN = 0.01  # chance of a line like it anywhere in the image, at most
+_LEAST_BLOCK = 32  # pixels
 _SAME_OUTLINE = 0.5  # IoU of a cell's last plane and the first of the one that goes on for it
 _AXES = ("y", "x", "z")
 
@@ -131,6 +132,19 @@ class Seam:
             f"{counted}; not shown that tiles cut cells ({probability}; shown below "
             f"{images_in_text(_CERTAIN)})"
         )
+
+
+@dataclass(frozen=True)
+class BlockGrid:
+    """Blocks of one size at whose borders cells end straight, beyond the lines that stand out."""
+
+    size: int
+    """Of a block along y and x, pixels."""
+    lines: tuple[tuple[str, int], ...]
+    """Those further borders of blocks at which a cell ends straight: axis, and the first row or
+    column behind it."""
+    seam: Seam
+    """The straight borders there, beside all others."""
 
 
 @dataclass(frozen=True)
@@ -333,12 +347,44 @@ def _ends_between_planes(image: np.ndarray) -> Iterator[_End]:
 def seam(masks: ArrayLike, lines: Collection[tuple[str, int]]) -> Seam:
     """Count straight borders of cells at some lines of an image, beside all others."""
     image = label_image("the masks", masks)
-    n_all = sum(size - 1 for size in image.shape[-2:])
-    at_lines = {(axis, at) for axis, at in lines if 0 < at < image.shape[-2:][_AXES.index(axis)]}
     counts = {line: _n_borders(ends) for line, ends in _by_line(_ends(image)).items()}
+    return _seam(counts, lines, image.shape[-2:])
+
+
+def block_grid(masks: ArrayLike, borders: Iterable[StraightBorder]) -> BlockGrid | None:
+    """Find the size of blocks that have one of some lines that stand out among their borders.
+
+    At their other borders too few cells may end for one of these to stand out, but all together
+    do. None where they do not, or where every border stands out by itself.
+    """
+    image = label_image("the masks", masks)
+    shape = image.shape[-2:]
+    known = {(border.axis, border.at) for border in borders if border.axis != "z"}
+    counts = {
+        line: _n_borders(ends) for line, ends in _by_line(_ends(image)).items() if line not in known
+    }
+    sizes = {n for _, at in known for n in range(_LEAST_BLOCK, at + 1) if at % n == 0}
+    grids = []
+    for size in sizes:
+        every = {
+            (axis, at) for axis, n in zip("yx", shape, strict=True) for at in range(size, n, size)
+        }
+        found = _seam(counts, every - known, shape)
+        lines = tuple(sorted(line for line in every if line in counts))
+        grids.append(BlockGrid(size, lines, found))
+    best = min(grids, key=lambda grid: (grid.seam.chance, grid.size), default=None)
+    is_shown = best is not None and best.seam.n_at > 1
+    return best if is_shown and best.seam.chance * len(sizes) < _CERTAIN else None
+
+
+def _seam(
+    counts: Mapping[_Line, int], lines: Collection[tuple[str, int]], shape: Sequence[int]
+) -> Seam:
+    n_all = sum(size - 1 for size in shape)
+    at_lines = {(axis, at) for axis, at in lines if 0 < at < shape[_AXES.index(axis)]}
     n_borders = sum(counts.values())
     n_at = sum(n for line, n in counts.items() if line in at_lines)
-    chance = _chance(n_at, counts, at_lines, image.shape[-2:])
+    chance = _chance(n_at, counts, at_lines, shape)
     return Seam(n_at, len(at_lines), n_borders - n_at, n_all - len(at_lines), chance)
 
 

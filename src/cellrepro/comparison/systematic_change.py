@@ -65,7 +65,10 @@ class SystematicChange:
     n_alone: int = 0
     """Cells of these that only one side has."""
     n_gained: int = 0
-    """Those of them that only B has."""
+    """Those of them that only the side that follows has."""
+    is_reversed: bool = False
+    """Whether the cells of a follow from those of b: of outlines that were expanded, what they were
+    before cannot be computed."""
 
     @property
     def explains_all(self) -> bool:
@@ -73,12 +76,16 @@ class SystematicChange:
         return _are_enough(self.n_following, self.n_cells)
 
     @property
-    def which(self) -> tuple[str, int, tuple[int, int], str]:
+    def which(self) -> tuple[str, int, tuple[int, int], str, bool]:
         """What is done to the cells, without how many follow: equal of images changed alike."""
-        return self.kind, self.n_pixels, self.shift, self.turn
+        return self.kind, self.n_pixels, self.shift, self.turn, self.is_reversed
 
     def text(self, a: str, b: str) -> str:
-        """Say by which change the cells of ``b`` follow from those of ``a``."""
+        """Say by which change the cells of one side follow from those of the other."""
+        fates = ("lost", "gained")
+        if self.is_reversed:
+            a, b = b, a
+            fates = ("gained", "lost")
         which = "" if self.kind == "turned" else " away from the edge"
         of_both = "" if self.explains_all else " that both have"
         n_cells = self.n_cells if self.explains_all else self.n_cells - self.n_alone
@@ -108,15 +115,15 @@ class SystematicChange:
         every = "all of " if self.n_following == n_cells and self.n_pixels else ""
         rest = ""
         if not self.explains_all:
-            parts = {"lost": self.n_alone - self.n_gained, "gained": self.n_gained}
-            alone = joined([amount(n, f"{fate} cell") for fate, n in parts.items() if n])
+            parts = zip(fates, (self.n_alone - self.n_gained, self.n_gained), strict=True)
+            alone = joined([amount(n, f"{fate} cell") for fate, n in parts if n])
             rest = f"; not explained by that: {alone}" if alone else ""
         return f"{every}{what}: {follow}{why}{rest}"
 
 
 def images_by_change(changes: Mapping[str, SystematicChange]) -> list[list[str]]:
     """Group images that were changed alike, the largest group first."""
-    groups: dict[tuple[str, int, tuple[int, int], str], list[str]] = {}
+    groups: dict[tuple[str, int, tuple[int, int], str, bool], list[str]] = {}
     for name, change in changes.items():
         groups.setdefault(change.which, []).append(name)
     return sorted(groups.values(), key=lambda names: -len(names))
@@ -134,7 +141,7 @@ def over_images(changes: Sequence[SystematicChange]) -> SystematicChange:
 
 
 def systematic_change(a: Integers, b: Integers, result: MaskComparison) -> SystematicChange | None:
-    """Find the one change that makes b of a; None where no change explains nine of ten cells.
+    """Find the one change that makes b of a, or a of b; None where none explains nine of ten cells.
 
     Where none does, it is one that makes smaller or larger nine of ten of the cells of both sides.
     """
@@ -143,13 +150,15 @@ def systematic_change(a: Integers, b: Integers, result: MaskComparison) -> Syste
     if min(result.n_objects_a, result.n_objects_b) < _LEAST_CELLS:
         return None
     candidates = [*_resizings(result)] if _most_differ(result) else []
+    candidates.sort(key=lambda resizing: resizing.is_reversed)
     is_elsewhere = 2 * result.n_kept < result.n_objects_a
     if not candidates and not is_elsewhere:
         return None
     part_a, part_b = (_numbered(image, by_plane=result.by_plane) for image in (a, b))
     of_both = None
-    for kind, n_pixels in candidates:
-        for change in _resized(part_a, part_b, kind, n_pixels):
+    for resizing in candidates:
+        sides = (part_b, part_a) if resizing.is_reversed else (part_a, part_b)
+        for change in _resized(*sides, resizing):
             if change.explains_all:
                 return change
             of_both = of_both or change
@@ -183,27 +192,38 @@ def _numbered(image: Integers, *, by_plane: bool) -> _Labels:
 # -- smaller and larger ----------------------------------------------------------------------
 
 
-def _resizings(result: MaskComparison) -> Iterator[tuple[Literal["smaller", "larger", "cut"], int]]:
+class _Resizing(NamedTuple):
+    """A change of size that may have been made."""
+
+    kind: Literal["smaller", "larger", "cut"]
+    n_pixels: int
+    is_reversed: bool
+    """Whether it makes a of b."""
+
+
+def _resizings(result: MaskComparison) -> Iterator[_Resizing]:
     """The changes of size that the counts of pixels allow: one side has few pixels of its own."""
-    lost = result.n_only_b + result.n_other_object
-    gained = result.n_only_a + result.n_other_object
-    if lost <= _MOST_OF_CUT * result.n_only_a:
-        yield "cut", 1
-    if lost <= (1 - _LEAST_SHARE) * result.n_only_a:
-        yield from (("smaller", n) for n in range(1, _MOST_PIXELS + 1))
-    elif gained <= (1 - _LEAST_SHARE) * result.n_only_b:
-        yield from (("larger", n) for n in range(1, _MOST_PIXELS + 1))
+    for is_reversed in (False, True):
+        own, others = result.n_only_a, result.n_only_b
+        if is_reversed:
+            own, others = others, own
+        if others + result.n_other_object <= _MOST_OF_CUT * own:
+            yield _Resizing("cut", 1, is_reversed)
+        for n in range(1, _MOST_PIXELS + 1):
+            if others + result.n_other_object <= (1 - _LEAST_SHARE) * own:
+                yield _Resizing("smaller", n, is_reversed)
+            elif own + result.n_other_object <= (1 - _LEAST_SHARE) * others:
+                yield _Resizing("larger", n, is_reversed)
 
 
-def _resized(
-    a: _Labels, b: _Labels, kind: Literal["smaller", "larger", "cut"], n_pixels: int
-) -> Iterator[SystematicChange]:
+def _resized(a: _Labels, b: _Labels, resizing: _Resizing) -> Iterator[SystematicChange]:
     """Give the changes that nine of ten of the cells of both sides follow, or of all cells."""
+    kind, n_pixels, is_reversed = resizing
     for expected in _EXPECTED[kind](a, n_pixels):
         cells = _following(expected, a, b, margin=n_pixels)
         if _are_enough(cells.n_following, cells.n - cells.n_alone):
             n = 0 if kind == "cut" else n_pixels
-            yield SystematicChange(kind, n, (0, 0), "", *cells)
+            yield SystematicChange(kind, n, (0, 0), "", *cells, is_reversed)
 
 
 @dataclass(frozen=True, eq=False)

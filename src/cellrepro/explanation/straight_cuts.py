@@ -11,9 +11,11 @@ from cellrepro.comparison.label_numbers import canonical
 from cellrepro.comparison.mask_comparison import MaskComparison
 from cellrepro.comparison.object_changes import ObjectKind
 from cellrepro.comparison.straight_borders import (
+    BlockGrid,
     LeastFound,
     StraightBorder,
     StraightEnd,
+    block_grid,
     least_found,
     lines_between_parts,
     straight_borders,
@@ -38,6 +40,8 @@ class CutImage:
     """The file."""
     cuts: tuple[StraightBorder, ...]
     """Those first at which most cells end."""
+    blocks: BlockGrid | None = None
+    """The blocks of which these cuts show borders, where further ones do as well."""
     least: LeastFound | None = field(default=None, repr=False)
     """The least cut that would be found; none where most cells are rectangles."""
 
@@ -66,6 +70,8 @@ class Cuts(Result):
         if image.cuts:
             yield f"{image.name}:"
             yield from cut_lines(image.cuts)
+            if image.blocks is not None:
+                yield f"    {_blocks_text(image.blocks)}"
         elif self.vacuous:
             yield f"{image.name}: vacuous: it holds no cell, so none could be cut"
         else:
@@ -94,7 +100,12 @@ def straight_cuts(masks: str | Path) -> Cuts:
     """Find the straight cuts in a label image."""
     labels = read_labels(masks)
     cuts = straight_borders(labels)
-    image = CutImage(str(masks), cuts, None if cuts else least_found(labels))
+    image = CutImage(
+        str(masks),
+        cuts,
+        blocks=block_grid(labels, cuts),
+        least=None if cuts else least_found(labels),
+    )
     n_objects = int(canonical(labels).max(initial=0))
     return Cuts((image,), vacuous=not n_objects, is_stack=labels.ndim == 3)
 
@@ -108,6 +119,8 @@ class OneSidedCuts:
     """Each by its axis and the first row or column behind it."""
     n_changed: int
     """Cells of the other side that are in several parts there."""
+    blocks: BlockGrid | None
+    """The blocks at whose borders they are, where their size shows."""
     file: str
     """The masks that have them."""
 
@@ -117,10 +130,11 @@ class OneSidedCuts:
         where = some([f"{axis} {at}" for axis, at in self.lines], _MOST_LINES)
         lines = "one straight line" if len(self.lines) == 1 else "straight lines"
         other = "A" if self.side == "B" else "B"
+        of_size = f" of {self.blocks.size} pixels" if self.blocks is not None else ""
         return (
             f"{grouped(self.n_changed)} of {other}'s cells {verb_of(self.n_changed, 'is', 'are')} "
             f"cut in {self.side} along {lines} ({where}): {self.side} was probably put together "
-            "from blocks that were segmented one by one"
+            f"from blocks{of_size} that were segmented one by one"
         )
 
     @property
@@ -151,13 +165,15 @@ def one_sided_cuts(
         if change.kind == kind
     ]
     # One line stands out by itself; the others of its blocks are where further cells are cut.
-    lines_of_cells = lines_between_parts(masks_a if side == "A" else masks_b, parts)
+    masks = masks_a if side == "A" else masks_b
+    lines_of_cells = lines_between_parts(masks, parts)
     lines = set().union(*lines_of_cells)
     if lines.isdisjoint((cut.axis, cut.at) for cut in only_a or only_b):
         return None
     n_changed = sum(map(bool, lines_of_cells))
     file = files[0] if side == "A" else files[1]
-    return OneSidedCuts(side, tuple(sorted(lines)), n_changed, file)
+    blocks = block_grid(masks, only_a or only_b)
+    return OneSidedCuts(side, tuple(sorted(lines)), n_changed, blocks, file)
 
 
 def _without(
@@ -194,6 +210,18 @@ def cut_text(cut: StraightBorder) -> str:
     return (
         f"straight cut {_position(cut)}: {_by_side(cut)}{which} {ended}. Without a cut, so many "
         f"end at one {line} in {images_in_text(cut.chance)}{counted}"
+    )
+
+
+def _blocks_text(blocks: BlockGrid) -> str:
+    """Say of which blocks the cuts show borders, and how sure that is."""
+    seam = blocks.seam
+    where = some([f"{axis} {at}" for axis, at in blocks.lines], _MOST_LINES)
+    return (
+        f"probably put together from blocks of {blocks.size} pixels: of their other borders "
+        f"{where} have {amount(seam.n_at, 'straight end')} of cells, and the "
+        f"{grouped(seam.n_other_lines)} other rows and columns {grouped(seam.n_elsewhere)} (by "
+        f"chance as many in {images_in_text(seam.chance)})"
     )
 
 
