@@ -38,6 +38,10 @@ CODE = re.compile(r"`[^`\n]+`(?!\])")
 """Code in a line, but that which is the whole text of a link."""
 WORD = re.compile(r"^\| (?P<word>(?!word )\w[^|\n]*) \| (?P<meaning>.+) \|$", re.MULTILINE)
 """A row of the table of words."""
+SYMPTOM = re.compile(
+    r"^\| (?P<symptom>\w[^|\n]*) \| \[[^\]\n]*\]\((?P<page>[^)\s]+)\)", re.MULTILINE
+)
+"""A row of the table of symptoms, with the first page that it names."""
 WITH_SCHEME = re.compile(r"[a-z]+:")
 NAVIGATION = PROJECT / "mkdocs.yml"
 
@@ -77,9 +81,10 @@ def main() -> int:
 
 
 def add_words_to_search() -> None:
-    """Make each word of the page of words an entry of its own, which its name finds first.
+    """Make each word of the page of words, and each symptom, an entry of its own.
 
-    Zensical 0.0.73 knows no weight of a page, and pages that name a word often come before it.
+    Its name finds it first: Zensical 0.0.73 knows no weight of a page, and pages that name a word
+    often come before it.
     """
     index = SITE / "search.json"
     content = json.loads(index.read_text(encoding="utf-8"))
@@ -88,6 +93,13 @@ def add_words_to_search() -> None:
         meaning = escape(LINK.sub(r"\g<text>", row["meaning"]), quote=False)
         text = re.sub("`([^`]+)`", r"<code>\1</code>", meaning).replace("*", "")
         content["items"].append(of_page | {"level": 2, "title": row["word"], "text": text})
+    items = {item["location"]: item for item in content["items"]}
+    for row in SYMPTOM.finditer((DOCS / "my_masks_changed.md").read_text(encoding="utf-8")):
+        page, _, place = row["page"].partition("#")
+        location = "#".join(filter(None, [page.removesuffix(".md") + ".html", place]))
+        content["items"].append(
+            items[location] | {"level": 2, "title": row["symptom"].replace("`", "")}
+        )
     index.write_text(json.dumps(content), encoding="utf-8")
 
 

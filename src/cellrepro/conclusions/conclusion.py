@@ -209,7 +209,7 @@ class Conclusion(Result):
         treated, control = self.group_names
         if side == "no effect":
             return _NOT_SHOWN
-        return f"{side} in {treated} than in {control}"
+        return f"it is {side} in {treated} than in {control}"
 
     @property
     def group_names(self) -> tuple[str, str]:

@@ -169,7 +169,20 @@ class Divergence(Result):
         if stage not in IN_EVERY_STEP or self.ledgers is None:
             return text
         steps = [each.step for each in self.ledgers.of_stage(stage) if each.step is not None]
-        return f"{text} (from step {min(steps)})" if steps else text
+        if not steps:
+            return text
+        is_later = (
+            stage == "weights" and self._begins_in("weights", 1) and self._begins_in("update", 0)
+        )
+        why = ", as Cellpose's learning rate is 0 in the first epoch" if is_later else ""
+        return f"{text} (from step {min(steps)}{why})"
+
+    def _begins_in(self, stage: str, epoch: int) -> bool:
+        """Whether a stage first differs in an epoch, which count from 0."""
+        epochs = (
+            [] if self.ledgers is None else [each.epoch for each in self.ledgers.of_stage(stage)]
+        )
+        return min((each for each in epochs if each is not None), default=None) == epoch
 
     def cells(self) -> str:
         """Say what it came to in cells."""

@@ -215,10 +215,9 @@ class Explanation(Result):
             if cause.name == IMAGE_CROP:  # which the masks show
                 continue
             for (letter, side), value in zip(self.sides, (cause.a, cause.b), strict=True):
-                against = side.against_record(cause.name, value)
-                is_recorded = cause.name in {*side.known, *side.recorded}
-                if not against and (is_recorded or is_usual_value(cause.name, value)):
+                if not _is_tried(side, cause.name, value):
                     continue
+                against = side.against_record(cause.name, value)
                 shown = f"{recorded_in_words(cause.name)} {setting_in_words(cause.name, value)}"
                 why = "as no file records it"
                 if against:
@@ -235,7 +234,12 @@ class Explanation(Result):
             return replace(recorded, a=change.a, b=change.b, confirmed=True)
         generations = (self.a.generation, self.b.generation)
         usual = network_diameter(change.name, generations)
-        return Cause(change.name, change.a, change.b, confirmed=True, usual=usual)
+        near = tuple(
+            letter
+            for (letter, side), value in zip(self.sides, (change.a, change.b), strict=True)
+            if change.name in NUMBERS and _is_tried(side, change.name, value)
+        )
+        return Cause(change.name, change.a, change.b, confirmed=True, usual=usual, near=near)
 
     def _are_trained_apart(self, replayed: Replayed) -> bool:
         """Whether all that differs follows from two trainings: their networks, and precisions."""
@@ -417,6 +421,14 @@ class Explanation(Result):
     def lines(self) -> list[str]:
         """Say what differs, what each side records, what caused it, how to make each again."""
         return list(explanation_lines(self))
+
+
+def _is_tried(side: Side, name: str, value: object) -> bool:
+    """Whether a value was found by trying: no file records it, or one records another."""
+    if side.against_record(name, value):
+        return True
+    is_recorded = name in {*side.known, *side.recorded}
+    return not (is_recorded or is_usual_value(name, value))
 
 
 @dataclass(frozen=True)

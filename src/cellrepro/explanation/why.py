@@ -61,6 +61,8 @@ class Cause:
     usual: str = field(default="", repr=False)
     """What Cellpose takes where a side records nothing, or no diameter; empty where that is not
     known."""
+    near: tuple[str, ...] = field(default=(), repr=False)
+    """Letters of the sides whose number was found by trying, so that others near it may do."""
     detail: str = field(default="", repr=False)
     """What of it can change cells, as the precision of two profiles; empty where its name says
     all."""
@@ -78,6 +80,8 @@ class Cause:
         'A records 42.4, B nothing (the usual value is 30)'
         >>> Cause("diameter", 42.4, None, confirmed=True, usual="30").values_text
         '42.4 in A, not set (as if 30) in B'
+        >>> Cause("diameter", 30.0, 42.2, confirmed=True, near=("B",)).values_text
+        '30 in A, about 42.2 in B'
         >>> Cause("diameter", 42.4, 30.0, images=Share(2, 3)).values_text
         'fits in 2 of the 3 images that differ; A records 42.4, B 30'
         >>> Cause("stitching", words="planes were cut", cells=Share(1, 3)).values_text
@@ -102,7 +106,8 @@ class Cause:
         a, b = (self._value(value) for value in (self.a, self.b))
         is_recorded = not (is_missing(self.a) or is_missing(self.b))
         if self.confirmed or (is_recorded and None in (self.a, self.b)):
-            return f"{a} in A, {b} in B"
+            about_a, about_b = ("about " * (letter in self.near) for letter in "AB")
+            return f"{about_a}{a} in A, {about_b}{b} in B"
         usual = f" (the usual value is {self.usual})" if self.usual else ""
         if is_missing(self.a):
             return f"A records nothing{usual}; B records {b}"

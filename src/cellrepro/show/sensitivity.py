@@ -57,8 +57,8 @@ def sensitivity(
         The settings that you use, as ``diameter=60``, by default Cellpose's own: each value of
         ``vary`` takes the place of one of them.
     vary : mapping, optional
-        Values by setting, in the place of the usual ones; settings that it does not name stay as
-        they are.
+        Values by setting, as ``diameter=[20,40]``, in the place of the usual ones; settings that it
+        does not name stay as they are.
     model : str, optional
         A name of Cellpose or of this lab, a weights file, or ``KEY/REPEAT`` of a stored run. By
         default the network that Cellpose itself takes.

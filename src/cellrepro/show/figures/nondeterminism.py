@@ -52,6 +52,8 @@ def flips_by_place(audit: TrainingAudit) -> Picture:
     )
     style.rows(axes, names, size=9)
     style.texts_beside(axes, bars, texts, [*shares, 0])
+    if max(shares, default=0) > 75:
+        axes.set_xticks(range(0, 101, 20))
     style.label_axes(axes, x="replays on equal inputs that gave different bits (%)")
     operations = ", ".join(dict.fromkeys(base_name(row.op) for row in audit.ops))
     text = f"Equal inputs, different bits: {operations or 'in no operation'}"

@@ -352,7 +352,9 @@ class Explorer {
   }
 
   fillList() {
-    this.parts.list.fill(this.data.story, this.listedChanges(), this.chosen);
+    const listed = this.listedChanges();
+    this.parts.listTitle.textContent = `List of cells (${grouped(listed.length)})`;
+    this.parts.list.fill(this.data.story, listed, this.chosen);
     this.overview.refresh();
     this.redraw();
     this.parts.list.onchoose = (row) => this.goToChange(row);

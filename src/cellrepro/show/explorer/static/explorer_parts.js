@@ -323,10 +323,11 @@ function build(model, el) {
   });
   const where = heading("Where they lie");
   parts.overviewSection = make("section", "cre-where", {}, where, parts.overview);
+  parts.listTitle = heading("List of cells");
   parts.aboutCells = [
     make("section", "", {}, heading("Cell"), parts.story),
     parts.overviewSection,
-    make("section", "cre-list", {}, heading("List of cells"), parts.kinds, parts.list.root),
+    make("section", "cre-list", {}, parts.listTitle, parts.kinds, parts.list.root),
   ];
   parts.side = make("div", "cre-side", {}, legend(parts), ...parts.aboutCells);
 
