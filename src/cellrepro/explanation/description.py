@@ -48,6 +48,7 @@ _IN_FIRST_LINE = frozenset(
     | {"name", "label", "task", "n_images"}
 )
 """Details of an image, masks, outlines or a run that their first line says."""
+_TITLES = {"learning_rate": "learning rate at its peak"}
 _OF_RUN = ("verdict", "repeats", "epochs", "learning_rate", "started", "computed_on")
 """Details of a run that come before those of its weights."""
 _NOT_LOADED = "not this file (see the note)"
@@ -129,7 +130,7 @@ class Description(Result):
             if isinstance(value, Mapping):
                 lines += [f"  {key}: {part}" for key, part in value.items()]
             elif value is not None:
-                lines.append(f"  {name.replace('_', ' ')}: {value}")
+                lines.append(f"  {_TITLES.get(name, name.replace('_', ' '))}: {value}")
         if self.note:
             lines.append(f"  note: {self.note}")
         if self.recorded is not None and self.kind != "run":  # whose settings stand in the store

@@ -73,8 +73,7 @@ def _reason(best: _Pair, alone: Collection[Differs]) -> str:
     else:
         reason += " whose numbers of cells differ"
         reason += f"; {less} have as many cells as each other" if less else ""
-    order = ", ".join(kind.words for kind in Differs)
-    return f"{reason}. Looked for in this order: {order}"
+    return reason
 
 
 class Sameness(IntEnum):

@@ -403,12 +403,13 @@ def with_zero(
 
 def _ticks_with_zero(low: float, high: float, *, mirrored: bool) -> list[float]:
     """Zero and some powers of ten between two, given as exponents."""
-    step = max(1, math.ceil((high - low) / (2 if mirrored else 5)))
-    least = math.ceil(low) + (step if mirrored else 0)  # mirrored, there is no room beside zero
-    powers = [10.0**power for power in range(least, math.ceil(high) + 1, step)]
-    if mirrored:
-        return [*(-power for power in powers), 0.0, *powers, *_between(powers, low, high)]
-    return [0.0, *powers, *_between(powers, low, high)]
+    step = max(1, math.ceil((high - low) / (3 if mirrored else 5)))
+    exponents = range(math.ceil(low), math.ceil(high) + 1, step)
+    if mirrored:  # there is no room beside zero
+        exponents = range(math.floor(high), math.ceil(low) + step - 1, -step)[::-1]
+    powers = [10.0**power for power in exponents]
+    negative = [-power for power in powers] if mirrored else []
+    return [*negative, 0.0, *powers, *_between(powers, low, high)]
 
 
 def _between(powers: Sequence[float], low: float, high: float) -> list[float]:
