@@ -368,9 +368,9 @@ def _cause_line(explanation: Explanation, cause: Change) -> str:
     a, b = (value_text(cause.name, value) for value in (cause.a, cause.b))
     values = "" if is_said else f" ({a} in A, {b} in B)"
     return (
-        f"changing {recorded_in_words(cause.name)}{values} alone: {grouped(cause.cells)} of "
-        f"{amount(cause.of_cells, 'cell')} {verb_of(cause.cells, 'has', 'have')} no match, those "
-        "before and those after it counted together"
+        f"changing {recorded_in_words(cause.name)}{values} alone leaves {grouped(cause.cells)} of "
+        f"{amount(cause.of_cells, 'cell')} without a match (cells without and with this change, "
+        "together)"
     )
 
 
