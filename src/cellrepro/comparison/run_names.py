@@ -103,7 +103,7 @@ class Names:
 
     def row(self, place: str) -> str:
         """Give the name of the row of a place in the matrix of verdicts."""
-        return ", ".join(self._in_words(place, self._row_fields or ["seed"]))
+        return ", ".join(self._in_words(place, self._row_fields)) or "all else equal"
 
     def column(self, place: str) -> tuple[str, str]:
         """Give the column of a place in the matrix of verdicts."""

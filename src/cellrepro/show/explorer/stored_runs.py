@@ -118,7 +118,8 @@ def stored_repeats(
         ``KEY/MACHINE/REPEAT``, or ``KEY`` for all its repeats.
     data : str or Path, optional
         A folder of images; by default the images that most repeats are over. A network that
-        others of them were trained from is left out.
+        others of them were trained from is left out, and where there are others, so is a training
+        of which one operation was left loose to show its effect.
 
     Returns
     -------
@@ -155,6 +156,8 @@ def _repeats_over(store: Store, data: str | Path | None) -> list[Repeat]:
         repeats = by_images[folder_digest(data, to_train=False)]
     names = Names(repeats)
     results = [repeat for repeat in repeats if not names.is_start(place_of(repeat))]
+    usual = [repeat for repeat in results if repeat.spec.loose is None]
+    results = usual if len(usual) > 1 else results
     return sorted(results, key=lambda repeat: (names.order(place_of(repeat)), repeat.index))
 
 

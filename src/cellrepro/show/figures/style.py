@@ -396,9 +396,20 @@ def with_zero(
     scale = axes.set_xscale if which == "x" else axes.set_yscale
     scale("symlog", linthresh=10.0**low, linscale=0.3 if mirrored else 0.6)
     axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_formatter("{x:g}")
+    axis.set_major_formatter(_short_power if mirrored else "{x:g}")
     axis.set_ticks([], minor=True)  # they take longer to draw than all else
     axis.set_ticks(_ticks_with_zero(low, high, mirrored=mirrored))
+
+
+def _short_power(value: float, _: object = None) -> str:
+    """A power of ten with its exponent raised, which takes half of the room.
+
+    >>> _short_power(-1e-06), _short_power(0.0)
+    ('$-10^{-6}$', '0')
+    """
+    if not value:
+        return "0"
+    return f"${'-' * (value < 0)}10^{{{round(math.log10(abs(value)))}}}$"
 
 
 def _ticks_with_zero(low: float, high: float, *, mirrored: bool) -> list[float]:
