@@ -407,9 +407,11 @@ def _short_power(value: float, _: object = None) -> str:
     >>> _short_power(-1e-06), _short_power(0.0)
     ('$-10^{-6}$', '0')
     """
-    if not value:
-        return "0"
-    return f"${'-' * (value < 0)}10^{{{round(math.log10(abs(value)))}}}$"
+    exponent = math.log10(abs(value)) if value else 0.5
+    if abs(exponent - round(exponent)) > 1e-9:  # a tick between two powers, or zero
+        return f"{value:g}"
+    sign = "-" if value < 0 else ""
+    return f"${sign}10^{{{round(exponent)}}}$"
 
 
 def _ticks_with_zero(low: float, high: float, *, mirrored: bool) -> list[float]:
