@@ -38,6 +38,7 @@ from cellrepro.model.cellpose_generation import generation_of, of_another_genera
 from cellrepro.model.encoders import ENCODERS
 from cellrepro.model.known_weights import AS_IT_IS
 from cellrepro.model.pretrained import known_to_cellpose
+from cellrepro.model.weight_sources import cellpose_folder
 from cellrepro.spec import defaults
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.store import baseline_file, checkpoints
@@ -239,7 +240,7 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
         if "/" in reference:
             raise
         if known_to_cellpose(reference):
-            return Description("name", loads_as=AS_IT_IS, note="one of this Cellpose's models")
+            return Description("name", loads_as=AS_IT_IS, note=_of_cellpose_network(reference))
         if reference in ENCODERS:
             return _of_lab_network(reference)
         owner = of_another_generation(reference)
@@ -249,6 +250,16 @@ def _of_run_or_name(reference: str, store: Store) -> Description:
         default = generation_of().default_network
         return Description("name", loads_as=default, note=f"{_LOADS_DEFAULT}{owner}")
     return _of_run(repeat, store.run(repeat.spec.key))
+
+
+def _of_cellpose_network(name: str) -> str:
+    """Say whether a network of Cellpose is on this computer."""
+    file = cellpose_folder() / name
+    if file.is_file():
+        return (
+            f"one of this Cellpose's networks; its file is {file}, which can be described as well"
+        )
+    return f"one of this Cellpose's networks; Cellpose downloads it to {file} when it is first used"
 
 
 def _of_lab_network(name: str) -> Description:

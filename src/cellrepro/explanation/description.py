@@ -48,9 +48,15 @@ _IN_FIRST_LINE = frozenset(
     | {"name", "label", "task", "n_images"}
 )
 """Details of an image, masks, outlines or a run that their first line says."""
-_TITLES = {"learning_rate": "learning rate at its peak"}
-_OF_RUN = ("verdict", "repeats", "epochs", "learning_rate", "started", "computed_on")
-"""Details of a run that come before those of its weights."""
+_OF_RUN = {
+    "verdict": "verdict",
+    "repeats": "repeats",
+    "epochs": "epochs",
+    "learning_rate": "learning rate at its peak",
+    "started": "started",
+    "computed_on": "computed on",
+}
+"""Details of a run that come before those of its weights, with their titles."""
 _NOT_LOADED = "not this file (see the note)"
 _MOST_USUAL = 4
 _FIRST_USUAL = ("cellprob_threshold", "flow_threshold", "min_size", "niter")
@@ -130,7 +136,7 @@ class Description(Result):
             if isinstance(value, Mapping):
                 lines += [f"  {key}: {part}" for key, part in value.items()]
             elif value is not None:
-                lines.append(f"  {_TITLES.get(name, name.replace('_', ' '))}: {value}")
+                lines.append(f"  {name.replace('_', ' ')}: {value}")
         if self.note:
             lines.append(f"  note: {self.note}")
         if self.recorded is not None and self.kind != "run":  # whose settings stand in the store
@@ -198,7 +204,7 @@ class Description(Result):
         numbers = f"up to {largest}" if largest else None
         if numbers and self.dtype:
             numbers += f", {self.dtype}"
-        of_run = {name.replace("_", " "): details.pop(name) for name in _OF_RUN if name in details}
+        of_run = {title: details.pop(name) for name, title in _OF_RUN.items() if name in details}
         return {
             **(of_run if self.kind == "run" else {}),
             "type of its parameters": self.dtype if n_parameters is not None else None,
