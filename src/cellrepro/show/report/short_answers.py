@@ -168,10 +168,14 @@ def _how_many_equal(pairs: Sequence[Pair]) -> str:
         return f"the only pair of repeats {how}"
     if n_same_bits == len(pairs):
         return f"all {len(pairs)} pairs of repeats are bit-identical"
-    same_masks = f", and the masks of {n_same_masks} are equal" * (n_same_masks > n_same_bits)
     is_or_are = verb_of(n_same_bits, "is", "are")
-    n_bits = n_same_bits or "none"
-    return f"of all {len(pairs)} pairs of repeats, {n_bits} {is_or_are} bit-identical{same_masks}"
+    same_bits = (
+        f"{n_same_bits or 'none'} of {len(pairs)} pairs of repeats {is_or_are} bit-identical"
+    )
+    if n_same_masks == n_same_bits:
+        return same_bits
+    in_how_many = "all" if n_same_masks == len(pairs) else n_same_masks
+    return f"{same_bits}, and the masks are equal in {in_how_many}"
 
 
 @dataclass(frozen=True)
