@@ -311,3 +311,30 @@ def test_a_long_text_behind_a_bar_is_seen_whole():
     right = axes.get_window_extent().x1
     assert all(label.get_window_extent().x1 <= right for label in axes.texts)
     assert max(axes.get_xticks()) <= 92
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        (
+            ["A: trained, cpu, fast, seed 0, model tiny, repeat 0", *"bcdef"],
+            ["g", "h"],
+            [*"ijklmn"],
+        ),
+        (["one " * 6] * 7,),
+        (["a"], ["b"] * 9, ["a label that is as long as the whole figure is wide " * 2]),
+    ],
+    ids=["explorer", "curves", "long"],
+)
+def test_a_legend_fits_and_groups_begin_a_column(labels):
+    figure = Picture(height=4)
+    figure.subplots()
+    groups = [[style.line(label, color="k") for label in group] for group in labels]
+    style.legend(figure, *groups)
+    figure.savefig(io.BytesIO())
+    (legend,) = figure.legends
+    assert legend.get_window_extent().width <= figure.bbox.width
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert len([text for text in shown if text]) == sum(map(len, labels))
+    for text, handle in zip(shown, legend.get_lines(), strict=True):
+        assert text or handle.get_linestyle() == "None", "a line without a label"

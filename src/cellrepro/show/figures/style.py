@@ -329,6 +329,9 @@ def line_style(i: int, n: int) -> LineStyle:
     }
 
 
+_MOST_COLUMNS = 6  # of a legend
+
+
 def line(label: str, **options: Any) -> Line2D:
     """Make a line for a legend; with a marker, the marker alone."""
     if "marker" in options:
@@ -344,31 +347,20 @@ def patch(label: str, **options: Any) -> Patch:
 
 
 def legend(figure: Picture, *groups: Sequence[Artist]) -> None:
-    """Explain lines and fields below the axes, in as many columns as there is room for.
+    """Explain lines and fields below the axes, in as few rows as there is room for.
 
-    Each group begins in a column of its own, where that takes hardly more rows.
+    Each group begins in a column of its own.
     """
-    groups = tuple(group for group in groups if group)
-    texts = [clipped(str(one.get_label()), figure.n_letters) for group in groups for one in group]
-    letters_of_a_column = max(map(len, texts)) + 8
-    most_columns = int(figure.n_letters * 1.1) // letters_of_a_column
-    most_columns = max(1, min(6, len(texts), most_columns))
-    n_rows = math.ceil(len(texts) / most_columns)
-    are_apart = _n_columns(groups, n_rows) <= most_columns
-    if not are_apart and _n_columns(groups, n_rows + 1) <= most_columns:
-        n_rows += 1
-        are_apart = True
+    columns, n_rows = _columns([group for group in groups if group], figure.n_letters)
     handles: list[Artist] = []
-    for group in groups:
-        if are_apart:
-            n_empty = -len(handles) % n_rows
-            handles += [line("", linestyle="none") for _ in range(n_empty)]
-        handles += group
+    for column in columns:
+        n_empty = -len(handles) % n_rows
+        handles += [*(line("", linestyle="none") for _ in range(n_empty)), *column]
     drawn = figure.legend(
         handles,
         [clipped(str(handle.get_label()), figure.n_letters) for handle in handles],
         loc="outside lower center",
-        ncols=math.ceil(len(handles) / n_rows),  # as many in every row
+        ncols=len(columns),
         fontsize=9,
         frameon=False,
         handlelength=3,
@@ -377,8 +369,24 @@ def legend(figure: Picture, *groups: Sequence[Artist]) -> None:
         text.set_parse_math(False)
 
 
-def _n_columns(groups: Sequence[Sequence[Artist]], n_rows: int) -> int:
-    return sum(math.ceil(len(group) / n_rows) for group in groups)
+def _columns(
+    groups: Sequence[Sequence[Artist]], n_letters: int
+) -> tuple[list[Sequence[Artist]], int]:
+    """Distribute handles over columns, and give the rows of the longest.
+
+    A column is as wide as its longest label and the handles beside it.
+    """
+    n_handles = sum(map(len, groups))
+    for n_rows in range(math.ceil(n_handles / _MOST_COLUMNS), n_handles + 1):
+        columns = [
+            group[start : start + n_rows]
+            for group in groups
+            for start in range(0, len(group), n_rows)
+        ]
+        widths = [max(len(str(one.get_label())) for one in column) + 8 for column in columns]
+        if len(columns) <= _MOST_COLUMNS and sum(widths) <= 1.1 * n_letters:
+            return columns, n_rows
+    return [[handle for group in groups for handle in group]], n_handles
 
 
 def with_zero(
