@@ -261,23 +261,29 @@ def _takes_store(command: Sequence[str] | None) -> bool:
 def _unknown_option(error: UnknownOptionError, command: str) -> str:
     """Say which commands have an option, and which one of this command is spelled like it."""
     from cellrepro.command_options import commands_with  # which reads the source of them all
+    from cellrepro.spec.segmentation_settings import NAMES
 
     option = (error.token.keyword or error.token.value).partition("=")[0]
     names = [name for one in error.argument_collection if one.parse for name in one.names]
     by_letters = {name.lstrip("-"): name for name in names}
-    near = get_close_matches(option.lstrip("-"), by_letters, 1, _LEAST_LIKE)
+    word = option.lstrip("-")
+    near = [name for name in by_letters if "".join(part[0] for part in name.split("-")) == word]
+    near = near or get_close_matches(word, by_letters, 1, _LEAST_LIKE)
     places = [
         argument.field_info.name.upper()
         for argument in error.argument_collection
         if argument.index is not None
     ]
-    if option.lstrip("-").upper() in places:
+    if word.upper() in places:
         usage = " ".join([command, *places])
-        return f"`{command}` takes {option.lstrip('-').upper()} without {option}: `{usage}`"
+        return f"`{command}` takes {word.upper()} without {option}: `{usage}`"
     elsewhere = [f"`cellrepro {name}`" for name in commands_with(option)]
     has_it = f"{some(elsewhere, _MOST_COMMANDS)} {verb_of(len(elsewhere), 'has', 'have')} it"
     told = [has_it] if elsewhere else []
-    told += [f"do you mean {by_letters[word]}?" for word in near]
+    told += [f"do you mean {by_letters[name]}?" for name in near[:1]]
+    setting = word.replace("-", "_")
+    if "--set" in names and setting in NAMES:
+        told = [f"settings of Cellpose's eval are given as `--set {setting}=VALUE`"]
     return "; ".join([f"`{command}` has no option {option}", *told, f"see `{command} --help`"])
 
 

@@ -184,7 +184,7 @@ def _variations(base: Settings, vary: Mapping[str, Sequence[Any]] | None) -> lis
     for name, values in (VALUES if vary is None else vary).items():
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
             raise BadInput(
-                f"vary.{name} is {values!r}; expected a list of values, as diameter=[20,30,40]"
+                f'vary.{name} is {values!r}; expected a list of values, as "diameter=[20,30,40]"'
             )
         for value in values:
             try:

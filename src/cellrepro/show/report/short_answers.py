@@ -140,7 +140,7 @@ def _in_what(one: _Told) -> str:
     return (
         f"{text}, {share_text(changed)} of the cells without a match"
         if changed
-        else f"{text}, but no cell is without a match"
+        else f"{text}, but every cell has a match"
     )
 
 
@@ -247,7 +247,7 @@ def _of_axis(spread: Spread, axis: Axis) -> str:
         seeds_and_images = (
             f"{amount(decision.n_seeds, 'seed')} and {amount(decision.n_images, 'image')}"
         )
-        return f"perhaps, {share}; {seeds_and_images} do not show that another seed changes more."
+        return f"perhaps, {share}; {seeds_and_images} leave open whether another seed changes more."
     if decision.refusal == NO_SEEDS:
         return f"yes, {share}; {NOTHING_BESIDE}."
     remedy = decision.remedy.replace("--seed", "`--seed`")
