@@ -97,9 +97,9 @@ def add_words_to_search() -> None:
     for row in SYMPTOM.finditer((DOCS / "my_masks_changed.md").read_text(encoding="utf-8")):
         page, _, place = row["page"].partition("#")
         location = "#".join(filter(None, [page.removesuffix(".md") + ".html", place]))
-        content["items"].append(
-            items[location] | {"level": 2, "title": row["symptom"].replace("`", "")}
-        )
+        title = row["symptom"].replace("`", "")
+        if title != items[location]["title"]:
+            content["items"].append(items[location] | {"level": 2, "title": title})
     index.write_text(json.dumps(content), encoding="utf-8")
 
 

@@ -233,7 +233,7 @@ def _usage(error: CycloptsError) -> str:
         remedy = f"see `{command} --help`"
         if unused and all("=" in word for word in unused):
             remedy = f"write the option anew before each, as in `--set A=1 --set B=2`; {remedy}"
-        elif len(unused) == 1 and Path(unused[0]).is_dir() and _takes_store(error.command_chain):
+        elif len(unused) == 1 and _is_folder(unused[0]) and _takes_store(error.command_chain):
             remedy = f"a store is named by an option: `{command} --store {shlex.quote(unused[0])}`"
         return f"{words}: more words than `{command}` takes; {remedy}"
     if isinstance(error, UnknownOptionError):
@@ -250,6 +250,11 @@ def _usage(error: CycloptsError) -> str:
         said = f". {name}: {meaning}" if meaning else ""
         return f"{missing}; see `{command} --help`{said}"
     return str(error)
+
+
+def _is_folder(word: str) -> bool:
+    """Whether a word was meant as one, though it may not be there."""
+    return os.sep in word or Path(word).is_dir()
 
 
 def _takes_store(command: Sequence[str] | None) -> bool:

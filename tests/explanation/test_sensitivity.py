@@ -118,7 +118,8 @@ def a_sensitivity(*interval_over, images=1):
     [
         (["cells"], 1, "over cells (binomial, since images are fewer than three)"),
         (["cells"], 5, "over cells (binomial, since few images have cells)"),
-        (["images"] * 2, 5, "over images (bootstrap)"),
+        (["images"] * 2, 5, "over 5 images (Student's t: wide from so few)"),
+        (["images"] * 2, 6, "over 6 images (bootstrap)"),
         (["images", "cells"], 5, "or over cells where fewer than three images have any"),
     ],
 )

@@ -60,15 +60,29 @@ def expanded_interval(
 
     ``rarest`` is the probability of the furthest resample.
     """
-    from scipy import stats
-
-    furthest = float(stats.t.ppf((1 + CONFIDENCE) / 2, max(freedom, _LEAST_FREEDOM)))
-    tail = float(stats.norm.cdf(-furthest))
+    furthest, tail = _furthest(freedom)
     if tail < _TIMES_THE_RAREST * rarest:
         reach = furthest * float(deviations.std())
         return estimate - reach, estimate + reach
     low, high = np.quantile(deviations, [tail, 1 - tail])
     return estimate + float(low), estimate + float(high)
+
+
+def _furthest(freedom: float) -> tuple[float, float]:
+    """The quantile of Student's t at the end of an interval, and what of a normal lies beyond."""
+    from scipy import stats
+
+    furthest = float(stats.t.ppf((1 + CONFIDENCE) / 2, max(freedom, _LEAST_FREEDOM)))
+    return furthest, float(stats.norm.cdf(-furthest))
+
+
+def is_students_t(n: int) -> bool:
+    """Whether the interval of a mean over n units is Student's t, as resamples are too few.
+
+    >>> is_students_t(5), is_students_t(6)
+    (True, False)
+    """
+    return _furthest(n - 1)[1] < _TIMES_THE_RAREST * rarest(n)
 
 
 def interval_of_share(

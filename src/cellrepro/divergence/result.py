@@ -158,7 +158,10 @@ class Divergence(Result):
         if where is None or self.judgement is None or where.op is None or where.phase is None:
             return self.in_short()[min(1, len(self.in_short()) - 1)]
         kind = JUDGEMENTS[self.judgement].partition(":")[0]
-        return f"step {where.step}, `{base_name(where.op)}` in the {where.phase} pass: {kind}"
+        return (
+            f"in training step {where.step} the operation `{base_name(where.op)}` gave different "
+            f"numbers from equal ones ({where.phase} pass): {kind}"
+        )
 
     def _what_differs(self, stage: str, most: int) -> str:
         """Name what differs in a stage, and in a training the first step in which something does.

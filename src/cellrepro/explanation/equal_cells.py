@@ -35,7 +35,10 @@ def hint_of_equal_cells(result: MaskComparison) -> str:
             )
     others = [change for change in result.objects if not change.is_equal]
     n_equal = len(result.objects) - len(others)
-    likely = "cells drawn or changed by hand, niter, or rounding on a different computer"
+    likely = (
+        "cells drawn or changed by hand, niter, another precision (bfloat16), or rounding on a "
+        "different computer"
+    )
     if all(change.kind in _WHOLE_CELLS for change in others):
         likely = "flow_threshold, a limit of size, or cells added or removed by hand"
     return (

@@ -162,9 +162,10 @@ class Explanation(Result):
         return Why(None, nothing_tells=f"no cause was found{in_time}{doubt}", remains=remains)
 
     def _or_other_settings(self, letters: Sequence[str]) -> str:
-        """Doubt a record, where there is one."""
+        """Doubt a record, where there is one, else that enough was tried."""
         tell = [side.record.tells_settings for letter, side in self.sides if letter in letters]
-        return "with other settings than recorded, " if any(tell) else ""
+        than = "recorded" if any(tell) else "were tried"
+        return f"with other settings than {than}, "
 
     def _why_other_network(self, replayed: Replayed) -> Why | None:
         """Take the network as the likely cause, where a side that was not made records another."""
@@ -206,7 +207,9 @@ class Explanation(Result):
             "is this the network that made them, and is the image the one that was segmented?"
         )
         if any(fit.found == Reproduced.MADE for _, fit in replayed.fits):
-            question = "was it made with other settings than it records?"
+            tell = [side.record.tells_settings for letter, side in self.sides if letter in none]
+            than = "it records" if any(tell) else "were tried"
+            question = f"was it made with other settings than {than}?"
         yield f"nothing that was tried makes one cell of {' or '.join(none)} exactly: {question}"
 
     def _found_by_trying(self, replayed: Replayed) -> Iterator[str]:

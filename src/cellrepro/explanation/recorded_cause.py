@@ -105,6 +105,10 @@ STITCHING = "stitching"
 CUTS = "straight cuts"
 
 
+_NO_MATCH = "no cell of either has a match in the other: are both masks of this image?"
+_SHOWN_BY_MASKS = (NUMBERS, CUTS, OUTLINES, STITCHING, POSITION)
+
+
 @dataclass(frozen=True)
 class FileEvidence:
     """What two files tell of why they differ."""
@@ -141,6 +145,8 @@ class FileEvidence:
     """Whether every pixel is of the same cell in both, whatever the numbers."""
     equal_cells: str = ""
     """What cells that are equal in every pixel tell of the cause; empty where they tell nothing."""
+    doubt: str = ""
+    """Why a setting that is recorded may not be the cause; empty where nothing speaks against."""
 
     @classmethod
     def of_masks(
@@ -166,6 +172,7 @@ class FileEvidence:
             is_empty=not (result.n_objects_a and result.n_objects_b),
             same_outlines=not result.n_differing,
             equal_cells=hint_of_equal_cells(result),
+            doubt=_NO_MATCH if _has_no_match(result) else "",
         )
 
     @property
@@ -206,7 +213,13 @@ def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
         if evidence.tells_settings:
             return nothing
         return replace(nothing, nothing_tells="neither file records its settings")
-    return Why(likely[0], tuple(likely[1:]), find_out=find_out)
+    doubts = (evidence.doubt,) if evidence.doubt and likely[0].name not in _SHOWN_BY_MASKS else ()
+    return Why(likely[0], tuple(likely[1:]), remains=doubts, find_out=find_out)
+
+
+def _has_no_match(result: MaskComparison) -> bool:
+    n_fewest = min(result.n_objects_a, result.n_objects_b)
+    return n_fewest > 0 and not result.n_matched and result.n_objects_a + result.n_objects_b > 3
 
 
 def likely_causes(evidence: FileEvidence) -> list[Cause]:

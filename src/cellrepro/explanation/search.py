@@ -244,6 +244,8 @@ class Search:
             if coarse and self._is_over():
                 break
             coarse.append(self._best_pair(start, {first: value}, second, FEW[second]))
+            if coarse[-1].exact:
+                break
         coarse.sort(key=n_differing)
         polished = [self._polished(coarse[0])]
         for beginning in coarse[:_STARTS]:

@@ -73,8 +73,8 @@ PAIRS = (("cellprob_threshold", "flow_threshold"), ("diameter", "cellprob_thresh
 
 COARSE: Mapping[str, tuple[float, ...]] = {
     "cellprob_threshold": NUMBERS["cellprob_threshold"],
-    # A diameter that is wrong by a tenth may change many cells: a coarser grid could miss it.
-    "diameter": (*(float(pixels) for pixels in range(10, 41)), 45.0, 50.0, 60.0, 75.0),
+    # One that is wrong by two pixels may leave no cell as it is: a coarser grid would miss it.
+    "diameter": (*(float(pixels) for pixels in range(10, 61)), 65.0, 70.0, 75.0, 80.0, 90.0, 100.0),
 }
 """Values of the first setting of a pair, on the coarse grid."""
 

@@ -14,6 +14,7 @@ from cellrepro.comparison.changed_cells import resized_cells
 from cellrepro.comparison.image_differences import difference_of
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.number_remarks import n_numbers
+from cellrepro.comparison.resampling import is_students_t
 from cellrepro.comparison.scores import average_precision
 from cellrepro.explanation.variations import (
     Example,
@@ -144,10 +145,13 @@ class Sensitivity(Result):
     def interval_kind(self) -> str:
         """What the intervals are of, in words."""
         kinds = {variant.interval_over for variant in self.settings} - {None}
+        over_images = f"over {amount(self.images, 'image')} (bootstrap)"
+        if is_students_t(max(self.images, 2)):
+            over_images = f"over {amount(self.images, 'image')} (Student's t: wide from so few)"
         if kinds == {"images"}:
-            return "over images (bootstrap)"
+            return over_images
         if "images" in kinds:
-            return "over images (bootstrap), or over cells where fewer than three images have any"
+            return f"{over_images}, or over cells where fewer than three images have any"
         few = "images are fewer than three" if self.images < 3 else "few images have cells"
         return f"over cells (binomial, since {few})"
 

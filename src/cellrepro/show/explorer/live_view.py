@@ -73,7 +73,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 0.05,
         "usual": None,
         "needs_pass": False,
-        "hint": "lower: cells whose shape does not fit their flows are dropped; 0 keeps all",
+        "hint": "lower drops more cells whose shape does not fit their flows; 0 drops none",
     },
     {
         "name": "min_size",

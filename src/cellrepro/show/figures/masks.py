@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.transforms import Bbox
 
 from cellrepro.comparison.category_map import categories
 from cellrepro.comparison.changed_cells import listed_changes, resized_cells
@@ -213,7 +214,8 @@ def difference(
         panels.append(_Panel(f"in how many of {n_runs} results a pixel is cell", picture))
     n_columns = 3 if len(panels) == 3 else 2
     n_rows = len(panels) // n_columns
-    height = WIDTH / n_columns * min(1.6, plane_a.shape[0] / plane_a.shape[1])
+    panel_width = WIDTH / n_columns
+    height = panel_width * min(1.6, plane_a.shape[0] / plane_a.shape[1])
     figure = Picture(height=0.9 + n_rows * (height + 0.3))
     grid = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     for axes, panel in zip(grid, panels, strict=True):
@@ -225,7 +227,7 @@ def difference(
         draw_scale_bar(grid[0], bar, n_columns=n_columns, shape=shape)
     _ring(grid[2], drawn >= 2)
     changes = listed_changes(comparison)
-    _sign_changes(grid[2], changes, drawn.shape[0] / plane_a.shape[0])
+    _sign_changes(grid[2], changes, drawn.shape[0] / plane_a.shape[0], panel_width=panel_width)
     signs = _signs_explained(changes)
     style.legend(figure, _explained(name_a, name_b), signs, _votes_explained(votes))
     return figure.described(_difference_heading(plane.name, comparison, plane_a.size))
@@ -280,28 +282,63 @@ def _signs_explained(changed: Sequence[ObjectChange]) -> list[Artist]:
     ]
 
 
-def _sign_changes(axes: Axes, changed: Sequence[ObjectChange], scale: float) -> None:
-    """Write the sign of what became of a cell beside each that changed, where they are few."""
+def _sign_changes(
+    axes: Axes, changed: Sequence[ObjectChange], scale: float, *, panel_width: float
+) -> None:
+    """Write the sign of what became of a cell beside each that changed, where they are few.
+
+    ``panel_width`` is about that of the axes, in inches.
+    """
     if len(changed) > _MOST_SIGNS:
         return
-    right = max(axes.get_xlim())
-    bottom = max(axes.get_ylim())
+    placed: list[Bbox] = []
+    by_points = 72 * panel_width / np.ptp(axes.get_xlim())
+    size = (np.ptp(axes.get_xlim()) * by_points, np.ptp(axes.get_ylim()) * by_points)
     for change in changed:
-        y, x = change.position[-2:]
-        is_right = scale * x > 0.85 * right
-        is_top = scale * y < 0.1 * bottom
+        y, x = (scale * value for value in change.position[-2:])
+        boxes = _boxes_beside(change.kind.sign, (x * by_points, y * by_points))
+        free = (box for box in boxes if _is_free(box, placed, size))
+        box = next(free, boxes[0])
+        placed.append(box)
+        centre_x, centre_y = (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
         axes.annotate(
             change.kind.sign,
-            (scale * x, scale * y),
-            (-6 if is_right else 6, -6 if is_top else 6),  # into the picture, not out of it
+            (x, y),
+            (centre_x - x * by_points, y * by_points - centre_y),
             textcoords="offset points",
-            ha="right" if is_right else "left",
-            va="top" if is_top else "bottom",
+            ha="center",
+            va="center",
             fontsize=8,
             weight="bold",
             bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "black", "lw": 0.6},
             gid="sign",
         )
+
+
+def _boxes_beside(sign: str, at: tuple[float, float]) -> list[Bbox]:
+    """The places for a sign around a point, in points from the upper left: above right first."""
+    width, height = 4 + 5.5 * len(sign), 11.0
+    places = [
+        (away * right, away * down)
+        for away in (1, 2.2)
+        for right, down in ((1, -1), (-1, -1), (1, 1), (-1, 1), (1, 0), (-1, 0), (0, -1), (0, 1))
+    ]
+    return [
+        Bbox.from_bounds(
+            at[0] + right * (6 + width / 2) - width / 2,
+            at[1] + down * (6 + height / 2) - height / 2,
+            width,
+            height,
+        )
+        for right, down in places
+    ]
+
+
+def _is_free(box: Bbox, placed: Sequence[Bbox], size: tuple[float, float]) -> bool:
+    """Whether a sign lies in a picture of this size, and on none of those that were written."""
+    width, height = size
+    is_inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
+    return is_inside and not box.count_overlaps(placed)
 
 
 def _difference_heading(plane: str, comparison: MaskComparison, n_pixels: int) -> str:

@@ -58,7 +58,7 @@ _MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is t
 _USUAL_CHANNELS = 3  # with more of them, an image may have fewer pixels
 _EXPLORER_HEIGHT = 560  # CSS pixels
 
-_WHERE_TO_RUN = "in the folder in which the two were compared"
+_WHERE_TO_RUN = ("in the folder with these files", "in the folder in which the two were compared")
 _SCORES = (
     "ap50",
     "f1",
@@ -337,12 +337,13 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     if why is None or (why.cause is not None and why.cause.words == OTHER_NUMBERS):
         return None
     facts = [*_why_facts(why, explanation, are_runs=pair.are_runs)]
-    label = f"To find out, in a terminal {_WHERE_TO_RUN}" if why.find_out else ""
+    where_to_run = _WHERE_TO_RUN[pair.are_runs]
+    label = f"To find out, in a terminal {where_to_run}" if why.find_out else ""
     put_in = words_to_replace(why.find_out)
     commands = [why.find_out] if why.find_out else []
     made_b = None if explanation is None else explanation.commands["b"]
     if why.is_found and made_b is not None:
-        label = f"This makes B again, run {_WHERE_TO_RUN}"
+        label = f"This makes B again, run {where_to_run}"
         put_in = ""
         commands = made_b.texts()
     if why.cause is None:

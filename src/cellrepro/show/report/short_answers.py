@@ -211,7 +211,7 @@ def _matters(chapter: Chapter, is_named: bool) -> Iterator[_Matters]:
             things = as_sentence(_between(axis)).removesuffix(".")
             yield _Matters(f"{things}{of_chapter}: {_of_axis(spread, axis)}", (1, -changed))
         else:
-            unchanged.append(axis.title)
+            unchanged.append(f"{axis.title} ({amount(len(axis.evidence), 'pair')})")
     if unchanged:
         things = as_sentence(joined(unchanged)).removesuffix(".")
         yield _Matters(f"{things}{of_chapter}: no, the outlines are the same.", (2, 0))
