@@ -103,8 +103,8 @@ def test_sentences_of_repeats_and_operations():
         weights_differing=1e-7, n_masks=1, ppm=0.0, n_objects=0,
     )  # fmt: skip
     assert effect.sentence() == (
-        "with x alone left as it is, 2 repeats end in 2 different networks, of whose weights "
-        "0.10 ppm differ; no pixel differs"
+        "with x alone left as it is, 2 repeats end in 2 different networks (0.10 ppm of their "
+        "weights differ); no pixel differs"
     )
 
 

@@ -56,8 +56,9 @@ class Effect(Result):
             )
         elif self.n_weights > 1:
             answer = (
-                f"{repeats} end in {self.n_weights} different networks, of whose weights "
-                f"{self._at_most(self.n_weights)}{share_text(self.weights_differing)} differ; "
+                f"{repeats} end in {self.n_weights} different networks ("
+                f"{self._at_most(self.n_weights)}{share_text(self.weights_differing)} of their "
+                "weights differ); "
                 f"{self._masks_in_words()}"
             )
         else:
