@@ -488,8 +488,10 @@ def test_all_problems_in_one_message_up_to_ten(folder):
         read_folder(folder)
     first, *lines = str(caught.value).splitlines()
     assert first == f"{folder} has 13 problems:"
+    *lines, rest = lines
     assert len(lines) == 10
     assert all(line.startswith(f"- {folder}/t") for line in lines)
+    assert rest == "- and 3 more"
 
 
 @pytest.mark.parametrize(

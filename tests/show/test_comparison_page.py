@@ -259,7 +259,7 @@ def test_a_kept_cell_of_another_size_is_marked_and_listed_as_changed_ones_are(tm
     (line,) = (line for line in result.lines() if line.strip().startswith("kept"))
     assert " ".join(line.split()) == "kept, 36 % smaller 1 1 y 20, x 20 400 256 0.0 0.640"
     text = words_of(tmp_path / "page.html")
-    assert "2 kept (1 of them 36 % smaller), none changed" in text
+    assert "2 kept (1 of them 36 % smaller), no other change" in text
     assert text.count("= kept, 36 % smaller") == 2  # a card, and a row
     *_, differs = compared_masks("", None, a, b, "cells", closer=False).figure.panels
     assert [(mark.sign, round(60 * mark.y / differs.height)) for mark in differs.marks] == [

@@ -69,7 +69,7 @@ def test_the_command_says_whether_it_stands(folders, capsys, monkeypatch):
     page = (folders / "page.html").read_text()
     section = page[page.index('<section id="conclusion">') :].partition("</section>")[0]
     assert "<b>drug</b>" not in section
-    assert "Under A higher in <b>drug</b> than in ctrl" in unescape(section)
+    assert "Under A it is higher in <b>drug</b> than in ctrl" in unescape(section)
     means = "Mean: ctrl 7.0 under A, 6.4 under B; <b>drug</b> 14.0 under A, 7.0 under B."
     assert means in unescape(section)
     assert "+7.00" in section

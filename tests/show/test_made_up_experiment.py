@@ -22,6 +22,6 @@ def test_its_conclusion_changes_with_the_small_cells(tmp_path):
     assert "control: control_1\nA: 17 cells\n80: 15 cells\ndrug: drug_1\nA: 22 cells" in shown
     experiment.write(tmp_path / "new", min_sizes={"min_size_15": 15, "min_size_80": 80})
     names = [path.relative_to(FILES).as_posix() for path in FILES.rglob("*.*")]
-    assert len(names) == 33
+    assert len(names) == 49
     same, *_ = filecmp.cmpfiles(tmp_path / "new", FILES, names, shallow=False)
     assert sorted(same) == sorted(names)

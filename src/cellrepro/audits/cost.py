@@ -55,7 +55,7 @@ class Ratio(MedianRange):
         if self.lowest > 1:
             return f"{took} {self} times as long as {than}, {self.slower_in(unit)}"
         reach = span(f"{self.lowest:.2f}", f"{self.highest:.2f}")
-        return f"nothing that could be measured, as {took} {reach} times as long as {than}"
+        return f"these {unit}s do not tell, as {took} {reach} times as long as {than}"
 
 
 @dataclass(frozen=True)

@@ -126,10 +126,10 @@ def fates_text(
     >>> from cellrepro import compare_masks
     >>> result = compare_masks([[1, 1, 1, 2, 2]], [[1, 1, 0, 2, 2]])
     >>> fates_text(result.kinds, resized_cells(result.objects))
-    '2 kept (1 of them 33 % smaller), none changed'
+    '2 kept (1 of them 33 % smaller), no other change'
     >>> result = compare_masks([[1, 1, 1, 2, 2, 2]], [[1, 1, 0, 2, 2, 0]])
     >>> fates_text(result.kinds, resized_cells(result.objects))
-    '2 kept (both more than a quarter smaller), none changed'
+    '2 kept (both more than a quarter smaller), no other change'
     >>> fates_text({}, [])
     'no cell on either side'
     """
@@ -142,7 +142,8 @@ def fates_text(
         kept += f" ({of_them}{_sizes_text(resized)})"
     changed = changes_in_words(kinds, words)
     if not changed:
-        return f"{kept}, none changed" if n_kept else "no cell on either side"
+        rest = "no other change" if resized else "none changed"
+        return f"{kept}, {rest}" if n_kept else "no cell on either side"
     if len(changed) == 1:
         return f"{kept}, {changed[0]}"
     n_changed = sum(kinds.values()) - n_kept

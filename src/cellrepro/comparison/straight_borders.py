@@ -373,8 +373,9 @@ def block_grid(masks: ArrayLike, borders: Iterable[StraightBorder]) -> BlockGrid
         lines = tuple(sorted(line for line in every if line in counts))
         grids.append(BlockGrid(size, lines, found))
     best = min(grids, key=lambda grid: (grid.seam.chance, grid.size), default=None)
-    is_shown = best is not None and best.seam.n_at > 1
-    return best if is_shown and best.seam.chance * len(sizes) < _CERTAIN else None
+    if best is None or best.seam.n_at < 2:
+        return None
+    return best if best.seam.chance * len(sizes) < _CERTAIN else None
 
 
 def _seam(

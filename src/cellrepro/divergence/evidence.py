@@ -26,7 +26,7 @@ Method = Literal[
 _HOW: Mapping[Method, str] = {
     "stored operations": "the operations that both runs have stored were compared",
     "stored draws": "the random numbers that both runs have stored were compared",
-    "repetition": "the step was computed again and again from one state",
+    "repetition": "the step was computed again from one state",
     "audit": "each operation of the step was repeated",
     "two replays": "the step was computed again as each of the two runs did it",
     "ledgers": "the checksums that both runs have stored were compared",

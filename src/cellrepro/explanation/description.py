@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from cellrepro.explanation.baseline_limits import limits_line
 from cellrepro.explanation.commands import Commands, command_lines
+from cellrepro.explanation.file_kinds import NOT_USED
 from cellrepro.explanation.recorded_cause import STRONGEST_FIRST
 from cellrepro.explanation.recorded_settings import DRAWN, FILENAME, REMOVED, RecordedSettings
 from cellrepro.explanation.setting_meanings import recorded_in_words
@@ -125,7 +126,11 @@ class Description(Result):
     def lines(self) -> list[str]:
         """Say what it is and what is in it, a line for each fact; digests come last."""
         if self.kind == "other":
-            return [str(self.details["what"]), f"  next: {self.details['next']}"]
+            step = self.details["next"]
+            return [
+                str(self.details["what"]),
+                f"  {step}" if step == NOT_USED else f"  next: {step}",
+            ]
         if self.kind == "baseline":
             return [*_baseline_lines(self.details), f"  {_DIGESTS['digest']}: {self.digest}"]
         lines = [self._first_line()]

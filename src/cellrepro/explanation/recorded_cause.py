@@ -207,7 +207,7 @@ def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
     if not likely:
         nothing = Why(
             None,
-            remains=(evidence.equal_cells,) if evidence.equal_cells else (),
+            remains=tuple(filter(None, [evidence.equal_cells, evidence.doubt])),
             find_out=find_out,
         )
         if evidence.tells_settings:

@@ -96,8 +96,8 @@ class Sensitivity(Result):
         matched = f"; {n_without_effect} of the values {verb} every cell with a match"
         none = matched if n_without_effect else ""
         return (
-            f"of {over}, {strongest.setting} changes most: {share_text(strongest.changed)} of the "
-            f"cells have no match{none}"
+            f"of {over}, {strongest.setting} leaves most cells without a match: "
+            f"{share_text(strongest.changed)}{none}"
         )
 
     def rows(self) -> list[Row]:

@@ -62,8 +62,8 @@ class MadeUpExperiment:
             scratch.rename(folder)
 
 
-def _write(file: Path, pixels: np.ndarray) -> None:
-    tifffile.imwrite(file, pixels.astype(np.uint8), compression="zlib", metadata=None)
+def _write(scratch: Path, pixels: np.ndarray) -> None:
+    tifffile.imwrite(scratch, pixels.astype(np.uint8), compression="zlib", metadata=None)
 
 
 def _without_small(masks: NDArray[np.uint16], min_size: int) -> NDArray[np.uint16]:
