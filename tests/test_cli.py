@@ -504,6 +504,14 @@ def test_the_options_of_every_command_are_known_without_importing_it(command):
     assert set(known) == {one.options[0] for one in command.options}
 
 
+def test_words_that_a_command_does_not_take_are_answered_with_the_call_that_works(invoke):
+    assert "cellrepro list --store ../nowhere`" in invoke("list", "../nowhere").err
+    assert "--store" not in invoke("compare", "a.tif", "b.tif", "folder/c.tif").err
+    assert "cellrepro explore IMAGE A B`" in invoke("explore", "a.npy", "--image", "x.tif").err
+    assert "--set diameter=VALUE" in invoke("segment", "d", "--diameter", "20").err
+    assert "do you mean --learning-rate?" in invoke("train", "d", "--lr", "0.1").err
+
+
 def test_an_unknown_option_is_told_by_its_letters_alone(invoke):
     refused = invoke("explain", "a.tif", "b.tif", "--html", "x.html")
     assert refused.code == 2

@@ -10,13 +10,11 @@ import inspect
 import io
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from itertools import pairwise, zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from cyclopts import App, Group, Parameter
@@ -30,6 +28,7 @@ from cyclopts.exceptions import (
     ValidationError,
 )
 
+from cellrepro.command_lines import shell_line
 from cellrepro.commands import BY_WORDS, COMMANDS, OF_BASELINE
 from cellrepro.errors import CellreproError, no_such_file
 from cellrepro.fitted_lines import fitted
@@ -233,8 +232,9 @@ def _usage(error: CycloptsError) -> str:
         remedy = f"see `{command} --help`"
         if unused and all("=" in word for word in unused):
             remedy = f"write the option anew before each, as in `--set A=1 --set B=2`; {remedy}"
-        elif len(unused) == 1 and _is_folder(unused[0]) and _takes_store(error.command_chain):
-            remedy = f"a store is named by an option: `{command} --store {shlex.quote(unused[0])}`"
+        elif len(unused) == 1 and _takes_store_alone(error.command_chain):
+            given = shell_line([*command.split(), "--store", unused[0]])
+            remedy = f"a store is named by an option: `{given}`"
         return f"{words}: more words than `{command}` takes; {remedy}"
     if isinstance(error, UnknownOptionError):
         return _unknown_option(error, command)
@@ -252,15 +252,12 @@ def _usage(error: CycloptsError) -> str:
     return str(error)
 
 
-def _is_folder(word: str) -> bool:
-    """Whether a word was meant as one, though it may not be there."""
-    return os.sep in word or Path(word).is_dir()
-
-
-def _takes_store(command: Sequence[str] | None) -> bool:
-    """Whether a command has the option ``--store``."""
+def _takes_store_alone(command: Sequence[str] | None) -> bool:
+    """Whether a command has the option ``--store``, and takes no word by its place."""
     _, apps, _ = app.parse_commands(command)
-    return any("--store" in argument.names for argument in apps[-1].assemble_argument_collection())
+    arguments = apps[-1].assemble_argument_collection()
+    has_store = any("--store" in argument.names for argument in arguments)
+    return has_store and all(argument.index is None for argument in arguments)
 
 
 def _unknown_option(error: UnknownOptionError, command: str) -> str:

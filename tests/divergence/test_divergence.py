@@ -147,6 +147,11 @@ def test_a_fault_is_called_one_where_no_race_is_possible(small_store, tmp_path):
     assert (found.first.step, found.first.stage) == (4, "backward")
     assert found.judgement == "fault", found.evidence
     assert (found.evidence.ends_as, found.evidence.n_repetitions) == ("a", 2)
+    said = "gave different numbers from equal ones"
+    as_first = replace(found.first, op="aten.x.default", phase="backward")
+    for inputs, is_said in (("agree", True), ("differ", False), (None, False)):  # None: of a draw
+        one = replace(found, first=replace(as_first, inputs=inputs), computed=None)
+        assert (said in one.headline) == is_said
     # The damaged checkpoint is passed over, and that is said.
     (arrival,) = found.evidence.arrival
     assert arrival.startswith("computed again from the initial weights; all 4 steps")

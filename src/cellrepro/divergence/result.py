@@ -153,10 +153,12 @@ class Divergence(Result):
     @property
     def headline(self) -> str:
         """The step, the operation and of which kind the difference is, as a title; without an
-        operation the first difference as `sentence` says it."""
+        operation that got equal inputs the first difference, as `sentence` says it."""
+        if self.first is None:
+            return self.sentence()
         where = self.where
-        if where is None or self.judgement is None or where.op is None or where.phase is None:
-            return self.in_short()[min(1, len(self.in_short()) - 1)]
+        if where is None or where.op is None or where.inputs != "agree" or self.judgement is None:
+            return self.statements(self.first)[0]
         kind = JUDGEMENTS[self.judgement].partition(":")[0]
         return (
             f"in training step {where.step} the operation `{base_name(where.op)}` gave different "

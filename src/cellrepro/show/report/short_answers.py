@@ -264,9 +264,8 @@ def _what_to_do(told: Sequence[_Told]) -> list[str]:
         return [f"Report it: mode {mode} should keep repeats equal.", _where_they_part(one)]
     if apart:
         first = min(apart, key=lambda one: one.result.judgement.masks not in _NOT_EQUAL)
-        of_others = [] if first.is_one_of_several else told
-        held = [one for one in told if one.is_held and one.chapter is first.chapter]
-        held = [one for one in of_others or held if one.is_held]
+        chapters = [first.chapter] if first.is_one_of_several else [one.chapter for one in told]
+        held = [one for one in told if one.is_held and one.chapter in chapters]
         n_held = sum(one.overall == Verdict.IDENTICAL for one in held)
         specs = amount(n_held, "spec")
         if first.is_one_of_several:
