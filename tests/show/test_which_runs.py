@@ -101,6 +101,14 @@ def test_same_question_leaves_out_what_was_asked_otherwise_or_found_nothing(stor
     assert found == [f"{own.key}/0", f"{own.key}/1", f"{other.key}/0"]
 
 
+def test_runs_of_one_seed_have_one_vote(store):
+    own = add_run(store, [(1.0, three()), (1.5, MISSING)], seed=5)
+    other = add_run(store, [(2.0, MISSING)], seed=1)
+    both = [other.repeats[0], *own.repeats]
+    assert which_runs.one_of_each_seed(both) == [other.repeats[0], own.repeats[0]]
+    assert which_runs.one_of_each_seed(own.repeats) == list(own.repeats)  # nothing else to vote
+
+
 def test_against_truth_counts_the_missing_cell(store):
     run = add_run(store, [(1.0, MISSING)])
     found = which_runs.against_truth(store, run.repeats[0])

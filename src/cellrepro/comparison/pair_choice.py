@@ -7,8 +7,8 @@ precision are a pair along ``profile`` only, where no third profile lies between
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,24 +56,31 @@ def choose(samples: Sequence[Sample], axis: str, most: int, names: Names) -> Cho
     Repeats of a network from which others were trained count only where no others were repeated.
     """
     if axis == "repeats":
-        results = [each for each in samples if not names.is_start(place_of(each.repeat))]
-        surroundings = _surroundings(results, axis, names)
+        members = [each for each in samples if not names.is_start(place_of(each.repeat))]
+        surroundings = _surroundings(members, axis, names)
         if not any(surrounding.pairs for surrounding in surroundings):
             surroundings = _surroundings(samples, axis, names)
     else:
-        surroundings = _surroundings(_first_of_equal(samples), axis, names)
+        members = _first_of_equal(samples, axis)
+        surroundings = _surroundings(members, axis, names)
     n_pairs = sum(len(surrounding.pairs) for surrounding in surroundings)
     afforded = _afforded(surroundings, axis, most)
     rounds = itertools.zip_longest(*(surrounding.pairs for surrounding in afforded))
     in_turn = [pair for one_of_each in rounds for pair in one_of_each if pair is not None]
-    return ChosenPairs([_pair(axis, names, a, b) for a, b in in_turn[:most]], n_pairs)
+    n_results = Counter(place_of(member.repeat) for member in members)
+    return ChosenPairs([_pair(axis, names, n_results, a, b) for a, b in in_turn[:most]], n_pairs)
 
 
-def _first_of_equal(samples: Sequence[Sample]) -> list[Sample]:
-    """Take one of several that differ in nothing; more would count twice."""
+def _first_of_equal(samples: Sequence[Sample], axis: str) -> list[Sample]:
+    """Take one of several that differ in nothing; more would count twice.
+
+    Repeats that came out differently count each, or a mode would seem to change no pixel that
+    one of them changes; but a value that is drawn has one result, its first.
+    """
     different: dict[tuple, Sample] = {}
     for sample in reversed(samples):
-        different[sample.facts_without()] = sample
+        result = "" if axis in DRAWN else sample.repeat.manifest.masks_digest
+        different[(*sample.facts_without(), result)] = sample
     return list(different.values())[::-1]
 
 
@@ -128,6 +135,8 @@ def _pairs_among(members: Sequence[Sample], axis: str) -> _SamplePairs:
     pairs = _nearest_first(members)
     if rule.may_differ:
         pairs = [(a, b) for a, b in pairs if _is_pair(axis, a, b)]
+    elif axis != "repeats":
+        pairs = [(a, b) for a, b in pairs if a.facts[axis] != b.facts[axis]]
     if axis == "profile":
         pairs = [(a, b) for a, b in pairs if not any(_is_between(a, b, c) for c in members)]
     return _in_one_computer(pairs) if rule.prefers_one_computer else pairs
@@ -185,15 +194,25 @@ def _in_one_computer(pairs: _SamplePairs) -> _SamplePairs:
 # -- what a pair is called ---------------------------------------------------------------------
 
 
-def _pair(axis: str, names: Names, a: Sample, b: Sample) -> Pair:
+def _pair(axis: str, names: Names, n_results: Mapping[str, int], a: Sample, b: Sample) -> Pair:
+    """Pair two; ``n_results`` says how many results of each place are members."""
     differing = {axis, "class", *a.differing_facts(b)}
     if differing & {*OF_PROFILE, "profile"}:
         differing |= {*OF_PROFILE, "profile"}
     name_a, name_b = _sides(axis, a, b, names)
     place = place_of(a.repeat)
+    if axis == "repeats":
+        context = names.of_spec(place)
+    else:
+        which = [
+            f"repeat {side.repeat.index} of {name}"
+            for side, name in ((a, name_a), (b, name_b))
+            if n_results[place_of(side.repeat)] > 1
+        ]
+        context = ", ".join(filter(None, [names.without(place, differing), *which]))
     return Pair(
         axis=axis,
-        context=names.of_spec(place) if axis == "repeats" else names.without(place, differing),
+        context=context,
         name_a=name_a,
         name_b=name_b,
         a=a.repeat,

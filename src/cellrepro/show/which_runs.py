@@ -87,6 +87,14 @@ def same_question(store: Store, first: Repeat) -> list[Repeat]:
     return sorted(repeats, key=lambda repeat: repeat.manifest.key != first.manifest.key)
 
 
+def one_of_each_seed(repeats: Sequence[Repeat]) -> list[Repeat]:
+    """Get the first repeat of each seed, so that near-copies have one vote; all, if of one seed."""
+    first: dict[object, Repeat] = {}
+    for repeat in repeats:
+        first.setdefault((repeat.spec.seed, repeat.spec.data_seed), repeat)
+    return list(first.values()) if len(first) > 1 else list(repeats)
+
+
 def question_of(spec: Spec) -> tuple[object, ...]:
     """What is equal where only seeds, profile and mode differ."""
     parameters = {**dict(spec), **spec.parameters()}

@@ -124,15 +124,17 @@ class _ModePair:
 def _strict_beside_fast(chapter: Chapter, seconds: Mapping[str, float]) -> list[_ModePair]:
     """Pair specs that differ in nothing but the mode, on one machine."""
     axis = chapter.spread.axis("mode")
-    mode_pairs = []
+    mode_pairs = {}  # by their places: repeats that came out differently are pairs of their own
     for pair in axis.pairs if axis else []:
         sides = (pair.a, pair.b)
         by_mode = {side.spec.mode_in_words: seconds.get(place_of(side)) for side in sides}
         strict = by_mode.get("strict")
         fast = by_mode.get("fast")
         if strict and fast:
-            mode_pairs.append(_ModePair(pair.context or "the only setting", strict, fast))
-    return mode_pairs
+            place = place_of(pair.a)
+            name = chapter.names.without(place, ("mode", "class")) or "the only setting"
+            mode_pairs[place, place_of(pair.b)] = _ModePair(name, strict, fast)
+    return list(mode_pairs.values())
 
 
 @dataclass(frozen=True)
