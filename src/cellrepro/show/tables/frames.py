@@ -57,13 +57,14 @@ def readable(table: pd.DataFrame, *, decimals: int = 3) -> Styler:
     long = [name for name in words if shown[name].map(str).map(len).max() > _WRAPPED]
     # From the content: tables of one page share no styles, and equal tables are equal output.
     identifier = value_digest([shown.to_json(), decimals])[:8]
+    wrapped = {"white-space": "normal", "min-width": "15em", "overflow-wrap": "anywhere"}
     return (
         Styler(shown, uuid=identifier, cell_ids=False)
         .hide(axis="index")
         .format(partial(_shown, decimals=decimals), na_rep="–", thousands=" ", escape="html")
         .format_index(escape="html", axis="columns")
         .set_properties(**{"text-align": "left", "white-space": "nowrap"}, subset=words)
-        .set_properties(**{"white-space": "normal", "min-width": "15em"}, subset=long)
+        .set_properties(**wrapped, subset=long)
         .set_table_styles([{"selector": "th", "props": "text-align: left"}])
     )
 
