@@ -59,6 +59,20 @@ def overrides(pairs: Sequence[str], option: str = "--set") -> dict[str, YamlValu
     return {name: in_yaml(f"{option} {name}", value) for name, value in values.items()}
 
 
+def several(pairs: Sequence[str], option: str) -> dict[str, Sequence[YamlValue]]:
+    """Read ``NAME=VALUES`` pairs: a list in YAML, or values with commas between them.
+
+    >>> several(["diameter=20,40", "min_size=[15]", "normalize.percentile=[1,99],[3,97]"], "--vary")
+    {'diameter': [20, 40], 'min_size': [15], 'normalize.percentile': [[1, 99], [3, 97]]}
+    """
+    lists: dict[str, Sequence[YamlValue]] = {}
+    for name, text in pairs_in(pairs, option).items():
+        values = in_yaml(f"{option} {name}", f"[{text}]")
+        is_in_brackets = len(values) == 1 and isinstance(values[0], list)
+        lists[name] = values[0] if is_in_brackets else values
+    return lists
+
+
 def pairs_in(pairs: Sequence[str], option: str) -> dict[str, str]:
     """Read ``NAME=VALUE`` pairs, the values as they were written."""
     chosen = {}
@@ -78,6 +92,10 @@ def _overrides(_type: object, tokens: Sequence[Token]) -> dict[str, YamlValue]:
     return overrides([token.value for token in tokens], _option_of(tokens[0]))
 
 
+def _several(_type: object, tokens: Sequence[Token]) -> dict[str, Sequence[YamlValue]]:
+    return several([token.value for token in tokens], _option_of(tokens[0]))
+
+
 def _pairs(_type: object, tokens: Sequence[Token]) -> dict[str, str]:
     return pairs_in([token.value for token in tokens], _option_of(tokens[0]))
 
@@ -93,6 +111,7 @@ def _yaml(_type: object, tokens: Sequence[Token]) -> YamlValue:
 if TYPE_CHECKING:  # what Python takes
     EvalSettings = Mapping[str, YamlValue]
     Overrides = Mapping[str, YamlValue]
+    Several = Mapping[str, Sequence[YamlValue]]
     Conditions = Mapping[str, object]
     Steps = Sequence[int]
     Weights = Mapping[str, float]
@@ -103,6 +122,7 @@ else:  # what a terminal writes
         list[str], Parameter(name="--set", converter=_overrides), SkipValidation
     ]
     Overrides = Annotated[list[str], Parameter(converter=_overrides), SkipValidation]
+    Several = Annotated[list[str], Parameter(converter=_several), SkipValidation]
     Conditions = Annotated[list[str], Parameter(converter=_pairs), SkipValidation]
     Steps = Annotated[str, Parameter(converter=_steps), SkipValidation]
     Weights = Annotated[str, Parameter(converter=_yaml), SkipValidation]

@@ -142,8 +142,8 @@ def test_the_headline_and_what_is_returned(page):
         "1 outline the same cells under different numbers, the repeats of 1 differ (also in the "
         "masks), the repeats of 1 found or trained nothing, which proves nothing; "
         "between numbers of threads the masks differ in 3 of 5 comparisons, at most "
-        "by 0.23 % of the pixels over all images; AP@0.5 against the ground truth is 0.767 on average (0.000 to "
-        "1.000). 1 run failed."
+        "by 0.23 % of the pixels over all images; AP@0.5 against the ground truth is 0.767 on "
+        "average (0.000 to 1.000). 1 run failed."
     )
     (headline,) = re.findall(r"<h1[^>]*>(.*?)</h1>", parsed.html)
     assert headline == "Not everywhere: the repeats of 1 of 5 specs differ."

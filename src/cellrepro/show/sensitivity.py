@@ -10,7 +10,7 @@ from cellrepro.run.options import SegmentationOptions
 from cellrepro.spec import defaults
 from cellrepro.store.whole_files import refuse_existing, whole_file
 from cellrepro.terminal import FileName, Quiet
-from cellrepro.terminal_values import EvalSettings, Overrides
+from cellrepro.terminal_values import EvalSettings, Several
 from samebits.mode_names import Mode
 
 
@@ -38,7 +38,7 @@ def sensitivity(
     data: FileName,
     *,
     settings: EvalSettings | None = None,
-    vary: Overrides | None = None,
+    vary: Several | None = None,
     model: str | None = None,
     seed: int | None = None,
     profile: str = defaults.PROFILE,
@@ -57,7 +57,7 @@ def sensitivity(
         The settings that you use, as ``diameter=60``, by default Cellpose's own: each value of
         ``vary`` takes the place of one of them.
     vary : mapping, optional
-        Values by setting, as ``diameter=[20,40]``, in the place of the usual ones; settings that it
+        Values by setting, as ``diameter=20,40``, in the place of the usual ones; settings that it
         does not name stay as they are.
     model : str, optional
         A name of Cellpose or of this lab, a weights file, or ``KEY/REPEAT`` of a stored run. By
@@ -93,7 +93,7 @@ def sensitivity(
 
     Only the diameter, with these values, and plots of it
 
-    ``cellrepro sensitivity my_images --vary "diameter=[20, 40]" --figures plots``
+    ``cellrepro sensitivity my_images --vary diameter=20,40 --figures plots``
     """
     if figures is not None:
         refuse_figures(Path(figures))

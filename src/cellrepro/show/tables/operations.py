@@ -156,14 +156,15 @@ def _first(values: Iterable[Value | None]) -> Value | None:
 
 
 def _where(members: Sequence[NondeterministicOperation]) -> str:
-    """Say pass, module and line, and how many more modules there are."""
+    """Say pass, module, file and line, and how many more modules there are."""
     operation = members[0]
     modules = list(dict.fromkeys(member.module for member in members if member.module))
     module = f" of {modules[0]}" if modules else ""
     if len(modules) > 1:
         module += f" and {len(modules) - 1} more"
     phase = operation.phase or "not observed"
-    return f"{phase}{module}; {operation.source or 'no line of Python'}"
+    line = (operation.source or "no line of Python").rpartition("/")[2]
+    return f"{phase}{module}; {line}"
 
 
 def _verdict(warned: bool, effect: Effect | None, no_effect_because: str | None) -> str:
