@@ -16,7 +16,6 @@ from cellrepro.process.child import Child
 from cellrepro.process.setup import Setup
 from cellrepro.profiles import profiles
 from cellrepro.spec import defaults
-from cellrepro.words import span
 from samebits.errors import BadInput, whole
 from samebits.mode_names import MODES
 from samebits.results import Result, Row
@@ -52,10 +51,8 @@ class Ratio(MedianRange):
         """Say in short whether the one costs time; of too few measurements that it is open."""
         if n < FEWEST_ROUNDS:
             return f"not measured ({amount(n, unit)}, at least {FEWEST_ROUNDS} are needed)"
-        if self.lowest > 1:
-            return f"{took} {self} times as long as {than}, {self.slower_in(unit)}"
-        reach = span(f"{self.lowest:.2f}", f"{self.highest:.2f}")
-        return f"these {unit}s do not tell, as {took} {reach} times as long as {than}"
+        seen = "" if self.lowest > 1 else "none is seen, as "
+        return f"{seen}{took} {self} times as long as {than}, {self.slower_in(unit)}"
 
 
 @dataclass(frozen=True)
