@@ -147,7 +147,8 @@ def test_what_became_of_the_cells_is_counted_twice_alike():
     ("vary", "message"),
     [
         ("diametr=[20]", "diametr: no such setting; do you mean diameter?"),
-        ("diameter=20", "vary.diameter is 20; expected a list of values"),
+        ("diameter=", "vary.diameter is []; expected a list of values"),
+        ("diameter=20,a", "diameter is 'a'; expected a number"),
         ("flow_threshold=[0.4]", "vary holds flow_threshold=[0.4], which varies no setting"),
         ("augment=[maybe]", "augment is 'maybe'"),
         ("rescale=[2]", "overwrites it by 30 / diameter"),
