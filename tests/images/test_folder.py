@@ -274,7 +274,7 @@ def test_masks_of_the_gui_are_learnt_where_there_are_no_others(folder):
     assert found.files["train/a_seg.npy"] == hashlib.sha256(seg.read_bytes()).hexdigest()
     assert found.digest == folder_digest(folder)
     (warning,) = found.warnings
-    assert warning.startswith("masks taken from train/a_seg.npy, which the Cellpose GUI saved")
+    assert "that the Cellpose GUI saved in train/a_seg.npy are taken for the truth" in warning
     alone = read_folder(folder / "train/a.tif", to_train=False)
     assert np.array_equal(alone.train[0].masks, masks)
 

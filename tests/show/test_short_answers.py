@@ -69,7 +69,7 @@ def test_where_not_names_the_spec_and_the_cells(answers_of):
 def test_equal_masks_of_different_weights_do_not_matter(answers_of):
     _, answers = answers_of((OTHER_WEIGHTS, {"mode": "fast"}))
     assert answers["Does it matter?"] == (
-        "Repeats of one spec in mode fast: no, every cell has a match; the only pair of repeats "
+        "Repeats of one spec in mode fast: no, their cells are equal; the only pair of repeats "
         "is not bit-identical."
     )
 

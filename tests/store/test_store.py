@@ -173,7 +173,7 @@ def test_finds_by_key_and_by_its_first_digits(store, keep, made_up):
 )
 def test_finds_nothing_or_too_much(store, keep, made_up, reference, message):
     key, _ = (keep(store, made_up.spec(seed=seed)).manifest.key for seed in (5, 6))  # both: f…
-    with pytest.raises(BadInput, match=message.format(key)):
+    with pytest.raises(BadInput, match=message.format(key[:4])):
         store.find(reference.format(key))
 
 

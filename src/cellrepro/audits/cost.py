@@ -51,8 +51,8 @@ class Ratio(MedianRange):
         """Say in short whether the one costs time; of too few measurements that it is open."""
         if n < FEWEST_ROUNDS:
             return f"not measured ({amount(n, unit)}, at least {FEWEST_ROUNDS} are needed)"
-        seen = "" if self.lowest > 1 else "not certain, as "
-        return f"{seen}{took} {self} times as long as {than}, {self.slower_in(unit)}"
+        certain = "" if self.lowest > 1 or self.highest <= 1 else ", so that a price is not certain"
+        return f"{took} {self} times as long as {than}, {self.slower_in(unit)}{certain}"
 
 
 @dataclass(frozen=True)

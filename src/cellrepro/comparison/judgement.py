@@ -65,7 +65,9 @@ class Judgement(Result):
             of_masks += _agreeing(agreement.outlines, "with the same objects")
         parts = (("weights", self.weights, of_weights), ("masks", self.masks, of_masks))
         return ", ".join(
-            f"{name} {verdict}" + (f": {' and '.join(agreeing)}" if agreeing else "")
+            _VACUOUS[name]
+            if verdict == Verdict.VACUOUS
+            else f"{name} {verdict}" + (f": {' and '.join(agreeing)}" if agreeing else "")
             for name, verdict, agreeing in parts
             if verdict is not None
         )
@@ -82,6 +84,10 @@ class Judgement(Result):
         detail = self.detail()
         says_more = detail != f"masks {self.overall}"
         return f"{self.overall} ({detail})" if says_more else f"{self.overall}"
+
+
+_VACUOUS = {"weights": "weights not trained", "masks": "no cell found"}
+"""What is said of a part whose equality would prove nothing."""
 
 
 def _agreeing(groups: Groups, what: str) -> list[str]:

@@ -98,9 +98,9 @@ class Cause:
 
 def evidence_lines(evidence: Evidence) -> Iterator[str]:
     """Say how the cause is known, a fact a line; of a segmentation also each stage."""
-    yield f"  how this is known: {_HOW[evidence.how]}"
+    yield f"  how this is known: {_HOW[evidence.how]}{_how_often(evidence)}"
     facts = (
-        *_counts(evidence),
+        _how_many_flips(evidence),
         evidence.parting,
         evidence.round_off,
         evidence.draws,
@@ -113,14 +113,22 @@ def evidence_lines(evidence: Evidence) -> Iterator[str]:
     yield from (f"    {fact}" for fact in facts if fact)
 
 
-def _counts(evidence: Evidence) -> Iterator[str]:
-    """How often something was repeated, and how often the operation gave different bits."""
-    if evidence.n_repetitions:
-        yield f"computed again: {amount(evidence.n_repetitions, 'time')}"
+def _how_often(evidence: Evidence) -> str:
+    """How often the step was repeated, and operations by themselves."""
+    n = evidence.n_repetitions
+    times = "once" if n == 1 else f"{n} times" if n else ""
+    by_themselves = ""
     if evidence.n_replays:
-        yield f"single operations computed again: {amount(evidence.n_replays, 'time')}"
-    if evidence.flips is not None:
-        yield (
-            f"the operation gave different bits from equal inputs in {evidence.flips} of "
-            f"{evidence.n_asked} repetitions"
-        )
+        by_themselves = f"its operations {amount(evidence.n_replays, 'time')} by themselves"
+    counts = "; ".join(filter(None, [times, by_themselves]))
+    return f" ({counts})" if counts else ""
+
+
+def _how_many_flips(evidence: Evidence) -> str | None:
+    """How often the operation gave different bits."""
+    if evidence.flips is None:
+        return None
+    return (
+        f"the operation gave different bits from equal inputs in {evidence.flips} of "
+        f"{evidence.n_asked} repetitions"
+    )

@@ -20,7 +20,8 @@ DivergenceJudgement = Literal[
 ]
 
 JUDGEMENTS: Mapping[DivergenceJudgement, str] = {
-    "race": "a race: on equal inputs, the same process gives different bits",
+    "race": "a race: computed again from equal inputs, it gives different bits, as where threads "
+    "add in a changing order",
     "round-off": "round-off: every judged operation of both stays within the error of its class",
     "fault": "a fault: neither round-off nor a race explains it",
     "unwritten-memory": "unwritten memory: a result was computed from what happened to stand there",

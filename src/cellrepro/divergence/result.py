@@ -111,7 +111,7 @@ class Divergence(Result):
         if self._why_not_looked_for:
             statements.append(self._why_not_looked_for)
         elif self.judgement is not None and not is_said:
-            statements.append(JUDGEMENTS[self.judgement])
+            statements.append(f"{self._probably}{JUDGEMENTS[self.judgement]}")
         if self.evidence is not None and self.evidence.doubt is not None:
             statements.append(self.evidence.doubt)
         return statements
@@ -142,7 +142,9 @@ class Divergence(Result):
         title = ["what differs, by stage:"] if self.stages else []
         remedy = None if self.judgement is None else REMEDIES.get(self.judgement)
         what_to_do = [f"what to do: {remedy}"] if remedy else []
-        return [*self.in_short(), *what_to_do, *title, *stages, *evidence, *notes]
+        in_short = self.in_short()
+        headline = [] if self.headline in in_short else [self.headline]
+        return [*headline, *in_short, *what_to_do, *title, *stages, *evidence, *notes]
 
     def in_short(self) -> list[str]:
         """Say what it came to, then where they diverge and what that is, a statement each."""
@@ -159,11 +161,16 @@ class Divergence(Result):
         where = self.where
         if where is None or where.op is None or where.inputs != "agree" or self.judgement is None:
             return self.statements(self.first)[0]
-        kind = JUDGEMENTS[self.judgement].partition(":")[0]
+        kind = f"{self._probably}{JUDGEMENTS[self.judgement].partition(':')[0]}"
         return (
             f"in training step {where.step} the operation `{base_name(where.op)}` gave different "
             f"numbers from equal ones ({where.phase} pass): {kind}"
         )
+
+    @property
+    def _probably(self) -> str:
+        """Before a judgement that is in doubt."""
+        return "probably " if self.evidence is not None and self.evidence.doubt else ""
 
     def _what_differs(self, stage: str, most: int) -> str:
         """Name what differs in a stage, and in a training the first step in which something does.

@@ -134,7 +134,7 @@ def _doubt(n_steps: int, n_as_stored: int) -> str:
     """Say what follows from steps that did not end as stored; nothing where all did.
 
     >>> _doubt(21, 8).partition(" when")[0]
-    'not certain: 8 of the 21 steps before it ended as stored'
+    'only probably, as 8 of the 21 steps before it ended as stored'
     >>> _doubt(21, 21)
     ''
     """
@@ -144,7 +144,7 @@ def _doubt(n_steps: int, n_as_stored: int) -> str:
     if n_steps == 1:
         ended = "the step before it did not end as stored"
     return (
-        f"not certain: {ended} when computed again, so this step was seen from a state that "
+        f"only probably, as {ended} when computed again: this step was seen from a state that "
         "neither run had"
     )
 

@@ -25,8 +25,9 @@ from cellrepro.model import cellpose_generation
 from cellrepro.model.encoders import ENCODERS, PRETRAINED
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.spec import defaults
-from cellrepro.spec.lab_command import lab_command
+from cellrepro.spec.lab_command import lab_command, store_options
 from cellrepro.spec.segmentation_settings import CHANNELS, NAMES, Settings
+from cellrepro.store.references import n_telling_digits
 from cellrepro.store.stored_run import WEIGHTS
 from samebits.mode_names import Mode
 
@@ -156,7 +157,7 @@ def _lab_command(
     source: ModelSource,
     setup: LabSetup,
 ) -> str:
-    words = ["segment", image, "--model", str(source.path or source.label)]
+    words = ["segment", image, "--model", _reference(source)]
     words += setup.options(condition[PRECISION])
     if condition.get(VERSION) not in (None, cellpose_generation.installed_version()):
         words += ["--cellpose", condition[VERSION]]
@@ -164,6 +165,20 @@ def _lab_command(
         words += ["--set", f"{name}={_in_yaml(value)}"]
     words += ["--repeats", "1", "--masks-into", f"{setup.side}_again"]
     return lab_command(*words, store=None)
+
+
+def _reference(source: ModelSource) -> str:
+    """What ``--model`` takes: ``KEY/REPEAT`` of the store of this folder, else a path or name."""
+    if source.path is None:
+        return source.label
+    folder = source.path.resolve().parent
+    if not _is_in_store(folder / source.path.name) or store_options(folder.parents[3]):
+        return str(source.path)
+    key = folder.parents[1]
+    if len([*key.iterdir()]) > 1:  # machines
+        return str(source.path)
+    n_digits = n_telling_digits([run.name for run in key.parent.iterdir()])
+    return f"{key.name[:n_digits]}/{folder.name}"
 
 
 def _in_yaml(value: object) -> str:

@@ -89,7 +89,7 @@ _RECORDED: Mapping[str, str] = {
     "n_drawn_by_hand": "cells drawn by hand",
     "model_path": "file of the network",
     "n_removed_by_hand": "cells removed by hand",
-    "software": "written by the program",
+    "software": "program named in the file",
     "weights_in_memory": "weights in memory",
 }
 """Likewise what is recorded of a result, or tried, and is no setting of Cellpose."""

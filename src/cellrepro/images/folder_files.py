@@ -293,8 +293,9 @@ def _taken_from_seg(split: Split, survey: Survey) -> Iterator[str]:
     ]
     if taken:
         yield (
-            f"masks taken from {some(taken)}, which the Cellpose GUI saved, as no NAME{_MASKS}.tif "
-            "lies there"
+            f"the masks that the Cellpose GUI saved in {some(taken)} are taken for the truth, as "
+            f"no NAME{_MASKS}.tif lies there: a score beside them says how good a result is only "
+            "where somebody corrected them"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from cellrepro.errors import Damaged
 from cellrepro.explanation.settings_of_both import setting_text
 from cellrepro.spec import defaults
 from cellrepro.store.manifest import ResultSummary
-from cellrepro.store.references import has_values, values_of
+from cellrepro.store.references import has_values, n_telling_digits, values_of
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.store.unchanged import ReadingBudget
@@ -29,7 +29,6 @@ MOST_BYTES = 10**9
 """Of weights and masks that are read in search of damage, which takes about a second."""
 MOST_FILES = 2000
 """Files that are opened for it."""
-_FEWEST_DIGITS = 4
 _MOST_VALUES = 8
 _STORED = re.compile(r"\b([0-9a-f]{16})/[\w.-]+/(\d+)\b")
 """``KEY/MACHINE/REPEAT``, as a spec names a network."""
@@ -115,7 +114,7 @@ class StoredRuns(Result):
 
     def rows(self) -> list[Row]:
         """Give each run under the first digits of its key, which name it."""
-        n_digits = _n_telling_digits(self._keys)
+        n_digits = n_telling_digits(self._keys)
 
         def with_short_keys(label: str) -> str:
             return _STORED.sub(lambda name: f"{name[1][:n_digits]}/{name[2]}", label)
@@ -159,18 +158,6 @@ class StoredRuns(Result):
                 "said of them is what was recorded; `cellrepro report` and `cellrepro compare` "
                 "read them"
             )
-
-
-def _n_telling_digits(keys: Collection[str]) -> int:
-    """How many first digits tell keys apart.
-
-    >>> _n_telling_digits(["0d86e7fd", "0d86aaaa", "26cd939d"]), _n_telling_digits(["0d86e7fd"])
-    (5, 4)
-    """
-    n = _FEWEST_DIGITS
-    while len({key[:n] for key in keys}) < len({*keys}):
-        n += 1
-    return n
 
 
 def list_runs(*, where: Conditions | None = None, store: FileName = defaults.STORE) -> StoredRuns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,6 +17,7 @@ from samebits.errors import BadInput
 
 _MOST_ASKED = ("task", "data", "model", "seed", "profile", "mode", "epochs", "machine", "key")
 """Fields that are proposed where no name is near."""
+_FEWEST_DIGITS = 4
 _MACHINE_AND_INDEX = re.compile(r"(?P<machine>[^/]*[^/\d][^/]*)?/?(?P<index>\d+)?")
 
 
@@ -43,6 +44,18 @@ class Reference:
             )
         index = parts["index"]
         return cls(run.key, parts["machine"] or "", None if index is None else int(index))
+
+
+def n_telling_digits(keys: Collection[str]) -> int:
+    """How many first digits tell keys apart.
+
+    >>> n_telling_digits(["0d86e7fd", "0d86aaaa", "26cd939d"]), n_telling_digits(["0d86e7fd"])
+    (5, 4)
+    """
+    n = _FEWEST_DIGITS
+    while len({key[:n] for key in keys}) < len({*keys}):
+        n += 1
+    return n
 
 
 def repeats_of_one_machine(run: Run, machine: str, indices: Sequence[int]) -> list[Repeat]:

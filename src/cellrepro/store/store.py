@@ -33,7 +33,7 @@ from cellrepro.progress import note_once
 from cellrepro.spec.spec import KEY_LENGTH, Spec
 from cellrepro.store import committing, locks, store_paths, unfinished
 from cellrepro.store.committing import STAGED_DATA
-from cellrepro.store.references import Reference, repeats_of_one_machine
+from cellrepro.store.references import Reference, n_telling_digits, repeats_of_one_machine
 from cellrepro.store.seal import SUMS
 from cellrepro.store.stored_run import (
     MANIFEST,
@@ -210,10 +210,11 @@ class Store:
             return BadInput(
                 f"{meant}, as the store in {self.root} {none}; --store FOLDER names another store"
             )
+        n_digits = n_telling_digits(keys)
         one_of = "its only run" if len(keys) == 1 else f"one of its {amount(len(keys), 'run')}"
         return BadInput(
             f"{meant} of the store in {self.root}; expected KEY, KEY/REPEAT or "
-            f"KEY/MACHINE/REPEAT of {one_of}: {some(keys, 8)}"
+            f"KEY/MACHINE/REPEAT of {one_of}: {some([key[:n_digits] for key in keys], 8)}"
         )
 
     def find(self, reference: str) -> Repeat:

@@ -20,12 +20,15 @@ from samebits.errors import BadInput, whole
 from samebits.words import amount, grouped, verb_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
 
 MAP = "plasma"
 """Ordered by lightness, so it reads in grey and with any colour vision; never grey itself, as
 cividis is in its middle, so no share can be taken for the image below it."""
 
+_FEW_RUNS = 7
+"""Up to which each number of runs has its own colour in the legend."""
 _LOWEST = 0.25
 """The map ends here, where all runs agree: darker colours are lost on a dimmed image."""
 _SMALLEST_CROP = 24
@@ -76,7 +79,6 @@ def agreement_map(image: np.ndarray | None, agreement: Agreement, *, side: int =
         If the masks are no plane, or the image has a different shape.
     """
     from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap
 
     colours = ListedColormap(colormaps[MAP](np.linspace(1, _LOWEST, 256)))
@@ -94,22 +96,35 @@ def agreement_map(image: np.ndarray | None, agreement: Agreement, *, side: int =
         _paint_disputed(picture, share, colours)
         style.image_panel(axes, picture)
         style.title(axes, title)
+    n_runs = agreement.n_runs
+    if n_runs <= _FEW_RUNS:
+        numbers = range(1, n_runs)
+        shares = [style.patch(f"in {n} of {n_runs} runs", fc=colours(n / n_runs)) for n in numbers]
+        style.legend(figure, [*shares, style.line("consensus", color="lightgrey", linewidth=2)])
+    else:
+        _share_bar(figure, [left, right], colours, n_runs)
+    caption = (
+        "Not coloured: what no run or all runs say. White lines: the consensus. Few disputed "
+        "pixels are drawn larger."
+    )
+    return figure.described(map_heading(agreement), caption)
+
+
+def _share_bar(figure: Picture, panels: Sequence[Axes], colours: Colormap, n_runs: int) -> None:
+    """Draw the colours of all shares below the panels."""
+    from matplotlib.cm import ScalarMappable
+
     bar = figure.colorbar(
         ScalarMappable(cmap=colours),
-        ax=[left, right],
+        ax=panels,
         pad=0.02,
         orientation="horizontal",
         fraction=0.05,
         aspect=45,
     )
-    bar.set_label(
-        f"share of the {amount(agreement.n_runs, 'run')}; not coloured: no run or all runs. "
-        "White lines: the consensus. Few disputed pixels are drawn larger.",
-        fontsize=9,
-    )
+    bar.set_label(f"share of the {amount(n_runs, 'run')}", fontsize=9)
     bar.set_ticks([0, 0.25, 0.5, 0.75, 1], labels=["no run", "25 %", "50 %", "75 %", "all"])
     bar.ax.tick_params(labelsize=9)
-    return figure.described(map_heading(agreement))
 
 
 def _paint_disputed(picture: np.ndarray, share: np.ndarray, colours: Colormap) -> None:

@@ -10,6 +10,7 @@ from cellrepro.show.figures import style
 from cellrepro.show.figures.letters import draw_letters
 from cellrepro.show.figures.style import EDGE, SERIES, Picture
 from samebits.errors import whole
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.audits.seed_effects import SeedProbe
@@ -51,8 +52,9 @@ def seed_strips(probe: SeedProbe) -> Picture:
     style.title(ends, "weights\nat the end", size=8)
     caption = (
         "Two rows with equal pictures saw the same images, cut and turned alike. Equal letters are "
-        f"equal weights, bit for bit. All trials start from the same weights; each epoch draws "
-        f"{probe.steps_per_epoch} of {probe.n_images} images."
+        f"equal weights, bit for bit. All trials have the same starting weights and the first "
+        f"{amount(probe.n_images, 'training image')}, of which each epoch draws "
+        f"{probe.steps_per_epoch}."
     )
     return figure.described(
         "What the network was shown under each seed, and what became of it",

@@ -57,8 +57,10 @@ _FIRST_ROWS = 12  # of the list of changed cells; the others come when they are 
 _MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is too large for a page
 _USUAL_CHANNELS = 3  # with more of them, an image may have fewer pixels
 _EXPLORER_HEIGHT = 560  # CSS pixels
-
-_WHERE_TO_RUN = ("in the folder with these files", "in the folder in which the two were compared")
+_WHERE_TO_RUN = (
+    "in the folder with these files, or where their paths begin",
+    "in the folder in which the two were compared",
+)
 _SCORES = (
     "ap50",
     "f1",
@@ -337,15 +339,16 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     if why is None or (why.cause is not None and why.cause.words == OTHER_NUMBERS):
         return None
     facts = [*_why_facts(why, explanation, are_runs=pair.are_runs)]
-    where_to_run = _WHERE_TO_RUN[pair.are_runs]
-    label = f"To find out, in a terminal {where_to_run}" if why.find_out else ""
     put_in = words_to_replace(why.find_out)
     commands = [why.find_out] if why.find_out else []
     made_b = None if explanation is None else explanation.commands["b"]
+    to_do = "To find out, in a terminal"
     if why.is_found and made_b is not None:
-        label = f"This makes B again, run {where_to_run}"
+        to_do = "This makes B again, run"
         put_in = ""
         commands = made_b.texts()
+    where_to_run = _WHERE_TO_RUN[pair.are_runs]
+    label = f"{to_do} {where_to_run}" if commands else ""
     if why.cause is None:
         is_of_image = explanation is not None and len(pair.by_image) > 1
         of_image = f"{pair.image_name}: " if is_of_image else ""

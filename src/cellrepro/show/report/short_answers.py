@@ -154,28 +154,21 @@ def _whether_it_matters(chapters: Sequence[Chapter]) -> list[str]:
         # Those of modes strict and portable are equal, which says nothing of other modes.
         in_modes = f"in {'mode' if len(modes) == 1 else 'modes'} {joined(modes)}"
         n_equal = _how_many_equal([pair for axis in repeats for pair in axis.evidence])
-        text = f"Repeats of one spec {in_modes}: no, every cell has a match; {n_equal}."
+        text = f"Repeats of one spec {in_modes}: no, their cells are equal; {n_equal}."
         answers.append(_Matters(text, (0, 0)))
     return [answer.text for answer in sorted(answers, key=lambda answer: answer.order)]
 
 
 def _how_many_equal(pairs: Sequence[Pair]) -> str:
-    """Say how many pairs of repeats of one spec are equal, in all bits and in the masks."""
+    """Say how many pairs of repeats of one spec are equal in all bits."""
     n_same_bits = sum(pair.has_same_bits for pair in pairs)
-    n_same_masks = sum(pair.verdict != Verdict.DIFFERENT for pair in pairs)
     if len(pairs) == 1:
         how = "is bit-identical" if n_same_bits else "is not bit-identical"
         return f"the only pair of repeats {how}"
     if n_same_bits == len(pairs):
         return f"all {len(pairs)} pairs of repeats are bit-identical"
     is_or_are = verb_of(n_same_bits, "is", "are")
-    same_bits = (
-        f"{n_same_bits or 'none'} of {len(pairs)} pairs of repeats {is_or_are} bit-identical"
-    )
-    if n_same_masks == n_same_bits:
-        return same_bits
-    in_how_many = "all" if n_same_masks == len(pairs) else n_same_masks
-    return f"{same_bits}, and the masks are equal in {in_how_many}"
+    return f"{n_same_bits or 'none'} of {len(pairs)} pairs of repeats {is_or_are} bit-identical"
 
 
 @dataclass(frozen=True)
