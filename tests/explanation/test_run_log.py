@@ -14,6 +14,7 @@ from samebits.errors import BadInput
 LOGS = Path(__file__).parent / "run_logs"
 """Written by ``python -m cellpose --verbose`` of the version in the name, on a machine without a
 GPU, with untrained networks under the usual names; only the user's folder was renamed."""
+NO_CELL = "says 1 time that no cell was found"
 NO_GPU = "GPU asked for, CPU used"
 
 
@@ -30,15 +31,15 @@ NO_GPU = "GPU asked for, CPU used"
             "cellpose_3.1.1.2_custom",
             "3",
             {"model": "custom", "channels": [0, 0], "diameter": 42.4, "torch": "2.15.0+cu132"},
-            [],
+            [NO_CELL],
         ),
         (
             "cellpose_4.0.9_gpu",
             "4",
             {"model": "cpsam", "diameter": "?", "channels": "?"},
-            [NO_GPU, "a default was taken", "not found, using default model"],
+            [NO_GPU, "a default was taken", NO_CELL, "not found, using default model"],
         ),
-        ("cellpose_4.2.1.1", "4", {"model": "cpsam_v2", "cellpose": "4.2.1.1"}, []),
+        ("cellpose_4.2.1.1", "4", {"model": "cpsam_v2", "cellpose": "4.2.1.1"}, [NO_CELL]),
     ],
 )
 def test_version_device_network_and_diameter_are_read(name, generation, expected, said):
@@ -64,6 +65,7 @@ def test_a_gpu_that_was_used_and_two_diameters(tmp_path):
     assert found.remarks == (
         "run.log gives more than one value of diameter (42.4, 30.0): which is of these masks is "
         "not known, so none is taken",
+        "run.log says 1 time that no cell was found",
     )
 
 

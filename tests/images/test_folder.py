@@ -464,7 +464,10 @@ def replace(f, make):
             r"{}/train/'a\\nb.tif': .*cannot be printed.*; rename the file",
         ),
         (lambda f: (f / "train").rename(f / "old"), "{}: none of the 0 training .*lie in train/"),
-        (lambda f: f.rename(f"{f}-"), "{}: the folder cannot be read .*check its spelling"),
+        (
+            lambda f: f.rename(f"{f}-"),
+            "{}: no such file or folder; expected images: check its spelling",
+        ),
         (
             lambda f: [write(f / f"train/{n}_masks.tif", labels() * 0) for n in "ab"],
             "{}: none of the 2 training masks holds an object",

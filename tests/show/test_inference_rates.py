@@ -19,7 +19,7 @@ def rates(tmp_path):
     """Of three images the second takes half the time in one repeat; the first is slow in both."""
     store, masks = Store(tmp_path), three()
     trained = add_run(store, [(1.0, masks)])
-    asked = {"task": "segment", "learning_rate": 0.0, "epochs": 0}
+    asked = {"task": "segment", "learning_rate": 0.0, "epochs": 0, "mode": "fast"}
     runs = [
         add_run(store, [(None, masks)] * 2, settings={"batch_size": n}, **asked) for n in (4, 8)
     ]
@@ -35,14 +35,21 @@ def spread(rate):
 
 def test_rates_are_medians_over_repeats_without_the_first_image(rates):
     quick, usual = rates
-    assert (quick.batch_size, quick.size, quick.edge) == (4, "48 × 48", 48)
+    assert (quick.n_tiles_at_once, quick.size, quick.edge) == (4, "48 × 48", 48)
     assert (quick.n_repeats, quick.n_timed, quick.verdict) == (2, 2, "identical")
     images = spread(quick.images_per_second)
     assert images == pytest.approx((14 / 3, 4, 16 / 3))
     assert spread(quick.megapixels_per_second) == pytest.approx([n * MEGAPIXELS for n in images])
     assert spread(quick.cells_per_second) == pytest.approx([n * 2 for n in images])
     assert (quick.first_image_seconds, usual.first_image_seconds) == (60, 0.25)
-    assert (usual.batch_size, spread(usual.images_per_second)) == (8, (4, 4, 4))
+    assert (usual.n_tiles_at_once, spread(usual.images_per_second)) == (8, (4, 4, 4))
+
+
+def test_in_mode_strict_the_network_sees_one_tile_whatever_the_batch_size(tmp_path):
+    asked = {"task": "segment", "learning_rate": 0.0, "epochs": 0, "mode": "strict"}
+    run = add_run(Store(tmp_path), [(None, three())] * 2, settings={"batch_size": 4}, **asked)
+    (speed,) = inference_rates([run])
+    assert speed.n_tiles_at_once == 1
 
 
 def test_a_table_and_a_figure_say_how_fast(rates):
@@ -51,11 +58,11 @@ def test_a_table_and_a_figure_say_how_fast(rates):
     assert "setting" not in table
     assert rate_table([replace(rates[0], setting="fast")])["setting"].tolist() == ["fast"]
     pixels, images = rates_by_size(rates).axes
-    assert images.get_legend_handles_labels()[1] == ["batch size 4", "batch size 8"]
+    assert images.get_legend_handles_labels()[1] == ["4 tiles at once", "8 tiles at once"]
     made_up = replace(rates[1], images="made up")
     _, beside_own = rates_by_size([*rates, made_up], own=rates[0].images).axes
     _, labels = beside_own.get_legend_handles_labels()
-    assert labels[1:] == ["images of cells, batch size 8", "made-up images, batch size 8"]
+    assert labels[1:] == ["images of cells, 8 tiles at once", "made-up images, 8 tiles at once"]
     ((low, high),) = images.containers[0].lines[2][0].get_segments()
     assert (low.tolist(), high.tolist()) == ([48, 4], [48, pytest.approx(16 / 3)])
     assert (pixels.get_ylabel(), images.get_ylabel()) == ("megapixels/s", "images/s")

@@ -45,7 +45,7 @@ def diverge(
     a : str
         ``KEY`` (its first repeat) or ``KEY/REPEAT`` of the store.
     b : str
-        The second one; ``KEY KEY`` means the first two repeats of a run.
+        The other one, of the same kind; ``KEY KEY`` means the first two repeats of a run.
     data : str or Path, optional
         The folder of images, to repeat a step; by default where the runs had it.
     again : bool

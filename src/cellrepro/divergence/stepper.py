@@ -153,14 +153,15 @@ def _way(begun_at: str, *, n_steps: int, n_as_stored: int) -> str:
     """Say how the state before a step was reached.
 
     >>> _way("the initial weights", n_steps=21, n_as_stored=8)
-    'computed again from the initial weights; 8 of the 21 steps before this one ended as stored'
+    'computed again from the initial weights; 8 of the 21 steps on the way ended as stored'
     >>> _way("the checkpoint at step 20", n_steps=0, n_as_stored=0)
     'begun at the checkpoint at step 20, just before this step'
     """
     if not n_steps:
         return f"begun at {begun_at}, just before this step"
-    how_many = f"all {n_steps}" if n_as_stored == n_steps else f"{n_as_stored} of the {n_steps}"
+    ended = f"{n_as_stored} of the {n_steps} steps on the way ended as stored"
     if n_steps == 1:
-        how_many = "the one" if n_as_stored else "not the one"
-    steps = "step" if n_steps == 1 else "steps"
-    return f"computed again from {begun_at}; {how_many} {steps} before this one ended as stored"
+        ended = f"the only step on the way {'ended' if n_as_stored else 'did not end'} as stored"
+    elif n_as_stored == n_steps:
+        ended = f"all {n_steps} steps on the way ended as stored"
+    return f"computed again from {begun_at}; {ended}"

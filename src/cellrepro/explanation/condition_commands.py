@@ -175,7 +175,7 @@ def _reference(source: ModelSource) -> str:
     if not _is_in_store(folder / source.path.name) or store_options(folder.parents[3]):
         return str(source.path)
     key = folder.parents[1]
-    if len([*key.iterdir()]) > 1:  # machines
+    if sum(entry.is_dir() for entry in key.iterdir()) > 1:  # machines
         return str(source.path)
     n_digits = n_telling_digits([run.name for run in key.parent.iterdir()])
     return f"{key.name[:n_digits]}/{folder.name}"

@@ -12,6 +12,7 @@ from cellrepro.explanation.recorded_settings import (
     MODEL_DIGEST,
     MODEL_PATH,
     NOT_RECORDED,
+    STORED_NETWORK,
     RecordedSettings,
 )
 from cellrepro.model.cellpose_generation import generation_of, known_version
@@ -37,11 +38,12 @@ class FoundNetwork(NamedTuple):
 
 
 def recorded_network(record: RecordedSettings, store: Store) -> FoundNetwork:
-    """Find the network that files record, by its path or by its name in Cellpose's folder.
+    """Find the network that files record: by its path, in Cellpose's folder, or as a stored run.
 
     A file that has changed since is not taken.
     """
     recorded = record.value(MODEL_PATH)
+    label = str(record.value(MODEL))
     if recorded == NOT_RECORDED:
         recorded = record.value(MODEL)
     if not isinstance(recorded, str) or recorded in (NOT_RECORDED, ""):
@@ -50,7 +52,9 @@ def recorded_network(record: RecordedSettings, store: Store) -> FoundNetwork:
     in_folder = str(cellpose_folder() / name)
     digest = record.value(MODEL_DIGEST)
     remark = f"its network {recorded} is not on this machine; give it with --model"
-    for candidate in (recorded, in_folder, *({name} & {*generation_of().names})):
+    of_cellpose = {name} & {*generation_of().names}
+    of_store = [label] if STORED_NETWORK.fullmatch(label) else []  # its folder may have moved
+    for candidate in (recorded, in_folder, *of_cellpose, *of_store):
         source = _source_of(candidate, store)
         if source is None:
             continue

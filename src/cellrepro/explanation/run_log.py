@@ -242,8 +242,8 @@ def _losses(log: _Log) -> list[str]:
 _NO_GPU = re.compile(r"TORCH CUDA.* not installed/working")
 _NOT_FOUND = re.compile(r"not found, using default model|has incorrect path|does not exist, using")
 _ESTIMATING = re.compile("ESTIMATING CELL DIAMETER")
-_WARNINGS_OF_NO_SETTING = ("the '--diam_mean' flag is deprecated", "no seeds found")
-"""Cellpose 4 gives the first in every run."""
+_OF_EVERY_RUN = "the '--diam_mean' flag is deprecated"
+_NO_CELL = "no seeds found"
 
 
 def _remarks(log: _Log) -> Iterator[str]:
@@ -287,7 +287,10 @@ def _remarks_on_several(log: _Log, several: Mapping[str, Sequence[object]]) -> I
 def _warnings(log: _Log) -> Iterator[str]:
     """The different warnings of a log."""
     messages = [entry.message.strip() for entry in log.entries if entry.is_warning]
-    telling = [text for text in messages if not text.startswith(_WARNINGS_OF_NO_SETTING)]
+    n_without_cell = sum(text.startswith(_NO_CELL) for text in messages)
+    if n_without_cell:
+        yield f"{log.name} says {amount(n_without_cell, 'time')} that no cell was found"
+    telling = [text for text in messages if not text.startswith((_OF_EVERY_RUN, _NO_CELL))]
     warnings = list(dict.fromkeys(telling))
     yield from (f"{log.name} warns: {warning}" for warning in warnings[:_MOST_WARNINGS])
     if len(warnings) > _MOST_WARNINGS:

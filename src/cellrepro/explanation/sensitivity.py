@@ -38,7 +38,7 @@ from cellrepro.store.store import Store
 from cellrepro.words import share_text
 from samebits.errors import BadInput
 from samebits.results import Result, Row, table_lines
-from samebits.words import amount, some
+from samebits.words import amount, some, verb_of
 
 VALUES: Mapping[str, tuple[Any, ...]] = {
     "flow_threshold": (0.0, 0.2, 0.8),
@@ -92,7 +92,8 @@ class Sensitivity(Result):
         n_without_effect = sum(not variant.n_changed for variant in self.settings)
         if not strongest.n_changed:
             return f"none of {over} leaves a cell without a match"
-        with_none = f"; with {n_without_effect} of them every cell has one"
+        verb = verb_of(n_without_effect, "leaves", "leave")
+        with_none = f"; {n_without_effect} of them {verb} every cell with a match"
         return (
             f"most changes with {strongest.setting}: {share_text(strongest.changed)} of the cells "
             f"have no match ({over}{with_none if n_without_effect else ''})"

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from natsort import natsorted
 
+from cellrepro.errors import no_such_file
 from cellrepro.images.decoding import (
     FORMATS,
     OTHER_ENDINGS,
@@ -171,6 +172,8 @@ def _list_one(image: Path) -> Survey:
 def _entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
+    except FileNotFoundError as error:
+        raise no_such_file(folder, expected="images", noun="file or folder") from error
     except OSError as error:
         raise BadInput(f"{folder}: {why_unreadable(error, 'folder')}") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -146,7 +146,8 @@ class Outcome(Result):
         if rates is not None:
             rate = span(f"{rates[0]:.2g}", f"{max(rates):.2g}")
             lines.append(f"learning rate {rate} over {amount(len(rates), 'epoch')}{self._warm_up}")
-        lines += [_repeat_line(repeat.manifest) for repeat in self.repeats]
+        manifests = [repeat.manifest for repeat in self.repeats]
+        lines += [*map(_repeat_line, manifests), *_meanings(manifests)]
         if self.masks_into is not None:
             n_files = len(self.repeats[0].manifest.masks)
             lines.append(
@@ -156,6 +157,17 @@ class Outcome(Result):
         if not any(repeat.manifest.n_objects for repeat in self.repeats):
             lines.append(TO_FIND_CELLS)
         return lines
+
+
+def _meanings(manifests: Sequence[Manifest]) -> Iterator[str]:
+    """Say what the words of a repeat's line mean, for who has not read them before."""
+    told = []
+    if any(manifest.weights for manifest in manifests):
+        told.append("weights: the beginning of a checksum, equal for equal networks")
+    if any(manifest.ap50 is not None for manifest in manifests):
+        told.append("AP@0.5: agreement with the true masks, 1 where every cell has a match")
+    if told:
+        yield f"  ({'; '.join(told)})"
 
 
 def _score_text(ap50: float | None) -> str:

@@ -42,8 +42,8 @@ def segment(
     data : str or Path
         Folder of images, or one image file; masks need not exist.
     model : str, optional
-        As for `train`; one that has learnt something. By default the network that Cellpose itself
-        takes, in the version that segments.
+        A name of Cellpose, a weights file, or ``KEY/REPEAT`` of a stored training. By default the
+        network that Cellpose itself takes, in the version that segments.
     seed : int, optional
         For Python, NumPy, PyTorch; by default 0, and none in mode ``off``.
     settings : mapping of str to value, optional

@@ -11,7 +11,7 @@ from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.words import minutes
 from samebits.errors import BadInput
-from samebits.words import amount, grouped, verb_of
+from samebits.words import amount
 
 MOST_READ = 200
 """Stored runs that are read at most."""
@@ -58,11 +58,9 @@ def segmenting_announced(plan: Plan, store: Store, *, n_each: int, ways: str) ->
     needed = seconds * plan.n_pixels * n_each / n_pixels
     past_images = amount(len(similar.manifest.masks), "image")
     return (
-        f"{planned}; these take about {minutes(needed)} if the time grows with the number of "
-        f"pixels and the computer is as fast as then: {past_images} of "
-        f"{amount(n_pixels, 'pixel')} in all took {seconds:.1f} s in {similar.name}, and "
-        f"{verb_of(plan.n_images, 'this image has', 'these images have')} "
-        f"{grouped(plan.n_pixels)}; before that, Cellpose starts and loads the network"
+        f"{planned}; about {minutes(needed)}, and some seconds for the start, as "
+        f"{past_images} of {amount(n_pixels, 'pixel')} in all took {seconds:.1f} s in "
+        f"{similar.name}"
     )
 
 

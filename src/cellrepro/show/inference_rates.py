@@ -13,8 +13,10 @@ from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.run_names import Names
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.median_range import MedianRange
+from samebits.modes import SUBSTITUTING
 
 if TYPE_CHECKING:
+    from cellrepro.spec.spec import Spec
     from cellrepro.store.stored_run import Repeat, Run
 
 
@@ -33,7 +35,7 @@ class SegmentationSpeed:
     """Rows and columns of the images, or how many sizes they have."""
     edge: float
     """The square root of the mean number of pixels."""
-    batch_size: int
+    n_tiles_at_once: int
     setting: str
     """What else tells this spec and machine apart from the others."""
     n_repeats: int
@@ -62,7 +64,7 @@ def inference_rates(runs: Iterable[Run]) -> list[SegmentationSpeed]:
     names = Names(repeat for repeats in groups for repeat in repeats)
     speeds = [_speed(repeats, names) for repeats in groups if _is_timed(repeats)]
     return sorted(
-        speeds, key=lambda speed: (speed.setting, speed.edge, speed.images, speed.batch_size)
+        speeds, key=lambda speed: (speed.setting, speed.edge, speed.images, speed.n_tiles_at_once)
     )
 
 
@@ -82,6 +84,11 @@ def _is_timed(repeats: Sequence[Repeat]) -> bool:
     )
 
 
+def _n_tiles_at_once(spec: Spec) -> int:
+    """The batch size; in modes in which a batch could change bits the network sees one tile."""
+    return 1 if spec.mode in SUBSTITUTING else spec.settings.batch_size
+
+
 def _speed(repeats: Sequence[Repeat], names: Names) -> SegmentationSpeed:
     """Sum up the repeats of one spec on one machine."""
     first = repeats[0]
@@ -98,7 +105,7 @@ def _speed(repeats: Sequence[Repeat], names: Names) -> SegmentationSpeed:
         images=first.spec.data,
         size=sizes.pop() if len(sizes) == 1 else f"{len(sizes)} sizes",
         edge=statistics.mean(pixels.values()) ** 0.5,
-        batch_size=first.spec.settings.batch_size,
+        n_tiles_at_once=_n_tiles_at_once(first.spec),
         setting=names.without(place_of(first), ("data", "batch_size")),
         n_repeats=len(repeats),
         n_timed=len(timed),

@@ -196,22 +196,21 @@ def least_stable(
     n_rows = -(-len(shown) // _COLUMNS)
     figure = Picture(height=0.9 + n_rows * (WIDTH / _COLUMNS + 0.4))
     panels = figure.subplots(n_rows, _COLUMNS, squeeze=False).ravel()
+    has_others = False
     for position, item in enumerate(shown):
         crop = _crop(item, background.shape[:2])
         others = np.where(agreement.consensus == item.label, 0, agreement.consensus)
         pieces = [_piece(result, position, crop) for result in results]
+        has_others |= any(labels.any() for _, labels in _objects_instead(pieces))
         style.image_panel(panels[position], _crop_picture(background[crop], others[crop], pieces))
         style.title(panels[position], _crop_title(item, agreement.n_runs), size=9)
     for panel in panels[len(shown) :]:
         panel.set_axis_off()
+    dashed = {"color": COLOURS["a"], "linewidth": 2.5, "linestyle": (0, (2.5, 1.5))}
+    dashes = [style.line("what the other runs have there", **dashed)] if has_others else []
     handles = [
         style.line("runs that have it", color=COLOURS["b"], linewidth=2.5),
-        style.line(
-            "what the other runs have there",
-            color=COLOURS["a"],
-            linewidth=2.5,
-            linestyle=(0, (2.5, 1.5)),
-        ),
+        *dashes,
         style.line("other cells of the consensus", color="#BBBBBB", linewidth=1),
     ]
     style.legend(figure, handles)
@@ -296,14 +295,18 @@ def _crop_picture(
     picture = pixels.dimmed(background, shape, _CROP_DIMMED)
     painted(picture, outlined(enlarged(neighbours, shape), thickness=1), COLOURS["agree"], 0.6)
     having = [piece for piece in pieces if piece.number]
-    lacking = [piece for piece in pieces if not piece.number]
-    region = np.any([piece.labels == piece.number for piece in having], axis=0)
     # Dashes above, so that both are seen where they fall together.
     of_object = [(piece.n_runs, _only(piece.labels, [piece.number])) for piece in having]
     _paint_outlines(picture, of_object, COLOURS["b"])
-    instead = [(piece.n_runs, _instead(piece.labels, region)) for piece in lacking]
-    _paint_outlines(picture, instead, COLOURS["a"], dash=_DASH)
+    _paint_outlines(picture, _objects_instead(pieces), COLOURS["a"], dash=_DASH)
     return picture
+
+
+def _objects_instead(pieces: Sequence[_Piece]) -> list[tuple[int, np.ndarray]]:
+    """What the results that lack an object have in its place, each with its number of runs."""
+    having = [piece for piece in pieces if piece.number]
+    region = np.any([piece.labels == piece.number for piece in having], axis=0)
+    return [(piece.n_runs, _instead(piece.labels, region)) for piece in pieces if not piece.number]
 
 
 def _only(labels: np.ndarray, numbers: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -168,4 +168,4 @@ def _draw_scores(axes: Axes, scored: Sequence[Moment]) -> None:
     axes.set_ylim(-0.04, 1.04)
     axes.legend(loc="best", fontsize=8, frameon=False, ncols=2)
     style.label_axes(axes, y="mean AP@0.5")
-    style.title(axes, "masks against the ground truth: 1 is perfect", size=9)
+    style.title(axes, "masks against the ground truth: at 1 every cell has a match", size=9)

@@ -28,7 +28,7 @@ from cellrepro.show.figures.pixels import (
     category_picture,
     panel_shape,
     shown_image,
-    vote_colour,
+    vote_on_cell,
     vote_picture,
     with_outlines,
 )
@@ -263,7 +263,7 @@ def _votes_explained(votes: tuple[np.ndarray, int] | None) -> list[Artist]:
     n_runs = votes[1]
     n_named = min(n_runs, _MOST_VOTES)
     numbers = dict.fromkeys(np.linspace(1, n_runs, n_named).round().astype(int).tolist())
-    return [style.patch(f"in {n} of {n_runs} results", fc=vote_colour(n, n_runs)) for n in numbers]
+    return [style.patch(f"in {n} of {n_runs} results", fc=vote_on_cell(n, n_runs)) for n in numbers]
 
 
 def _signs_explained(changed: Sequence[ObjectChange]) -> list[Artist]:

@@ -160,8 +160,7 @@ def vote_picture(
     picture = dimmed(background, shape)
     panel = enlarged(votes, shape)
     for n in range(1, n_runs + 1):
-        opacity = _OPACITY * (AGREED if n == n_runs else 1)
-        painted(picture, panel == n, vote_colour(n, n_runs), opacity)
+        painted(picture, panel == n, vote_colour(n, n_runs), _vote_opacity(n, n_runs))
     return picture
 
 
@@ -170,6 +169,19 @@ def vote_colour(n: int, n_runs: int) -> str:
     from matplotlib.colors import LinearSegmentedColormap, to_hex
 
     return to_hex(LinearSegmentedColormap.from_list("", AGREEMENT, N=n_runs)(n - 1))
+
+
+def vote_on_cell(n: int, n_runs: int) -> str:
+    """The same as it looks over a dimmed cell of middle brightness, for a legend."""
+    from matplotlib.colors import to_hex
+
+    cell = np.full((1, 1, 3), 255 * DIMMED / 2)
+    painted(cell, np.ones((1, 1), bool), vote_colour(n, n_runs), _vote_opacity(n, n_runs))
+    return to_hex(cell[0, 0] / 255)
+
+
+def _vote_opacity(n: int, n_runs: int) -> float:
+    return _OPACITY * (AGREED if n == n_runs else 1)
 
 
 def hatched(category: int, shape: tuple[int, int]) -> np.ndarray:

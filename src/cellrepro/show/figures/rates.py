@@ -12,7 +12,7 @@ from cellrepro.show.figures import style
 from cellrepro.show.figures.style import MARKERS, SERIES, Picture
 from cellrepro.words import span
 from samebits.errors import BadInput
-from samebits.words import grouped, joined
+from samebits.words import amount, grouped, joined
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,7 @@ _MOST_TICKS = 6
 
 
 def rates_by_size(speeds: Sequence[SegmentationSpeed], *, own: str = "") -> Picture:
-    """Draw megapixels and images a second by image size, a line per batch size and setting.
+    """Draw megapixels and images a second by image size, a line per number of tiles and setting.
 
     Parameters
     ----------
@@ -82,13 +82,13 @@ def rates_by_size(speeds: Sequence[SegmentationSpeed], *, own: str = "") -> Pict
 
 
 def _lines(speeds: Sequence[SegmentationSpeed], own: str) -> dict[str, list[SegmentationSpeed]]:
-    """A line for each batch size and setting; the user's own images are none of the made-up."""
+    """A line for each number of tiles and setting; the user's images are none of the made-up."""
     lines: dict[str, list[SegmentationSpeed]] = defaultdict(list)
     for speed in speeds:
         parts = []
         if own:
             parts.append(f"images of {own}" if speed.images == own else "made-up images")
-        parts.append(f"batch size {speed.batch_size}")
+        parts.append(f"{amount(speed.n_tiles_at_once, 'tile')} at once")
         if speed.setting:
             parts.append(speed.setting)
         lines[", ".join(parts)].append(speed)

@@ -61,7 +61,7 @@ def compare(
         ``_seg.npy``, ROIs of ImageJ and GeoJSON among them, of a folder of masks, of a baseline, or
         of a weights file.
     b : str or Path
-        The second one; ``KEY KEY`` means the first two repeats of a run.
+        The other one, of the same kind; ``KEY KEY`` means the first two repeats of a run.
     image : str or Path, optional
         The image that was segmented: TIFF, PNG or JPEG. The page draws the masks on it; masks of
         another size are refused. Beside two folders of masks: the image that the page shows, or the

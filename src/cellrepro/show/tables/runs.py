@@ -47,7 +47,7 @@ def rate_table(speeds: Sequence[SegmentationSpeed]) -> pd.DataFrame:
         {
             "images": speed.images,
             "size, pixels": speed.size,
-            "batch size": speed.batch_size,
+            "tiles at once": speed.n_tiles_at_once,
             "setting": speed.setting or None,
             "timed": f"{speed.n_repeats} × {_timed_text(speed)}",
             "images/s": speed.images_per_second.text(grouped),

@@ -195,7 +195,7 @@ class LiveSettings {
     this.parts.root.dataset.stale = isStale ? "1" : "0";
     this.atOnce.textContent = isStale ? "Answers after the pass" : "Answers at once";
     this.sign.textContent = LIVE_SIGNS[state] ?? "";
-    this.line.textContent = unbroken([live.refusal, live.line].filter(Boolean).join(". "));
+    this.line.textContent = unbroken([live.refusal, live.line].filter(Boolean).join(". So they give: "));
     this.run.hidden = live.state !== "needs-pass";
     this.showCommands(live.commands);
     this.noteAnswer(live);
