@@ -118,12 +118,15 @@ if TYPE_CHECKING:  # what Python takes
     Numbers = Sequence[float]
 else:  # what a terminal writes
     # Where pydantic is imported, cyclopts 5.5.2 holds what a converter gives to the words' type.
+    _pair = {"metavar": "NAME=VALUE"}
     EvalSettings = Annotated[
-        list[str], Parameter(name="--set", converter=_overrides), SkipValidation
+        list[str], Parameter(name="--set", converter=_overrides, **_pair), SkipValidation
     ]
-    Overrides = Annotated[list[str], Parameter(converter=_overrides), SkipValidation]
-    Several = Annotated[list[str], Parameter(converter=_several), SkipValidation]
-    Conditions = Annotated[list[str], Parameter(converter=_pairs), SkipValidation]
+    Overrides = Annotated[list[str], Parameter(converter=_overrides, **_pair), SkipValidation]
+    Several = Annotated[
+        list[str], Parameter(converter=_several, metavar="NAME=VALUES"), SkipValidation
+    ]
+    Conditions = Annotated[list[str], Parameter(converter=_pairs, **_pair), SkipValidation]
     Steps = Annotated[str, Parameter(converter=_steps), SkipValidation]
     Weights = Annotated[str, Parameter(converter=_yaml), SkipValidation]
     Numbers = Annotated[str, Parameter(converter=_yaml), SkipValidation]

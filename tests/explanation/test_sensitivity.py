@@ -134,7 +134,7 @@ def test_what_became_of_the_cells_is_counted_twice_alike():
     assert setting["kinds"] == {"kept": 3, "lost": 1}
     assert (setting["kept"], setting["lost"]) == (3, 1)
     answer, _, _, line, *_ = sensitivity.lines()
-    assert "Most changes with flow_threshold 0.1: 25 % of the cells have no match" in answer
+    assert "Most changes with flow_threshold 0.1: 25 % (95 % interval 10 % to 50 %) of the cells" in answer
     assert re.split(r" {2,}", line.strip()) == [
         "flow_threshold 0.1",
         "25 %",
@@ -152,6 +152,10 @@ def test_what_became_of_the_cells_is_counted_twice_alike():
         ("flow_threshold=[0.4]", "vary holds flow_threshold=[0.4], which varies no setting"),
         ("augment=[maybe]", "augment is 'maybe'"),
         ("rescale=[2]", "overwrites it by 30 / diameter"),
+        (
+            "batch_size=1",
+            "batch_size changes nothing in mode strict, in which the network sees one",
+        ),
     ],
 )
 def test_what_cannot_be_varied_is_refused(small_store, invoke, no_child, vary, message):

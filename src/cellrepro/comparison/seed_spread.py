@@ -286,7 +286,7 @@ class Spread(Result):
                 shares = self.seeds.distribution().values
                 between = share_span(min(shares), max(shares))
                 of_seeds = f"between any two seeds of the store it is {between}"
-            return f"this is what a seed does, as nothing else differs: {unmatched}; {of_seeds}"
+            return f"as much as a seed does, as nothing else differs: {unmatched}; {of_seeds}"
         if self.seeds is None or self.n_seeds < FEWEST_SEEDS:
             return f"yes, {unmatched}; {self.of_seeds()}"
         most = float(self.seeds.distribution().values.max())

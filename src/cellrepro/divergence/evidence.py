@@ -130,5 +130,5 @@ def _how_many_flips(evidence: Evidence) -> str | None:
         return None
     return (
         f"the operation gave different bits from equal inputs in {evidence.flips} of "
-        f"{evidence.n_asked} repetitions"
+        f"{evidence.n_asked} repetitions, this time"
     )

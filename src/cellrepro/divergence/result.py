@@ -143,8 +143,9 @@ class Divergence(Result):
         remedy = None if self.judgement is None else REMEDIES.get(self.judgement)
         what_to_do = [f"what to do: {remedy}"] if remedy else []
         in_short = self.in_short()
-        headline = [] if self.headline in in_short else [self.headline]
-        return [*headline, *in_short, *what_to_do, *title, *stages, *evidence, *notes]
+        if self.headline not in in_short:  # after what it came to
+            in_short.insert(1, f"where it began: {self.headline}")
+        return [*in_short, *what_to_do, *title, *stages, *evidence, *notes]
 
     def in_short(self) -> list[str]:
         """Say what it came to, then where they diverge and what that is, a statement each."""

@@ -34,12 +34,15 @@ from cellrepro.run.planned_child import in_planned_child
 from cellrepro.run.planning import plan_segmentation
 from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK, NAMES, Settings
+from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Store
-from cellrepro.words import share_text
+from cellrepro.words import share_span, share_text
 from samebits.errors import BadInput
+from samebits.modes import SUBSTITUTING
 from samebits.results import Result, Row, table_lines
 from samebits.words import amount, some, verb_of
 
+_BATCH_SIZE = "batch_size"
 VALUES: Mapping[str, tuple[Any, ...]] = {
     "flow_threshold": (0.0, 0.2, 0.8),
     "cellprob_threshold": (-2.0, -1.0, 1.0, 2.0),
@@ -49,7 +52,7 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
     "diameter": (15.0, 20.0, 45.0, 60.0),
     "augment": (True,),
     "tile_overlap": (0.05, 0.3, 0.5),
-    "batch_size": (1, 32),
+    _BATCH_SIZE: (1, 32),
     "normalize.percentile": ((0.0, 100.0), (3.0, 97.0), (1.0, 99.9)),
     "normalize.sharpen": (4.0,),
     "normalize.smooth_radius": (2.0,),
@@ -94,9 +97,12 @@ class Sensitivity(Result):
             return f"none of {over} leaves a cell without a match"
         verb = verb_of(n_without_effect, "leaves", "leave")
         with_none = f"; {n_without_effect} of them {verb} every cell with a match"
+        interval = ""
+        if strongest.interval is not None:
+            interval = f" (95 % interval {share_span(*strongest.interval)})"
         return (
-            f"most changes with {strongest.setting}: {share_text(strongest.changed)} of the cells "
-            f"have no match ({over}{with_none if n_without_effect else ''})"
+            f"most changes with {strongest.setting}: {share_text(strongest.changed)}{interval} of "
+            f"the cells have no match; {over}{with_none if n_without_effect else ''}"
         )
 
     def rows(self) -> list[Row]:
@@ -163,7 +169,7 @@ def sensitivity_of(
 ) -> Sensitivity:
     """Segment the images with each setting varied by itself, and compare the cells."""
     plan = plan_segmentation(options)
-    variations = _variations(plan.spec.settings, vary)
+    variations = _variations(plan.spec, vary)
     store = Store(options.store)
     n_variations = len(variations)
     ways = f"with your settings, and with {amount(n_variations, 'other value')} of one of them"
@@ -178,13 +184,22 @@ def sensitivity_of(
     )
 
 
-def _variations(base: Settings, vary: Mapping[str, Sequence[Any]] | None) -> list[Variation]:
+def _variations(spec: Spec, vary: Mapping[str, Sequence[Any]] | None) -> list[Variation]:
     """Every setting at every value, those that need no other pass of the network first."""
+    base = spec.settings
+    is_tile_by_tile = spec.mode in SUBSTITUTING
+    if is_tile_by_tile and _BATCH_SIZE in (vary or ()):
+        raise BadInput(
+            f"{_BATCH_SIZE} changes nothing in mode {spec.mode}, in which the network sees one "
+            "tile at a time; vary it with --mode fast"
+        )
     for name in vary or ():
         if name not in NAMES:
             Variation(name, None).applied_to(base)  # raises, with the nearest name
     variations: list[Variation] = []
     for name, values in (VALUES if vary is None else vary).items():
+        if is_tile_by_tile and name == _BATCH_SIZE:  # equal masks would be no evidence
+            continue
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
             raise BadInput(
                 f'vary.{name} is {values!r}; expected a list of values, as "diameter=[20,30,40]"'
