@@ -57,7 +57,7 @@ SHORT = {
     "08_segmentation_settings": {
         **FEW,
         **ONE_THREAD,
-        "vary": {"diameter": [20], "flow_threshold": [0.1], "batch_size": [1]},
+        "vary": {"diameter": [20], "flow_threshold": [0.1], "max_size_fraction": [1]},
     },
 }
 """Parameters with which a notebook is checked: enough for what its telling cells say. Trainings too
