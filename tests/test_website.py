@@ -144,17 +144,25 @@ def test_search_of_the_built_site_finds_what_users_type():
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=website.SITE)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        found = found_on(f"http://127.0.0.1:{server.server_port}/index.html")
+        found, lefts = found_on(f"http://127.0.0.1:{server.server_port}/index.html")
         server.shutdown()
+    assert lefts == [16, 16]
     assert found["GUI"].endswith("/how/gui_and_script.html")
     assert found["straight cuts"].endswith("/how/straight_cuts.html")
     assert found["diameter"].endswith("/how/which_setting.html")
     assert found["Fiji"].endswith("/how/plugin_and_cellpose.html")
     assert found["kept"].endswith("/words.html")
+    assert found["learning rate"].endswith("/settings.html")
+
+
+def left_of_heading(page, address):
+    """Where the heading begins on a phone, in pixels from the edge of the screen."""
+    page.goto(address)
+    return page.locator("h1").bounding_box()["x"]
 
 
 def found_on(address):
-    """Where one lands who types each of the words into the search and takes the first result."""
+    """Where one lands who types words into the search, and the margins of two of the pages."""
     from playwright.sync_api import sync_playwright
 
     found = {}
@@ -166,7 +174,7 @@ def found_on(address):
         page = chromium.new_page()
         page.on("request", lambda request: asked.add(request.url))
         asked = set()
-        for words in ("GUI", "diameter", "Fiji", "straight cuts", "kept"):
+        for words in ("GUI", "diameter", "Fiji", "straight cuts", "kept", "learning rate"):
             page.goto(address)
             page.wait_for_load_state("networkidle")
             page.keyboard.press("/")
@@ -176,8 +184,11 @@ def found_on(address):
             page.keyboard.press("Enter")
             page.wait_for_url(lambda url: not url.endswith("/index.html"), timeout=15_000)
             found[words] = page.url.partition("?")[0].partition("#")[0]
+        page.set_viewport_size({"width": 390, "height": 800})
+        with_list_of_headings = found["learning rate"]
+        lefts = [left_of_heading(page, url) for url in (address, with_list_of_headings)]
         chromium.close()
     random.setstate(state)
     origin = address.removesuffix("index.html")
     assert [url for url in asked if not url.startswith(origin)] == []
-    return found
+    return found, lefts

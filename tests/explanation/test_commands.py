@@ -232,6 +232,23 @@ def test_explain_asks_for_a_network_that_is_in_no_store_here(tmp_path, invoke, i
 # -- carried out -----------------------------------------------------------------------------
 
 
+def test_a_network_of_this_folders_store_is_named_by_its_run(small_store, tmp_path, monkeypatch):
+    """As a user types it; of any other store by the path that holds it."""
+    condition = {"model": "net", "precision": "float32"}
+    sources = {"net": ModelSource("net", "tiny", small_store.weights)}
+
+    def network():
+        command = commands_for("cells.tif", condition, sources, LabSetup()).lab.command
+        words = words_of(command, windows=False)
+        return words[words.index("--model") + 1]
+
+    monkeypatch.chdir(small_store.root.parent)
+    assert network() == f"{small_store.key[:8]}/0"
+    assert Store("outputs").find(network()).weights.samefile(small_store.weights)
+    monkeypatch.chdir(tmp_path)
+    assert network() == str(small_store.weights)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # of Cellpose's own steps
 def test_both_lines_of_cellpose_make_the_same_masks(

@@ -40,6 +40,22 @@ def test_a_file_that_moved_is_found_and_one_that_changed_is_not_taken(
     assert (absent.source, "not on this machine" in absent.remark) == (None, True)
 
 
+def test_a_network_is_found_in_a_store_that_moved_by_its_run(
+    small_store, cellpose_folder, tmp_path
+):
+    name = f"{small_store.key}/{small_store.machine}/0"
+    recorded = {"model": name, "model_path": f"/gone/runs/{name}/weights.safetensors"}
+    digest = file_digest(small_store.weights)
+    moved = Store(small_store.root)
+    found = recorded_network(record_of(**recorded, model_digest=digest), moved)
+    assert found.source.path == small_store.weights
+    assert f"{name} is taken for it" in found.remark
+    changed = recorded_network(record_of(**recorded, model_digest="0" * 64), moved)
+    assert (changed.source, "was replaced since" in changed.remark) == (None, True)
+    elsewhere = recorded_network(record_of(**recorded, model_digest=digest), Store(tmp_path))
+    assert elsewhere.source is None
+
+
 def test_without_a_record_the_network_is_that_of_the_generation(cellpose_folder):
     (cellpose_folder / "cpsam").touch()
     usual = usual_network(None, is_provided=False)

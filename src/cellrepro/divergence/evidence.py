@@ -115,13 +115,12 @@ def evidence_lines(evidence: Evidence) -> Iterator[str]:
 
 def _how_often(evidence: Evidence) -> str:
     """How often the step was repeated, and operations by themselves."""
-    n = evidence.n_repetitions
-    times = "once" if n == 1 else f"{n} times" if n else ""
-    by_themselves = ""
+    counts = []
+    if evidence.n_repetitions:
+        counts.append(amount(evidence.n_repetitions, "time"))
     if evidence.n_replays:
-        by_themselves = f"its operations {amount(evidence.n_replays, 'time')} by themselves"
-    counts = "; ".join(filter(None, [times, by_themselves]))
-    return f" ({counts})" if counts else ""
+        counts.append(f"its operations {amount(evidence.n_replays, 'time')} by themselves")
+    return f" ({'; '.join(counts)})" if counts else ""
 
 
 def _how_many_flips(evidence: Evidence) -> str | None:

@@ -34,6 +34,8 @@ from samebits.mode_names import Mode
 _LOADED_BY_CELLPOSE = (PRETRAINED, "vit-l")
 _HALF = "bfloat16"
 _PROFILES = {_HALF: "cpu-bfloat16"}  # by precision, where it is not that of the usual profile
+_KEPT_DIGITS = 8
+"""Of a key in a command, which stands on pages that are older than later runs of the store."""
 _NOT_ON_COMMAND_LINE = (IMAGE_DEPTH, IMAGE_CHANNELS, IMAGE_CROP)
 """How the image was read: a command line takes it as its file has it."""
 
@@ -177,7 +179,8 @@ def _reference(source: ModelSource) -> str:
     key = folder.parents[1]
     if sum(entry.is_dir() for entry in key.iterdir()) > 1:  # machines
         return str(source.path)
-    n_digits = n_telling_digits([run.name for run in key.parent.iterdir()])
+    n_telling = n_telling_digits([run.name for run in key.parent.iterdir()])
+    n_digits = max(n_telling, _KEPT_DIGITS)
     return f"{key.name[:n_digits]}/{folder.name}"
 
 

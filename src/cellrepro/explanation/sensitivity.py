@@ -38,7 +38,6 @@ from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Store
 from cellrepro.words import share_span, share_text
 from samebits.errors import BadInput
-from samebits.modes import SUBSTITUTING
 from samebits.results import Result, Row, table_lines
 from samebits.words import amount, some, verb_of
 
@@ -187,8 +186,7 @@ def sensitivity_of(
 def _variations(spec: Spec, vary: Mapping[str, Sequence[Any]] | None) -> list[Variation]:
     """Every setting at every value, those that need no other pass of the network first."""
     base = spec.settings
-    is_tile_by_tile = spec.mode in SUBSTITUTING
-    if is_tile_by_tile and _BATCH_SIZE in (vary or ()):
+    if spec.is_tile_by_tile and _BATCH_SIZE in (vary or ()):
         raise BadInput(
             f"{_BATCH_SIZE} changes nothing in mode {spec.mode}, in which the network sees one "
             "tile at a time; vary it with --mode fast"
@@ -198,7 +196,7 @@ def _variations(spec: Spec, vary: Mapping[str, Sequence[Any]] | None) -> list[Va
             Variation(name, None).applied_to(base)  # raises, with the nearest name
     variations: list[Variation] = []
     for name, values in (VALUES if vary is None else vary).items():
-        if is_tile_by_tile and name == _BATCH_SIZE:  # equal masks would be no evidence
+        if spec.is_tile_by_tile and name == _BATCH_SIZE:  # equal masks would be no evidence
             continue
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
             raise BadInput(

@@ -13,10 +13,8 @@ from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.run_names import Names
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.median_range import MedianRange
-from samebits.modes import SUBSTITUTING
 
 if TYPE_CHECKING:
-    from cellrepro.spec.spec import Spec
     from cellrepro.store.stored_run import Repeat, Run
 
 
@@ -84,14 +82,10 @@ def _is_timed(repeats: Sequence[Repeat]) -> bool:
     )
 
 
-def _n_tiles_at_once(spec: Spec) -> int:
-    """The batch size; in modes in which a batch could change bits the network sees one tile."""
-    return 1 if spec.mode in SUBSTITUTING else spec.settings.batch_size
-
-
 def _speed(repeats: Sequence[Repeat], names: Names) -> SegmentationSpeed:
     """Sum up the repeats of one spec on one machine."""
     first = repeats[0]
+    spec = first.spec
     shapes = {name: first.masks_shape(name) for name in first.manifest.masks}
     pixels = {name: prod(shape) for name, shape in shapes.items()}
     sizes = {" × ".join(map(str, shape)) for shape in shapes.values()}
@@ -102,10 +96,10 @@ def _speed(repeats: Sequence[Repeat], names: Names) -> SegmentationSpeed:
     cells = [_n_cells(repeat, timed) for repeat in repeats]
     first_seconds = [_seconds(repeat, [first_image]) for repeat in repeats]
     return SegmentationSpeed(
-        images=first.spec.data,
+        images=spec.data,
         size=sizes.pop() if len(sizes) == 1 else f"{len(sizes)} sizes",
         edge=statistics.mean(pixels.values()) ** 0.5,
-        n_tiles_at_once=_n_tiles_at_once(first.spec),
+        n_tiles_at_once=1 if spec.is_tile_by_tile else spec.settings.batch_size,
         setting=names.without(place_of(first), ("data", "batch_size")),
         n_repeats=len(repeats),
         n_timed=len(timed),

@@ -21,7 +21,7 @@ from cellrepro.spec.training_fields import (
     Version,
 )
 from samebits.digests import value_digest
-from samebits.modes import check_switches
+from samebits.modes import SUBSTITUTING, check_switches
 from samebits.shown_text import short
 
 KEY_LENGTH = 16
@@ -100,6 +100,12 @@ class Spec(TrainingFields):
         """The dtype in which a network segments, by the profile; training is always in float32."""
         dtype: str = self.profile_settings.get("dtype", "float32")
         return dtype
+
+    @property
+    def is_tile_by_tile(self) -> bool:
+        """Whether a network sees one tile at a time, whatever the batch size, as its bits depend
+        on what else is in a batch."""
+        return self.mode in SUBSTITUTING
 
     @property
     def mode_in_words(self) -> str:

@@ -58,7 +58,7 @@ _MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is t
 _USUAL_CHANNELS = 3  # with more of them, an image may have fewer pixels
 _EXPLORER_HEIGHT = 560  # CSS pixels
 _WHERE_TO_RUN = (
-    "in the folder with these files, or where their paths begin",
+    "in the folder in which the command finds these files",
     "in the folder in which the two were compared",
 )
 _SCORES = (
