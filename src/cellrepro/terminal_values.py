@@ -67,7 +67,13 @@ def several(pairs: Sequence[str], option: str) -> dict[str, Sequence[YamlValue]]
     """
     lists: dict[str, Sequence[YamlValue]] = {}
     for name, text in pairs_in(pairs, option).items():
-        values = in_yaml(f"{option} {name}", f"[{text}]")
+        try:
+            values = read_yaml(f"[{text}]")
+        except yaml.YAMLError:
+            raise BadInput(
+                f"{option} {name} is {text!r}; expected values with commas between them, as 20,40 "
+                "or [1,99],[3,97]"
+            ) from None
         is_in_brackets = len(values) == 1 and isinstance(values[0], list)
         lists[name] = values[0] if is_in_brackets else values
     return lists

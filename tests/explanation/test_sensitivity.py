@@ -149,6 +149,7 @@ def test_what_became_of_the_cells_is_counted_twice_alike():
         ("diametr=[20]", "diametr: no such setting; do you mean diameter?"),
         ("diameter=", "vary.diameter is []; expected a list of values"),
         ("diameter=20,a", "diameter is 'a'; expected a number"),
+        ("diameter=[20", "--vary diameter is '[20'; expected values with commas between them"),
         ("flow_threshold=[0.4]", "vary holds flow_threshold=[0.4], which varies no setting"),
         ("augment=[maybe]", "augment is 'maybe'"),
         ("rescale=[2]", "overwrites it by 30 / diameter"),
