@@ -105,7 +105,7 @@ def test_loose_repeats_are_shown_by_what_differs(tmp_path):
     letters = ["".join(text.get_text() for text in panel.texts) for panel in picture.axes]
     assert letters == ["AAABBC", "AAAAAB"]
     picture = loose_effects.masks_changed(store, found)
-    assert "img_b, segmented" in picture.caption
+    assert "img_b: most cells changed here" in picture.caption
     assert "encoder.blocks.0.attn.weight" in texts(loose_effects.weights_changed(store, found))
 
 

@@ -46,7 +46,7 @@ def test_telling_pair_prefers_repeats_that_differ(store, images, digest):
     assert pair.reason == "two repeats of one spec whose numbers of cells differ"
 
 
-def test_telling_pair_looks_for_machines_and_profiles_first_and_for_seeds_last(
+def test_telling_pair_looks_for_repeats_machines_and_profiles_first_and_for_seeds_last(
     store, images, digest
 ):
     """Each run that is added makes a pair that comes before all others."""
@@ -77,6 +77,8 @@ def test_telling_pair_looks_for_machines_and_profiles_first_and_for_seeds_last(
         assert pair.reason == expected
         if "equal" not in expected and "each other" not in expected:
             assert run.key in {pair.a.manifest.key, pair.b.manifest.key}
+    add_run(store, [(2.0, three()), (3.0, MISSING)], seed=5, **digest)
+    assert telling_pair(store, images).reason == f"two repeats of one spec whose {counted}"
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -93,7 +95,7 @@ def test_telling_pair_is_the_first_of_all_pairs(tmp_path, digest, seed):
 
     def rank(pair):
         one, other = (repeat.spec for repeat in pair)
-        order = ["profile", "mode", "repeat", "seed"]
+        order = ["repeat", "profile", "mode", "seed"]
         kinds = [name for name in order if getattr(one, name, 0) != getattr(other, name, 0)]
         masks = [[m.digest for m in repeat.manifest.masks.values()] for repeat in pair]
         counts = [[m.n_objects for m in repeat.manifest.masks.values()] for repeat in pair]

@@ -141,12 +141,12 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     judged = "less than seeds do, in cells and in pixels"
     if not within:
         larger = [
-            f"{_times(ratio)} times that between seeds in {unit}"
+            f"{_as_large(ratio)} between seeds in {unit}"
             for unit, ratio in (("cells", cells), ("pixels", pixels))
             if ratio >= 1
         ]
         judged = (
-            "not shown to be less than seeds do, as with so few runs the difference may be up to "
+            "not shown to be less than seeds do, as with so few runs the difference may be "
             f"{joined(larger)}"
         )
     reason = (
@@ -169,8 +169,9 @@ def _images_of_all(pairs: Sequence[Pair]) -> list[str]:
     return [name for name in common if any(images[name].n_objects for images in compared)]
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.2g}" if ratio < 100 else "over 100"
+def _as_large(ratio: float) -> str:
+    times = f"{ratio:.2g}" if ratio < 100 else "over 100"
+    return "as large as" if times == "1" else f"{times} times as large as"
 
 
 def _refusal(known: Decision, seeds: Sequence[Pair]) -> str:

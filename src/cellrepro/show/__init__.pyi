@@ -9,7 +9,7 @@ from .figures.experiment import groups_at_a_glance
 from .figures.growth import growth_curve
 from .figures.growth_band import growth_band
 from .figures.loose_effects import masks_changed, results, weights_changed
-from .figures.masks import data_at_a_glance, masks_beside_truth
+from .figures.masks import cells_changed, data_at_a_glance, masks_beside_truth
 from .figures.nondeterminism import flips_by_place
 from .figures.operations import operations_map
 from .figures.rates import rates_by_size
@@ -37,6 +37,7 @@ __all__ = [
     "agreement_map",
     "beside_seeds",
     "cause_table",
+    "cells_changed",
     "chain",
     "cost_bars",
     "data_at_a_glance",

@@ -9,20 +9,24 @@ from cellrepro.show.tables.frames import markdown
 if TYPE_CHECKING:
     from IPython.display import Markdown
 
+    from cellrepro.show.figures.style import Picture
+
 
 class Answer:
-    """A place on the page for the answer, which later cells fill."""
+    """Two places on the page, for the answer in words and in a picture, which later cells fill."""
 
     NOT_YET = "*The answer stands here as soon as the cells below have found it.*"
 
     def __init__(self) -> None:
         from IPython.display import display
 
-        self._place = display(markdown(self.NOT_YET), display_id=True)
+        self._words = display(markdown(self.NOT_YET), display_id=True)
+        self._picture = display(markdown(""), display_id=True)
 
-    def give(self, text: str) -> Markdown:
-        """Put the answer into its place, and give it to be shown here, too."""
-        shown = markdown(text)
-        if self._place is not None:  # outside a notebook there is none
-            self._place.update(shown)
-        return shown
+    def give(self, text: str, picture: Picture | None = None) -> Markdown:
+        """Put the answer into its places, and give its words to be shown here, too."""
+        words = markdown(text)
+        for place, shown in ((self._words, words), (self._picture, picture)):
+            if place is not None and shown is not None:  # outside a notebook there is no place
+                place.update(shown)
+        return words

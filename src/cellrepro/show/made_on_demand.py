@@ -14,23 +14,34 @@ from cellrepro.progress import progress
 from cellrepro.run.outcome import Outcome
 from cellrepro.run.segment import segment
 from cellrepro.run.train import train
-from cellrepro.show.which_runs import best_network, trained_on
+from cellrepro.show.which_runs import trained_on
 from cellrepro.spec import defaults
 from cellrepro.spec.defaults import LedgerKind
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Run
 from samebits.mode_names import Mode
 
-_STEEP = 0.01
-"""A learning rate at which small networks find cells within a few epochs, and not the same cells
-with every seed."""
+
+@dataclass(frozen=True)
+class _Length:
+    """How long a handful of trainings takes: some ten seconds each."""
+
+    epochs: int
+    images_per_epoch: int
+    learning_rate: float | None = None
+
+
+_FROM_NOISE = _Length(epochs=6, images_per_epoch=32, learning_rate=0.01)
+"""So steep that small networks find cells, and a race reaches them."""
+_FROM_A_NETWORK = _Length(epochs=3, images_per_epoch=8)
 
 
 @dataclass(frozen=True)
 class _Variation:
-    """Arguments of one training that are not the defaults."""
+    """What tells one training of a handful from the next."""
 
     repeats: int = 1
+    keep_checkpoints: bool = False
     seed: int | None = None
     mode: Mode = defaults.MODE
     profile: str = defaults.PROFILE
@@ -40,65 +51,37 @@ _HANDFUL = (
     _Variation(repeats=2),
     _Variation(seed=1),
     _Variation(seed=2),
-    _Variation(mode="fast", repeats=2),
+    _Variation(mode="fast", repeats=2, keep_checkpoints=True),  # to see where they diverge
     _Variation(mode="fast", profile="cpu-bfloat16"),
 )
 """The fewest trainings that show repeats in two modes, what seeds do, and a change of how numbers
-are computed that reaches cells; they answer four of the five steps."""
+are computed; they answer four of the five steps."""
 
 
 def some_runs(store: Store, data: str | Path, *, model: str = defaults.MODEL) -> list[Run]:
-    """Get the stored trainings over a folder; where there are fewer than two, add a handful.
-
-    Repeats in mode strict are only trained where the store has none.
-    """
+    """Get the stored trainings over a folder; where there are fewer than two, add a handful."""
     stored = trained_on(store, data)
     if len(stored) > 1:
         return stored
-    learning_rate = None
-    is_repeated = any(
-        len(repeats) > 1
-        for run in stored
-        if run.spec.mode == "strict"
-        for repeats in run.machines.values()
-    )
-    with progress(1 + len(_HANDFUL), "short trainings, as the store has too few") as bar:
-        if model in SMALL:
-            if not stored:
-                _train_start(store, data, model)
-            model = best_network(store, data).name
-            learning_rate = _STEEP
-        bar.advance()
-        for variation in _HANDFUL:  # seconds each
+    length = _FROM_NOISE if model in SMALL else _FROM_A_NETWORK
+    with progress(len(_HANDFUL), "short trainings, as the store has too few") as bar:
+        for variation in _HANDFUL:
             train(
                 data,
                 model=model,
                 seed=variation.seed,
-                epochs=3,
-                images_per_epoch=8,
-                learning_rate=learning_rate,
+                epochs=length.epochs,
+                images_per_epoch=length.images_per_epoch,
+                learning_rate=length.learning_rate,
                 mode=variation.mode,
                 profile=variation.profile,
-                repeats=1 if is_repeated and variation.mode == "strict" else variation.repeats,
+                repeats=variation.repeats,
+                keep_checkpoints=variation.keep_checkpoints,
                 store=store.root,
                 quiet=True,
             )
             bar.advance()
     return trained_on(store, data)
-
-
-def _train_start(store: Store, data: str | Path, model: str) -> None:
-    """Train a small network for some ten seconds, after which it finds most synthetic cells."""
-    train(
-        data,
-        model=model,
-        epochs=6,
-        images_per_epoch=32,
-        learning_rate=_STEEP,
-        repeats=1,
-        store=store.root,
-        quiet=True,
-    )
 
 
 def segment_sizes(

@@ -87,10 +87,10 @@ class Sameness(IntEnum):
 class Differs(IntEnum):
     """A kind of difference; the smaller, the more telling."""
 
-    MACHINE = 0
-    PROFILE = 1
-    MODE = 2
-    REPEAT = 3
+    REPEAT = 0
+    MACHINE = 1
+    PROFILE = 2
+    MODE = 3
     OTHER = 4
     SEED = 5
 

@@ -12,14 +12,12 @@ from cellrepro.comparison.weight_comparison import compare_weights
 from cellrepro.show.figures import masks, style, weights
 from cellrepro.show.figures.letters import draw_letters
 from cellrepro.show.figures.style import Picture
-from cellrepro.words import share_text
 from samebits.errors import BadInput
 from samebits.known_operations import base_name
 from samebits.words import amount
 
 if TYPE_CHECKING:
     from cellrepro.audits.effect import Effect
-    from cellrepro.comparison.mask_comparison import MaskComparison
     from cellrepro.store.store import Store
     from cellrepro.store.stored_run import Repeat
 
@@ -130,33 +128,12 @@ def masks_changed(store: Store, effect: Effect) -> Picture:
         If the store lacks a repeat.
     """
     a, b = _furthest(store, effect)
-    comparisons = {name: compare_masks(a.masks(name), b.masks(name)) for name in a.manifest.masks}
-
-    def most(name: str) -> tuple[int, int]:
-        return comparisons[name].n_differing, comparisons[name].n_objects_a
-
-    image = max(comparisons, key=most)
-    figure = masks.difference(
-        store.image(a.manifest.data.images_digest, image),
-        a.masks(image),
-        b.masks(image),
-        name_a=f"repeat {a.index}",
-        name_b=f"repeat {b.index}",
+    figure = masks.cells_changed(
+        store, a, b, name_a=f"repeat {a.index}", name_b=f"repeat {b.index}"
     )
-    loose = f"segmented after two trainings with {base_name(effect.op)} alone not fixed"
-    n_images = amount(len(comparisons), "image")
-    caption = f"{image}, {loose}: {_masks_text(comparisons[image], n_images, effect)}."
-    return figure.described(figure.get_suptitle(), caption, f"Outlines of two repeats. {caption}")
-
-
-def _masks_text(comparison: MaskComparison, n_images: str, effect: Effect) -> str:
-    if not comparison.n_objects_a and not comparison.n_objects_b:
-        return "no object was found, so this says nothing about cells; train longer"
-    if not comparison.n_differing:
-        return f"no pixel differs, in {n_images}"
-    return (
-        f"{share_text(comparison.ppm / 1e6)} of its pixels differ, the most of {n_images}; over "
-        f"all images {share_text(effect.ppm / 1e6)}"
+    loose = f"Segmented after two trainings with {base_name(effect.op)} alone not fixed."
+    return figure.described(
+        figure.get_suptitle(), f"{loose} {figure.caption}", f"{figure.alt} {loose}"
     )
 
 

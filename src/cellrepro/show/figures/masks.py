@@ -11,7 +11,7 @@ from matplotlib.transforms import Bbox
 from cellrepro.comparison.category_map import categories
 from cellrepro.comparison.changed_cells import listed_changes, resized_cells
 from cellrepro.comparison.mask_comparison import compare_masks
-from cellrepro.comparison.mask_totals import fates_text
+from cellrepro.comparison.mask_totals import fates_text, image_weight, totals_over
 from cellrepro.comparison.number_remarks import n_numbers
 from cellrepro.comparison.object_changes import (
     MOST_TELLING_FIRST,
@@ -35,7 +35,7 @@ from cellrepro.show.figures.pixels import (
 from cellrepro.show.figures.scale_bar import draw_scale_bar, scale_bar
 from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.figures.style import WIDTH, Picture
-from cellrepro.words import pixels_text
+from cellrepro.words import pixels_text, share_text
 from samebits.errors import BadInput
 from samebits.words import amount, grouped
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from cellrepro.comparison.mask_comparison import MaskComparison
+    from cellrepro.comparison.mask_totals import MaskTotals
     from cellrepro.images.folder import ImageFolder
     from cellrepro.store.store import Store
     from cellrepro.store.stored_run import Repeat
@@ -180,6 +181,51 @@ def _beside_truth(store: Store, repeat: Repeat, name: str) -> list[_Panel]:
         _Panel(truth_title, with_outlines(background, truth_outlines, solid=True)),
         _Panel(found_title, with_outlines(background, {"a": masks}, solid=True)),
     ]
+
+
+def cells_changed(
+    store: Store, a: Repeat, b: Repeat, *, image: str = "", name_a: str = "A", name_b: str = "B"
+) -> Picture:
+    """Draw the image on which most cells differ between two repeats, or the one that is named.
+
+    Parameters
+    ----------
+    store : Store
+        Which keeps the images.
+    a, b : Repeat
+        Over the same images.
+    image : str
+        The name of an image; by default the one on which most cells changed.
+    name_a, name_b : str
+        What the two are called.
+
+    Returns
+    -------
+    Picture
+    """
+    comparisons = {name: compare_masks(a.masks(name), b.masks(name)) for name in a.manifest.masks}
+    shown = image or max(comparisons, key=lambda name: image_weight(comparisons[name]))
+    figure = difference(
+        store.image(a.manifest.data.images_digest, shown),
+        a.masks(shown),
+        b.masks(shown),
+        name_a=name_a,
+        name_b=name_b,
+    )
+    caption = f"{shown}: {_most_changed_text(totals_over(comparisons.values()))}."
+    alt = f"Outlines of two results, and where they differ. {caption}"
+    return figure.described(figure.get_suptitle(), caption, alt)
+
+
+def _most_changed_text(totals: MaskTotals) -> str:
+    """What is said beneath the image on which two results differ most."""
+    n_images = amount(totals.n_images, "image")
+    if not totals.n_objects:
+        return f"no cell was found in {n_images}, so this says nothing about cells; train longer"
+    if not totals.n_differing:
+        return f"no pixel differs, in {n_images}"
+    most = f"most cells changed here, of {n_images}; " if totals.n_images > 1 else ""
+    return f"{most}over all, {share_text(totals.ppm / 1e6)} of the pixels differ"
 
 
 def difference(
