@@ -29,7 +29,7 @@ from record_fields import Field, fields_of
 from rich.console import Console
 
 import cellrepro
-from cellrepro.cli import app, examples
+from cellrepro.cli import app, examples, name_optional_places
 from cellrepro.commands import COMMANDS, OF_BASELINE, Command
 from cellrepro.comparison.scores import SCORES, ScoreGroup
 from cellrepro.conclusions.readouts import READOUTS
@@ -152,6 +152,7 @@ def help_of(words: tuple[str, ...]) -> Iterator[str]:
     panels: list[HelpPanel] = []
     said = io.StringIO()
     app.help_formatter = lambda console, options, panel: panels.append(panel)
+    name_optional_places(words)
     app.help_print([*words], console=Console(file=said, width=VERY_WIDE))
     lines = [line.strip() for line in said.getvalue().splitlines()]
     usage, *about = [line for line in lines if line not in ("", app.help_epilogue)]

@@ -112,6 +112,7 @@ _REMEDIES = {
     errno.ESTALE: "the network's disk does not answer: connect it again",
 }
 _FRACTION = re.compile(r"[+-]?\d*\.0*[1-9]\d*")
+_ANY_NUMBER = inspect.Parameter.VAR_POSITIONAL
 _EXPECTED: dict[object, str] = {int: "a whole number", float: "a number"}
 _LEAST_LIKE = 0.7  # of an option to a word, as difflib counts, where it is spelled like that
 _MOST_COMMANDS = 6
@@ -147,6 +148,7 @@ def run(words: Sequence[str]) -> int:
                 return carried_out(own[0], {}, work=partial(_fail, error.__cause__ or error))
         if isinstance(getattr(command, "__self__", None), App):  # --help, --version
             app.help_formatter = narrow_panels()
+            name_optional_places(own)
             command(*bound.args, **bound.kwargs)
             sys.stdout.write(examples(own))
             return 0
@@ -196,6 +198,23 @@ def narrow_panels() -> DefaultFormatter:
     from cyclopts.help import DefaultFormatter, PanelSpec  # with Rich, which only help needs
 
     return DefaultFormatter(panel_spec=PanelSpec(padding=(0, 0)))
+
+
+def name_optional_places(words: Sequence[str]) -> None:
+    """Let the usage of a command name each argument that may be left out, not ``[ARGS]`` alone."""
+    from cyclopts.help import format_usage
+
+    chain, apps, _ = app.parse_commands([word for word in words if word not in app.help_flags])
+    if apps[-1].default_command is None:  # as of `cellrepro --help`
+        return
+    names = [
+        argument.field_info.name.upper() + "..." * (argument.field_info.kind == _ANY_NUMBER)
+        for argument in apps[-1].assemble_argument_collection()
+        if argument.index is not None and not argument.required
+    ]
+    if names:
+        usage = format_usage(app, chain, execution_path=apps).plain.strip()
+        apps[-1].usage = re.sub(r"\[ARGS(\.\.\.)?\]", f"[{'] ['.join(names)}]", usage)
 
 
 def _completed(word: str, after: str | None) -> str:

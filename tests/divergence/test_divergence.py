@@ -154,7 +154,7 @@ def test_a_fault_is_called_one_where_no_race_is_possible(small_store, tmp_path):
         assert (said in one.headline) == is_said
         doubted = replace(one, evidence=replace(found.evidence, doubt="only probably, as …"))
         assert ("probably a fault" in doubted.headline) == is_said
-        assert any(line.startswith("probably a fault") for line in doubted.in_short())
+        assert any(line.startswith("probably a fault") for line in doubted.answer())
     # The damaged checkpoint is passed over, and that is said.
     (arrival,) = found.evidence.arrival
     assert arrival.startswith("computed again from the initial weights; all 4 steps")

@@ -413,7 +413,7 @@ def test_five_steps_with_their_answers(tmp_path):
         "Less changes between " in steps[4].answer
     )
     assert steps[4].answer.endswith(
-        " Of the 3 specs in mode strict that differ in the seed, 3 repeat their own results bit "
+        " Of those that differ in the seed, 3 of 3 in mode strict repeat their own results bit "
         "for bit."
     )
     assert {step.outcome for step in steps} == {"answered"}

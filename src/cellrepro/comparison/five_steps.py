@@ -288,6 +288,6 @@ def _repeatability_of_seeds(spread: Spread, seeds: Axis) -> Iterator[str]:
         n_identical = sum(identical.values())
         repeats_itself = verb_of(n_identical, "repeats its own result", "repeat their own results")
         yield (
-            f"of the {amount(len(identical), 'spec')} in mode {mode} that differ in the seed, "
-            f"{n_identical} {repeats_itself} bit for bit"
+            f"of those that differ in the seed, {n_identical} of {len(identical)} in mode {mode} "
+            f"{repeats_itself} bit for bit"
         )

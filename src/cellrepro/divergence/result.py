@@ -28,7 +28,9 @@ from samebits.results import Result, Row, derived, in_json
 from samebits.words import amount, grouped, some
 
 _MOST_NAMES = 4
-"""Listed of what differs in a stage."""
+"""Listed of what differs in a stage before or after the training."""
+_MOST_PARTS = 1
+"""Named of the parts of a network that differ in a step: from the first on nearly all do."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,7 +98,7 @@ class Divergence(Result):
             if self.verdict == Verdict.VACUOUS:
                 return f"vacuous: {over}; nothing was trained or found, so that proves little"
             return f"identical: {over}"
-        return "; ".join(self.in_short())
+        return "; ".join([self._result(), *self.statements(self.first)])
 
     def _result(self) -> str:
         """Say what it came to in cells and weights."""
@@ -132,26 +134,32 @@ class Divergence(Result):
         ]
 
     def lines(self) -> list[str]:
-        """Give the sentence, every stage that differs, the evidence, and what was left out."""
-        stages = (
-            f"  {OF_STAGE[stage].name:15}  {self._what_differs(stage, _MOST_NAMES)}"
-            for stage in self.stages
-        )
+        """Give the answer, every stage that differs, the evidence, and what was left out."""
+        exactly = []
+        if self.first is not None and not self._first_is_headline:
+            exactly = [self.statements(self.first)[0]]
+        title = ["what differs, by stage:"] if self.stages else []
+        stages = []
+        for stage in self.stages:
+            most = _MOST_PARTS if stage in IN_EVERY_STEP else _MOST_NAMES
+            stages.append(f"  {OF_STAGE[stage].name:15}  {self._what_differs(stage, most)}")
         evidence = () if self.evidence is None else evidence_lines(self.evidence)
         notes = (f"  note: {note}" for note in self.notes if note != self._why_not_looked_for)
-        title = ["what differs, by stage:"] if self.stages else []
-        remedy = None if self.judgement is None else REMEDIES.get(self.judgement)
-        what_to_do = [f"what to do: {remedy}"] if remedy else []
-        in_short = self.in_short()
-        if self.headline not in in_short:  # after what it came to
-            in_short.insert(1, f"where it began: {self.headline}")
-        return [*in_short, *what_to_do, *title, *stages, *evidence, *notes]
+        return [*self.answer(), *exactly, *title, *stages, *evidence, *notes]
 
-    def in_short(self) -> list[str]:
-        """Say what it came to, then where they diverge and what that is, a statement each."""
+    def answer(self) -> list[str]:
+        """Say what it came to, where it began, of which kind the difference is, and what to do."""
         if self.first is None:
             return [self.sentence()]
-        return [self._result(), *self.statements(self.first)]
+        first, *kind = self.statements(self.first)
+        began = first if self._first_is_headline else f"where it began: {self.headline}"
+        remedy = None if self.judgement is None else REMEDIES.get(self.judgement)
+        what_to_do = [f"what to do: {remedy}"] if remedy else []
+        return [self._result(), began, *kind, *what_to_do]
+
+    @property
+    def _first_is_headline(self) -> bool:
+        return self.first is not None and self.headline == self.statements(self.first)[0]
 
     @property
     def headline(self) -> str:
@@ -188,7 +196,7 @@ class Divergence(Result):
             stage == "weights" and self._begins_in("weights", 1) and self._begins_in("update", 0)
         )
         why = ", as Cellpose's learning rate is 0 in the first epoch" if is_later else ""
-        return f"{text} (from step {min(steps)}{why})"
+        return f"from step {min(steps)}{why}: {text}"
 
     def _begins_in(self, stage: str, epoch: int) -> bool:
         """Whether a stage first differs in an epoch, which count from 0."""

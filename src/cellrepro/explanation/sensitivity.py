@@ -36,7 +36,7 @@ from cellrepro.run.stored_costs import segmenting_announced
 from cellrepro.spec.segmentation_settings import AFTER_NETWORK, NAMES, Settings
 from cellrepro.spec.spec import Spec
 from cellrepro.store.store import Store
-from cellrepro.words import share_span, share_text
+from cellrepro.words import share_text
 from samebits.errors import BadInput
 from samebits.results import Result, Row, table_lines
 from samebits.words import amount, some, verb_of
@@ -87,7 +87,8 @@ class Sensitivity(Result):
 
     def sentence(self) -> str:
         """Say which setting changes the largest share of cells, and how many values change none."""
-        over = f"{amount(len(self.settings), 'value')} on {amount(self.images, 'image')}"
+        images = amount(self.images, "image")
+        over = f"{amount(len(self.settings), 'value')} on {images}"
         if not any(variant.n_cells for variant in self.settings):
             return f"vacuous: no cell was found with any of {over}"
         strongest = self.settings[0]
@@ -96,12 +97,10 @@ class Sensitivity(Result):
             return f"none of {over} leaves a cell without a match"
         verb = verb_of(n_without_effect, "leaves", "leave")
         with_none = f"; {n_without_effect} of them {verb} every cell with a match"
-        interval = ""
-        if strongest.interval is not None:
-            interval = f" (95 % interval {share_span(*strongest.interval)})"
         return (
-            f"most changes with {strongest.setting}: {share_text(strongest.changed)}{interval} of "
-            f"the cells have no match; {over}{with_none if n_without_effect else ''}"
+            f"most changes with {strongest.setting}: {share_text(strongest.changed)} of the cells "
+            f"of {images} have no match; {amount(len(self.settings), 'value')} tried"
+            f"{with_none if n_without_effect else ''}"
         )
 
     def rows(self) -> list[Row]:

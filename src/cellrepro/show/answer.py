@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from cellrepro.show.tables.frames import markdown
 
 if TYPE_CHECKING:
-    from IPython.display import Markdown
-
     from cellrepro.show.figures.style import Picture
 
 
@@ -23,10 +21,8 @@ class Answer:
         self._words = display(markdown(self.NOT_YET), display_id=True)
         self._picture = display(markdown(""), display_id=True)
 
-    def give(self, text: str, picture: Picture | None = None) -> Markdown:
-        """Put the answer into its places, and give its words to be shown here, too."""
-        words = markdown(text)
-        for place, shown in ((self._words, words), (self._picture, picture)):
+    def give(self, text: str, picture: Picture | None = None) -> None:
+        """Put the answer into its places."""
+        for place, shown in ((self._words, markdown(text)), (self._picture, picture)):
             if place is not None and shown is not None:  # outside a notebook there is no place
                 place.update(shown)
-        return words

@@ -114,11 +114,13 @@ def spread_axis(spread: Spread, *, width: float = WIDTH) -> Picture:
 
 
 def _scale(axes: Axes, distributions: Sequence[Distribution]) -> None:
-    """Fit the axis to every value and interval, with zero in a place of its own."""
+    """Fit the axis to every value, with zero in a place of its own.
+
+    Where an interval begins far below all values, decades for it would press them together: it
+    begins close to zero.
+    """
     values = [float(value) for each in distributions for value in each.values]
-    for distribution in distributions:
-        if distribution.interval is not None:
-            values += [distribution.interval.low, distribution.interval.high]
+    values += [each.interval.high for each in distributions if each.interval is not None]
     style.with_zero(axes, "x", values)
     # Zero is left of all others by a third of a row's height, whatever the decades.
     low = min((value for value in values if value > 0), default=0.01)

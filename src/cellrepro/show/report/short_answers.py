@@ -240,7 +240,10 @@ def _of_axis(spread: Spread, axis: Axis) -> str:
         seeds_and_images = (
             f"{amount(decision.n_seeds, 'seed')} and {amount(decision.n_images, 'image')}"
         )
-        return f"perhaps, {share}; {seeds_and_images} leave open whether another seed changes more."
+        return (
+            f"perhaps, {share}: no more than between two seeds (at most {share_text(most)}), but "
+            f"{seeds_and_images} are too few to show that it is less."
+        )
     if decision.refusal == NO_SEEDS:
         return f"yes, {share}; {NOTHING_BESIDE}."
     remedy = decision.remedy.replace("--seed", "`--seed`")
