@@ -112,7 +112,7 @@ def test_compare_says_it(saved, invoke):
 def test_one_network_saved_in_several_ways(tmp_path):
     """On its name for torch.save, on no order for safetensors; a changed parameter is noticed."""
     save_file(HELD, tmp_path / "w")
-    _, digests, same, files = zip(*saved_in_several_ways(tmp_path / "w"), strict=True)
+    _, digests, same, _, files = zip(*saved_in_several_ways(tmp_path / "w"), strict=True)
     assert all(same)
     assert (digests[0] != digests[1], digests[2] == digests[3]) == (True, True)
     assert [bool(one.differing) for one in files[:4]] == [False, True, False, False]

@@ -144,10 +144,3 @@ def test_seeds_row_by_row():
     images = pixels(picture)
     assert len(images) == 24
     assert np.array_equal(images[-1][..., 0], trials[-1].thumbnails[-1])
-
-
-def test_the_rate_starts_at_nothing():
-    picture = seeds.learning_rate_start(4)
-    assert picture.alt.endswith("by epoch: 0, 11, 22, 33.")
-    with pytest.raises(BadInput, match="n_epochs must be a whole number of at least 2"):
-        seeds.learning_rate_start(1)

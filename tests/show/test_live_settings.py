@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -89,8 +90,8 @@ class Segmenter:
         self.is_closed = True
 
 
-def exact(number: int, settings: Settings) -> LiveAnswer:
-    return LiveAnswer(number, "exact", settings, cells(settings), 1.0, 3.0)
+def exact(number: int, settings: Settings, *, pass_seconds: float = 3.0) -> LiveAnswer:
+    return LiveAnswer(number, "exact", settings, cells(settings), 1.0, pass_seconds)
 
 
 def live_image(*, at_once: bool = False, moved: Settings | None = None) -> LiveImage:
@@ -210,6 +211,21 @@ def test_what_needs_the_network_says_so_and_about_how_long(live):
     assert len(live.asked) == 1
     live.view.receive({"set": {**values_of(request.settings), "min_size": 60}})
     assert live.asked[-1].kind == "preview"
+
+
+def test_a_quick_pass_begins_by_itself_when_the_sliders_stand_still():
+    image = live_image()
+    first = exact(0, Settings(), pass_seconds=0.5)
+    with viewing(replace(image, first=first, now=first)) as live:
+        live.view.receive({"set": {"diameter": 60}})
+        said = live.shown[-1].live
+        assert said["state"] == "waiting"
+        assert said["line"].endswith("the network runs, about 1 second")
+        until(lambda: live.asked)
+        (request,) = live.asked
+        assert (request.kind, request.settings.diameter) == ("exact", 60)
+        live.view.receive({"set": {"diameter": 15}})  # four times as many pixels
+        assert live.shown[-1].live["state"] == "needs-pass"
 
 
 def test_a_reference_can_be_set_and_returned_to(live):

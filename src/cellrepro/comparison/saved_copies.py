@@ -21,8 +21,10 @@ class SavedFile(NamedTuple):
     """SHA-256 of its bytes."""
     same_parameters: bool
     """Whether every bit of the network came back."""
+    beside: str
+    """The first file of its format; its own name where it is the first."""
     comparison: FileComparison
-    """How it differs from the first file of its format."""
+    """How it differs from that file."""
 
 
 def saved_in_several_ways(weights: Path) -> Iterator[SavedFile]:
@@ -48,4 +50,4 @@ def saved_in_several_ways(weights: Path) -> Iterator[SavedFile]:
             same = compare_weights(weights, path).equal
             first = first_of_format.setdefault(path.suffix, path)
             comparison = compare_files(first, path, same_parameters=same)
-            yield SavedFile(name, file_digest(path), same, comparison)
+            yield SavedFile(name, file_digest(path), same, first.name, comparison)

@@ -14,7 +14,7 @@ from .figures.nondeterminism import flips_by_place
 from .figures.operations import operations_map
 from .figures.rates import rates_by_size
 from .figures.scores import scores_of_runs
-from .figures.seeds import learning_rate_start, seed_strips
+from .figures.seeds import seed_strips
 from .figures.sensitivity import setting_bars, setting_picture
 from .figures.spread import spread_axis
 from .figures.stage_chain import chain
@@ -54,7 +54,6 @@ __all__ = [
     "host_table",
     "kind_table",
     "layer_distances",
-    "learning_rate_start",
     "least_stable",
     "markdown",
     "masks_beside_truth",

@@ -35,6 +35,7 @@ REFERENCE = "reference"
 NOW = "now"
 _SIDE_NOW = 1
 _STILL_SECONDS = 0.35  # without a change, after which the exact masks are asked for
+_QUICK_PASS_SECONDS = 1.0  # a pass that takes no longer begins by itself after that
 _SENT = ("a", "b", "categories", "story")
 
 
@@ -260,10 +261,14 @@ class LiveView:
             if with_pass:
                 self._run()
                 return
-            self._say("needs-pass", self._not_yet("this needs a pass of the network"))
+            if self._next_pass_seconds() > _QUICK_PASS_SECONDS:
+                self._say("needs-pass", self._not_yet("this needs a pass of the network"))
+                self._publish()
+                return
+            self._say("waiting", self._not_yet("the network runs"))
             self._publish()
-            return
-        self._ask("preview")
+        else:
+            self._ask("preview")
         self._timer = threading.Timer(self._still_seconds, self._ask_when_still, (self._wanted,))
         self._timer.daemon = True
         self._timer.start()
@@ -297,10 +302,12 @@ class LiveView:
         self._number += 1
         self._segmenting.ask(LiveRequest(self._number, kind, self._wanted))
 
+    def _next_pass_seconds(self) -> float:
+        return pass_estimate(self._pass_seconds, self._wanted, self._held)
+
     def _not_yet(self, what: str) -> str:
         """Say what is shown, what is not yet computed, and what that takes."""
-        seconds = pass_estimate(self._pass_seconds, self._wanted, self._held)
-        about = f"{what}, about {amount(max(1, round(seconds)), 'second')}"
+        about = f"{what}, about {amount(max(1, round(self._next_pass_seconds())), 'second')}"
         shown = _changed(self._now.settings, self._wanted)
         wanted = _changed(self._wanted, self._now.settings)
         if not wanted:

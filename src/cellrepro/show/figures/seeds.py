@@ -1,4 +1,4 @@
-"""Figures of seeds: which changes what the network is shown, and why one epoch is no test."""
+"""Figures of seeds: which changes what the network is shown."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import numpy as np
 
 from cellrepro.show.figures import style
 from cellrepro.show.figures.letters import draw_letters
-from cellrepro.show.figures.style import EDGE, SERIES, Picture
-from samebits.errors import whole
+from cellrepro.show.figures.style import Picture
 from samebits.words import amount
 
 if TYPE_CHECKING:
@@ -60,44 +59,4 @@ def seed_strips(probe: SeedProbe) -> Picture:
         "What the network was shown under each seed, and what became of it",
         caption,
         f"Rows of small images, one row a trial. {probe.sentence()}.",
-    )
-
-
-def learning_rate_start(n_epochs: int = 12) -> Picture:
-    """Draw the learning rate of each epoch of Cellpose's schedule, as a share of its peak.
-
-    Parameters
-    ----------
-    n_epochs : int
-        Of the training, 2 or more.
-
-    Returns
-    -------
-    Picture
-
-    Raises
-    ------
-    BadInput
-        If there are fewer epochs.
-    """
-    from cellrepro.model.epoch_schedule import learning_rates
-
-    shares = learning_rates(whole("n_epochs", n_epochs, 2), 100.0)
-    epochs = range(1, len(shares) + 1)
-    figure = Picture(height=3.5)
-    axes = figure.subplots()
-    bars = axes.bar(epochs, shares, color=SERIES[0], edgecolor=EDGE, width=0.75)
-    axes.bar_label(bars, fmt="%.0f", padding=3, fontsize=9)
-    axes.set_xticks(epochs)
-    axes.set_ylim(0, 115)
-    style.label_axes(axes, x="epoch", y="learning rate (% of its peak)")
-    caption = (
-        "The first epoch trains with 0: a training of one epoch leaves every weight as it was, so "
-        "two of them that begin with one network end equal. The second epoch gets a ninth of the "
-        "rate, the tenth all of it."
-    )
-    by_epoch = ", ".join(f"{share:.0f}" for share in shares)
-    alt = f"Bar chart of the learning rate in percent by epoch: {by_epoch}."
-    return figure.described(
-        "Cellpose's learning rate rises from 0: epoch 1 trains nothing", caption, alt
     )
