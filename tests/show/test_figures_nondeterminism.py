@@ -9,7 +9,7 @@ from cellrepro.audits.cost import Cost, CostRow
 from cellrepro.audits.effect import Effect
 from cellrepro.audits.seed_effects import SEEDS, SeedProbe, Trial
 from cellrepro.audits.training import TrainingAudit, Updates
-from cellrepro.show.figures import cost, loose_effects, nondeterminism, seeds
+from cellrepro.show.figures import cost, loose_effects, masks, nondeterminism, seeds
 from cellrepro.show.tables.operations import operation_table
 from cellrepro.store.store import Store
 from drawn import pixels, texts
@@ -106,6 +106,10 @@ def test_loose_repeats_are_shown_by_what_differs(tmp_path):
     assert letters == ["AAABBC", "AAAAAB"]
     picture = loose_effects.masks_changed(store, found)
     assert "img_b: most cells changed here" in picture.caption
+    a, _, b = store.run(loose.key).repeats
+    assert masks.cells_changed(store, a, b, image="img_c").caption.startswith("img_c: over all")
+    with pytest.raises(BadInput, match="no image 'img_z'; expected one of img_a, img_b, img_c"):
+        masks.cells_changed(store, a, b, image="img_z")
     assert "encoder.blocks.0.attn.weight" in texts(loose_effects.weights_changed(store, found))
 
 

@@ -37,7 +37,7 @@ from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.figures.style import WIDTH, Picture
 from cellrepro.words import pixels_text, share_text
 from samebits.errors import BadInput
-from samebits.words import amount, grouped
+from samebits.words import amount, grouped, some
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +57,8 @@ _SMALL = 0.003
 """Share of the pixels below which differences get rings, so that nobody overlooks them."""
 _MOST_SIGNS = 40
 """Beyond this many changed cells, signs would hide them."""
+_MOST_IMAGES = 10
+"""Named in a message."""
 _MOST_VOTES = 6
 """Beyond this many repeats the legend leaves some numbers out, as their colours are close."""
 _NAME_LETTERS = 34
@@ -202,9 +204,18 @@ def cells_changed(
     Returns
     -------
     Picture
+
+    Raises
+    ------
+    BadInput
+        If the two have no such image.
     """
     comparisons = {name: compare_masks(a.masks(name), b.masks(name)) for name in a.manifest.masks}
-    shown = image or max(comparisons, key=lambda name: image_weight(comparisons[name]))
+    if image and image not in comparisons:
+        images = some(list(comparisons), _MOST_IMAGES)
+        raise BadInput(f"there is no image {image!r}; expected one of {images}")
+    most = max(comparisons, key=lambda name: image_weight(comparisons[name]))
+    shown = image or most
     figure = difference(
         store.image(a.manifest.data.images_digest, shown),
         a.masks(shown),
@@ -212,19 +223,20 @@ def cells_changed(
         name_a=name_a,
         name_b=name_b,
     )
-    caption = f"{shown}: {_most_changed_text(totals_over(comparisons.values()))}."
+    totals = totals_over(comparisons.values())
+    caption = f"{shown}: {_changed_text(totals, is_most=shown == most)}."
     alt = f"Outlines of two results, and where they differ. {caption}"
     return figure.described(figure.get_suptitle(), caption, alt)
 
 
-def _most_changed_text(totals: MaskTotals) -> str:
-    """What is said beneath the image on which two results differ most."""
+def _changed_text(totals: MaskTotals, *, is_most: bool) -> str:
+    """What is said beneath the one image that is shown of all."""
     n_images = amount(totals.n_images, "image")
     if not totals.n_objects:
         return f"no cell was found in {n_images}, so this says nothing about cells; train longer"
     if not totals.n_differing:
         return f"no pixel differs, in {n_images}"
-    most = f"most cells changed here, of {n_images}; " if totals.n_images > 1 else ""
+    most = f"most cells changed here, of {n_images}; " if is_most and totals.n_images > 1 else ""
     return f"{most}over all, {share_text(totals.ppm / 1e6)} of the pixels differ"
 
 
