@@ -14,13 +14,23 @@ if (location.protocol === "file:") {
     document.querySelector("article")?.prepend(note);
     note.scrollIntoView({ block: "center" });
   };
+  // Letters of a word that is typed into no search would be taken for keys of the page, as n for the
+  // next one.
+  let isTyping = false;
   document.addEventListener("click", (event) => {
+    isTyping = false;
     if (event.target.closest(".md-search, [for=__search]")) tell();
   });
-  document.addEventListener("keydown", (event) => {
+  const onKey = (event) => {
     const isHeld = event.ctrlKey || event.metaKey || event.altKey;
-    if (isHeld ? event.key.toLowerCase() === "k" : ["f", "s", "/"].includes(event.key)) tell();
-  });
+    if (event.key === "Escape") isTyping = false;
+    else if (isTyping && !isHeld) event.stopImmediatePropagation();
+    else if (isHeld ? event.key.toLowerCase() === "k" : ["f", "s", "/"].includes(event.key)) {
+      tell();
+      isTyping = true;
+    }
+  };
+  window.addEventListener("keydown", onKey, { capture: true });
 }
 
 // A photograph of a screen has two pixels for each of its own: it is framed, with letters no larger

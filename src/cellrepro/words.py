@@ -135,11 +135,13 @@ def span(low: str, high: str) -> str:
 
 
 def share_span(low: float, high: float) -> str:
-    """Both ends of a range of shares, in one unit.
+    """Both ends of a range of shares, in one unit; a wide one begins at tenths of a per cent.
 
     >>> share_span(0.012, 0.034), share_span(5e-5, 0.88), share_span(0, 0), share_span(2e-6, 9e-6)
-    ('1.2 % to 3.4 %', '0.005 % to 88 %', '0 %', '2 ppm to 9 ppm')
+    ('1.2 % to 3.4 %', '0 % to 88 %', '0 %', '2 ppm to 9 ppm')
     """
+    if high >= 0.1:
+        low = round(low, 3)
     if low > 0 and "ppm" in share_text(low) and "ppm" not in share_text(high):
         return span(percent_text(low), share_text(high))
     return span(share_text(low), share_text(high))

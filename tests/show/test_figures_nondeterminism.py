@@ -103,7 +103,7 @@ def test_loose_repeats_are_shown_by_what_differs(tmp_path):
     found = effect(key=loose.key, fixed_key=fixed.key, repeats=3)
     picture = loose_effects.results(store, found)
     letters = ["".join(text.get_text() for text in panel.texts) for panel in picture.axes]
-    assert letters == ["AAABBC", "AAAAAB"]
+    assert letters == ["CCCDDE", "CCCCCD"]
     picture = loose_effects.masks_changed(store, found)
     assert "img_b: most cells changed here" in picture.caption
     a, _, b = store.run(loose.key).repeats
@@ -144,7 +144,7 @@ def test_seeds_row_by_row():
         *(trial(data, seed, f"d{seed}", seed) for seed in (1, 2)),
     )
     picture = seeds.seed_strips(SeedProbe(trials, 6, 2, 77))
-    assert "".join(text.get_text() for text in picture.axes[-1].texts) == "AABCDE"
+    assert "".join(text.get_text() for text in picture.axes[-1].texts) == "CCDEFG"
     images = pixels(picture)
     assert len(images) == 24
     assert np.array_equal(images[-1][..., 0], trials[-1].thumbnails[-1])

@@ -44,7 +44,7 @@ def is_listed(change: ObjectChange) -> bool:
 
 
 def resized_cells(changes: Iterable[ObjectChange]) -> list[ObjectChange]:
-    """Give the kept cells that are more than a quarter larger or smaller in B than in A.
+    """Give the kept cells of which one side has fewer than three quarters of the other's pixels.
 
     >>> from cellrepro import compare_masks
     >>> [len(resized_cells(compare_masks([[1, 1, 1]], [b]).objects)) for b in ([1, 1, 0], [1] * 3)]

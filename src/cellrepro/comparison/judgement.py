@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from cellrepro.store.manifest import ResultSummary
 
 TO_FIND_CELLS = (
-    "Train for more epochs, or segment with a network or program that finds cells: equality over "
-    "no cells proves nothing."
+    "Train for more epochs, or segment with a network or program that finds cells: results "
+    "without a cell say nothing of cells."
 )
 """The advice for results without a cell."""
 Groups = tuple[tuple[int, ...], ...]

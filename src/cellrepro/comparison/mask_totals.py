@@ -59,7 +59,7 @@ class MaskTotals:
     unit: Literal["pixels", "voxels"]
     """What the images consist of; voxels where all are stacks."""
     resized: Sequence[ObjectChange]
-    """Kept cells that are more than a quarter larger or smaller in B than in A."""
+    """Kept cells of which one side has fewer than three quarters of the pixels of the other."""
 
     @property
     def n_objects(self) -> int:
@@ -154,8 +154,8 @@ def _sizes_text(resized: Sequence[ObjectChange]) -> str:
     """Say how much larger or smaller some cells are in B."""
     if len(resized) == 1:
         return resized[0].growth_in_words
-    directions = {"larger" if change.growth > 0 else "smaller" for change in resized}
-    return f"more than a quarter {' or '.join(sorted(directions))}"
+    limits = {"a third larger" if change.growth > 0 else "a quarter smaller" for change in resized}
+    return f"more than {' or '.join(sorted(limits))}"
 
 
 def changes_in_words(

@@ -29,12 +29,12 @@ KEPT_WITHIN = 1.0
 """Pixels; an object whose centroid is farther from that of its counterpart counts as moved."""
 
 RESIZED = "kept, another size"
-"""What kept objects are called that are more than a quarter larger or smaller in b."""
-RESIZED_MEANS = "kept, but more than a quarter larger or smaller in B"
+"""What kept objects are called of which one side has fewer than three quarters of the pixels."""
+RESIZED_MEANS = "kept, but more than a quarter smaller or a third larger in B"
 """What it means, beside `ObjectKind.meaning`."""
 
-_LEAST_GROWTH = 0.25
-"""Share of its area by which a kept object has to grow or shrink to be one of these."""
+_LEAST_SHARE = 0.75
+"""Share of the larger side's pixels that the smaller one has at least, else it is one of these."""
 _LEAST_INSIDE = 0.5
 """Share of a part's pixels that lie in the whole."""
 _LEAST_PIECE = 0.1
@@ -159,8 +159,9 @@ class ObjectChange(NamedTuple):
 
     @property
     def is_resized(self) -> bool:
-        """Whether it is kept, but more than a quarter larger or smaller in b."""
-        return self.kind == ObjectKind.KEPT and abs(self.growth) > _LEAST_GROWTH
+        """Whether it is kept, but one side has fewer than three quarters of the other's pixels."""
+        smaller, larger = sorted((self.area_a, self.area_b))
+        return self.kind == ObjectKind.KEPT and smaller < _LEAST_SHARE * larger
 
     @property
     def growth_in_words(self) -> str:

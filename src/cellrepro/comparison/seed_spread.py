@@ -271,6 +271,13 @@ class Spread(Result):
             text += f"; only {few}: not enough to say what is less than that"
         return text
 
+    @property
+    def most_between_seeds(self) -> float:
+        """The largest share of the cells without a match between any two seeds; 0 without any."""
+        if self.seeds is None or not self.seeds.evidence:
+            return 0.0
+        return float(self.seeds.distribution().values.max())
+
     def beside_two(self, share: float, *, pair: tuple[Repeat, Repeat] | None = None) -> str:
         """Say whether this share of changed cells matters: whether any two seeds change as much.
 
@@ -289,9 +296,9 @@ class Spread(Result):
             return f"as much as a seed does, as nothing else differs: {unmatched}; {of_seeds}"
         if self.seeds is None or self.n_seeds < FEWEST_SEEDS:
             return f"yes, {unmatched}; {self.of_seeds()}"
-        most = float(self.seeds.distribution().values.max())
-        beside = f"{unmatched}; {self.of_seeds()}, at most {share_text(most)}: A and B differ"
-        if share > most:
+        most = share_text(self.most_between_seeds)
+        beside = f"{unmatched}; {self.of_seeds()}, at most {most}: A and B differ"
+        if share > self.most_between_seeds:
             return f"yes, {beside} more than any two seeds do"
         return f"perhaps, {beside} no more than two seeds do"
 

@@ -117,9 +117,9 @@ def _how_often(evidence: Evidence) -> str:
     """How often the step was repeated, and operations by themselves."""
     counts = []
     if evidence.n_repetitions:
-        counts.append(amount(evidence.n_repetitions, "time"))
+        counts.append(f"the whole step {amount(evidence.n_repetitions, 'time')}")
     if evidence.n_replays:
-        counts.append(f"its operations {amount(evidence.n_replays, 'time')} by themselves")
+        counts.append(f"single operations {amount(evidence.n_replays, 'time')} in all")
     return f" ({'; '.join(counts)})" if counts else ""
 
 
@@ -128,6 +128,6 @@ def _how_many_flips(evidence: Evidence) -> str | None:
     if evidence.flips is None:
         return None
     return (
-        f"the operation gave different bits from equal inputs in {evidence.flips} of "
+        f"this operation gave different bits from equal inputs in {evidence.flips} of its "
         f"{evidence.n_asked} repetitions, this time"
     )

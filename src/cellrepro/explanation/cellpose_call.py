@@ -43,6 +43,16 @@ def words_to_replace(command: str) -> str:
     return "; ".join(put)
 
 
+def note_on(command: str) -> str:
+    """Say what to put into a command, and whether Cellpose runs in it; empty if neither.
+
+    >>> note_on("cellrepro compare a.tif b.tif --image cells.tif --model cpsam")
+    'Cellpose must be installed'
+    """
+    needs = "Cellpose must be installed" if "--model" in command.split() else ""
+    return "; ".join(filter(None, [words_to_replace(command), needs]))
+
+
 _Words = list[str]
 _Writer = Callable[[object], "list[str] | None"]
 """Writes a value as words of the command line; None for one that the option cannot take."""

@@ -105,7 +105,9 @@ STITCHING = "stitching"
 CUTS = "straight cuts"
 
 
-_NO_MATCH = "no cell of either has a match in the other: are both masks of this image?"
+_NO_MATCH = (
+    "no cell of one overlaps a cell of the other by half or more: are both masks of this image?"
+)
 _SHOWN_BY_MASKS = (NUMBERS, CUTS, OUTLINES, STITCHING, POSITION)
 
 

@@ -29,7 +29,8 @@ from samebits.errors import BadInput
 from samebits.words import amount, joined, some
 
 USUAL_NAME = "run.log"
-_FIRST = "WRITING LOG OUTPUT TO"
+FIRST = "WRITING LOG OUTPUT TO"
+"""What Cellpose writes first."""
 _FIRST_LINES = 3  # among which is the one that Cellpose writes first
 _LONGEST_LINE = 4096  # letters
 _MOST_LINES = 50  # of one entry; the longest of Cellpose is a traceback
@@ -67,7 +68,7 @@ def is_run_log(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open(encoding="utf-8", errors="replace") as stream:
-        return any(_FIRST in stream.readline(_LONGEST_LINE) for _ in range(_FIRST_LINES))
+        return any(FIRST in stream.readline(_LONGEST_LINE) for _ in range(_FIRST_LINES))
 
 
 def log_record(path: Path) -> RecordedSettings:
@@ -100,7 +101,7 @@ def _read(path: Path) -> _Log:
         raise no_such_file(path, expected="a run.log of Cellpose")
     if not is_run_log(path):
         raise BadInput(
-            f"{path} is no run.log of Cellpose, which begins with {_FIRST!r}; expected the file "
+            f"{path} is no run.log of Cellpose, which begins with {FIRST!r}; expected the file "
             "that Cellpose writes into the folder .cellpose with --verbose, or a copy of it"
         )
     with path.open(encoding="utf-8", errors="replace") as stream:

@@ -74,9 +74,10 @@ class SearchDuration:
             if first_round
         ]
         return (
-            f"{one}; of what nobody recorded, {joined(values)} are tried one by one, "
-            f"{n_with_network} of them through the network: up to {minutes(needed)}. If none "
-            "explains all, values near the best and combinations follow, which can take longer. "
+            f"{one}; of settings that no file records, {joined(values)} are tried, each by "
+            f"itself, {n_with_network} of them with a pass of the network: up to "
+            f"{minutes(needed)}. If none explains all, values near the best and combinations "
+            "follow, which can take longer. "
             f"{self._end_text(needed)}. {self._shorter}"
         )
 

@@ -14,6 +14,7 @@ from cellrepro.comparison.changed_cells import resized_cells
 from cellrepro.comparison.image_differences import difference_of
 from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.number_remarks import n_numbers
+from cellrepro.comparison.object_changes import RESIZED_MEANS
 from cellrepro.comparison.resampling import is_students_t
 from cellrepro.comparison.scores import average_precision
 from cellrepro.explanation.variations import (
@@ -132,7 +133,7 @@ class Sensitivity(Result):
                 f"of 0.5), with their 95 % interval {self.interval_kind}"
             )
         if any(variant.n_resized for variant in self.settings):
-            lines.append("  of another size: kept, and more than a quarter larger or smaller")
+            lines.append(f"  of another size: {RESIZED_MEANS}")
         if self.idle:
             lines.append(f"no pixel changes with {some(self.idle, len(self.idle))}")
         for name, path in self.figures.items():

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cellrepro.explanation.file_kinds import AS_LABELS, NOT_USED, FileKind
+from cellrepro.explanation.run_log import FIRST
 from cellrepro.images.outline_files import GEOJSON_ENDING, TEXT_ENDING
 from samebits.words import amount, some
 
@@ -64,6 +65,11 @@ _TEXTS: Sequence[tuple[str, str, str]] = (
         "give the weights beside it",
     ),
     (r"^(notebook|vary|fixed):", "a grid of specs", "`cellrepro grid {path} --dry-run` reads it"),
+    (
+        rf"^.*{FIRST}",
+        "Cellpose's run.log",
+        "it says how masks were made and holds none: `cellrepro explain A B --log-a {path}`",
+    ),
     (r"\Aversion https://git-lfs", "a pointer of Git LFS", "fetch the file itself: `git lfs pull`"),
     (r"\A#!|^(import|from) \w+", "a script", NOT_USED),
     (r"\Assh-(ed25519|rsa) ", "a public key", "`--allowed-signers` of `cellrepro verify` takes it"),

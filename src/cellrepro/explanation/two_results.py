@@ -245,12 +245,6 @@ class Comparison(Result):
                 short_digest(value_text(setting.name, value)) for value in (setting.a, setting.b)
             )
             yield f"  setting {recorded_in_words(setting.name)}: {a} and {b}"
-        if self.weights is not None:
-            yield from _weights_lines(self.weights)
-        if self.state is not None:
-            yield from (f"  {sentence}" for sentence in self.state.sentences())
-        if self.files is not None:
-            yield "  files: " + "\n    ".join(self.files.sentences())
         systematic = self.systematic_sentences
         yield from (f"  {sentence}" for sentence in systematic)
         if self.masks:
@@ -270,6 +264,12 @@ class Comparison(Result):
             yield "  ground truth: AP@0.5 {:.3f} and {:.3f}".format(*self.ap50)
         if self.ap50_train is not None and None not in self.ap50_train:
             yield "  on training images: AP@0.5 {:.3f} and {:.3f}".format(*self.ap50_train)
+        if self.weights is not None:
+            yield from _weights_lines(self.weights)
+        if self.state is not None:
+            yield from (f"  {sentence}" for sentence in self.state.sentences())
+        if self.files is not None:
+            yield "  files: " + "\n    ".join(self.files.sentences())
         for title, pairs in (("asked for:", self.spec), ("computed with:", self.environment)):
             yield from (f"  {line}" for line in field_lines(title, pairs))
         if self.explanation is not None:

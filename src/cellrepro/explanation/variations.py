@@ -62,7 +62,7 @@ class Variant(Variation):
     kinds: Mapping[str, int]
     """What became of the cells, by the word for it."""
     n_resized: int
-    """Kept cells that are more than a quarter larger or smaller."""
+    """Kept cells that are more than a quarter smaller or a third larger."""
     n_objects: int
     """Cells with this value."""
     ppm: float
@@ -143,7 +143,7 @@ class VariedImage(NamedTuple):
     difference: ImageDifference
     """From the image under the base settings."""
     n_resized: int
-    """Kept cells that are more than a quarter larger or smaller."""
+    """Kept cells that are more than a quarter smaller or a third larger."""
 
 
 def variant_of(variation: Variation, images: Sequence[VariedImage]) -> Variant:

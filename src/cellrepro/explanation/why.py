@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cellrepro.explanation.cellpose_call import words_to_replace
+from cellrepro.explanation.cellpose_call import note_on
 from cellrepro.explanation.setting_meanings import digests_in_words, field_in_words
 from cellrepro.explanation.settings_of_both import is_missing, setting_in_words
 from cellrepro.words import cut
@@ -199,5 +199,5 @@ class Why:
 def find_out_lines(command: str) -> Iterator[str]:
     """Give the command that finds a cause, and what to put into it."""
     yield f"  to find out: {command}"
-    if put_in := words_to_replace(command):
-        yield f"    ({put_in})"
+    if note := note_on(command):
+        yield f"    ({note})"

@@ -54,6 +54,14 @@ def cellpose_folder() -> Path:
     return Path(own) if own else Path.home() / ".cellpose" / "models"
 
 
+def _is_run(reference: str, store: Store) -> bool:
+    try:
+        store.find_run(reference)
+    except BadInput:
+        return False
+    return True
+
+
 def find_model(reference: str, store: Store) -> ModelSource:
     """Resolve a model reference, without importing PyTorch."""
     if reference in ENCODERS:
@@ -67,6 +75,9 @@ def find_model(reference: str, store: Store) -> ModelSource:
     try:
         repeat = store.find(reference)
     except BadInput as error:
+        run_key, _, place = reference.partition("/")
+        if place and _is_run(run_key, store):  # of which there is no such repeat
+            raise
         own_networks = tuple(ENCODERS) if generation.builds_own_networks else ()
         names = ", ".join(map(repr, (*own_networks, *generation.names)))
         raise BadInput(

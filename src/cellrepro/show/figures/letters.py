@@ -26,7 +26,7 @@ def draw_letters(axes: Axes, results: Sequence[Sequence[str]]) -> None:
 
     counts = Counter(result for row in results for result in row)
     number = {result: i for i, result in enumerate(counts)}
-    letters = list(islice(_letters(), len(counts)))
+    letters = list(islice(result_letters(), len(counts)))
     colours = cycle(RESULTS)
     backgrounds = [next(colours) if n > 1 else _ALONE for n in counts.values()]
     fields = np.array([[number[result] for result in row] for row in results])

@@ -129,7 +129,7 @@ def masks_changed(store: Store, effect: Effect) -> Picture:
     """
     a, b = _furthest(store, effect)
     figure = masks.cells_changed(
-        store, a, b, name_a=f"repeat {a.index}", name_b=f"repeat {b.index}"
+        store, a, b, name_a=f"A: repeat {a.index}", name_b=f"B: repeat {b.index}"
     )
     loose = f"Segmented after two trainings with {base_name(effect.op)} alone not fixed."
     return figure.described(

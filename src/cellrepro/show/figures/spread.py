@@ -195,8 +195,9 @@ def answer(spread: Spread, axis: Axis) -> str:
         return "≠ cells change; no seeds to compare with"
     if not decision.is_judged:
         return f"? not judged: {decision.refusal}"
-    of_axis, of_seeds = decision.changed
-    return "≠ more than seeds do" if of_axis > of_seeds else "≠ not shown to be less than seeds do"
+    if max(pair.changed for pair in axis.evidence) > spread.most_between_seeds:
+        return "≠ more than between any two seeds"
+    return "≠ not shown to be less than seeds do"
 
 
 def _draw_seed_band(axes: Axes, spread: Spread) -> None:

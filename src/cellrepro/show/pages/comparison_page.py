@@ -22,7 +22,7 @@ from cellrepro.comparison.object_changes import (
 )
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.conclusions.conclusion import Conclusion
-from cellrepro.explanation.cellpose_call import words_to_replace
+from cellrepro.explanation.cellpose_call import note_on
 from cellrepro.explanation.differing_fields import follows
 from cellrepro.explanation.explanation_lines import made_again_lines
 from cellrepro.explanation.label_notes import counting_notes, no_cell_note, of_images
@@ -57,10 +57,6 @@ _FIRST_ROWS = 12  # of the list of changed cells; the others come when they are 
 _MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is too large for a page
 _USUAL_CHANNELS = 3  # with more of them, an image may have fewer pixels
 _EXPLORER_HEIGHT = 560  # CSS pixels
-_WHERE_TO_RUN = (
-    "in the folder in which the command finds these files",
-    "in the folder in which the two were compared",
-)
 _SCORES = (
     "ap50",
     "f1",
@@ -332,6 +328,15 @@ def _setting_value(name: str, value: object) -> SettingValue:
 # -- why -------------------------------------------------------------------------------------
 
 
+def _where_to_run(commands: Sequence[str]) -> str:
+    has_folders = any("/" in command or "\\" in command for command in commands)
+    return (
+        "in the folder in which the two were compared"
+        if has_folders
+        else "in the folder of these files"
+    )
+
+
 def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     """Make the box; None where there is nothing to say that the headline does not."""
     why = pair.why
@@ -339,16 +344,15 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     if why is None or (why.cause is not None and why.cause.words == OTHER_NUMBERS):
         return None
     facts = [*_why_facts(why, explanation, are_runs=pair.are_runs)]
-    put_in = words_to_replace(why.find_out)
+    put_in = note_on(why.find_out)
     commands = [why.find_out] if why.find_out else []
     made_b = None if explanation is None else explanation.commands["b"]
-    to_do = "To find out, in a terminal"
+    to_do = "To find out, type in a terminal,"
     if why.is_found and made_b is not None:
-        to_do = "This makes B again, run"
+        to_do = "To make B again, type in a terminal,"
         put_in = ""
         commands = made_b.texts()
-    where_to_run = _WHERE_TO_RUN[pair.are_runs]
-    label = f"{to_do} {where_to_run}" if commands else ""
+    label = f"{to_do} {_where_to_run(commands)}" if commands else ""
     if why.cause is None:
         is_of_image = explanation is not None and len(pair.by_image) > 1
         of_image = f"{pair.image_name}: " if is_of_image else ""

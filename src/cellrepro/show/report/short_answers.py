@@ -234,7 +234,7 @@ def _of_axis(spread: Spread, axis: Axis) -> str:
     if decision.within:
         return f"hardly, {share}, fewer than with another seed."
     if decision.is_judged:
-        most = float(spread.seeds.distribution().values.max()) if spread.seeds else 0.0
+        most = spread.most_between_seeds
         if changed > most:
             return f"yes, {share}, more than between any two seeds (at most {share_text(most)})."
         seeds_and_images = (
