@@ -204,8 +204,9 @@ def name_optional_places(words: Sequence[str]) -> None:
     """Let the usage of a command name each argument that may be left out, not ``[ARGS]`` alone."""
     from cyclopts.help import format_usage
 
-    chain, apps, _ = app.parse_commands([word for word in words if word not in app.help_flags])
-    if apps[-1].default_command is None:  # as of `cellrepro --help`
+    flags = (*app.help_flags, *app.version_flags)
+    chain, apps, _ = app.parse_commands([word for word in words if word not in flags])
+    if any(one is apps[-1] for one in (app, baseline)):  # which list their commands
         return
     names = [
         argument.field_info.name.upper() + "..." * (argument.field_info.kind == _ANY_NUMBER)

@@ -140,7 +140,7 @@ def share_span(low: float, high: float) -> str:
     >>> share_span(0.012, 0.034), share_span(5e-5, 0.88), share_span(0, 0), share_span(2e-6, 9e-6)
     ('1.2 % to 3.4 %', '0 % to 88 %', '0 %', '2 ppm to 9 ppm')
     """
-    if high >= 0.1:
+    if low < 0.01 and high >= 0.1:
         low = round(low, 3)
     if low > 0 and "ppm" in share_text(low) and "ppm" not in share_text(high):
         return span(percent_text(low), share_text(high))

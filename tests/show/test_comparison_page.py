@@ -143,11 +143,12 @@ def test_settings_that_differ_are_said_first(files, invoke):
     sides = (files / "gui_seg.npy", files / "script_seg.npy")
     answer = invoke("compare", *sides, "--image", files / "cells.tif", "--html", html)
     assert answer.code == 1
-    first, second, third, fourth, *_ = answer.out.splitlines()
+    first, second, third, fourth, fifth, *_ = answer.out.splitlines()
     assert first == "different: masks"
     assert second == "  likely: diameter; A records 42.4, B 30"
     assert third.startswith("    to find out: cellrepro compare ")
-    assert fourth.startswith("  masks: ")
+    assert fourth == "      (Cellpose must be installed)"
+    assert fifth.startswith("  masks: ")
     text = words_of(html)
     top = text[: text.index("Where the two differ")]
     assert "The two hold different cells." in top

@@ -57,6 +57,10 @@ _FIRST_ROWS = 12  # of the list of changed cells; the others come when they are 
 _MOST_EXPLORED = 4096 * 4096  # pixels, of all planes; the explorer of more is too large for a page
 _USUAL_CHANNELS = 3  # with more of them, an image may have fewer pixels
 _EXPLORER_HEIGHT = 560  # CSS pixels
+_WHERE_TO_RUN = (
+    "in the folder to which these file names belong",
+    "in the folder in which the two were compared",
+)
 _SCORES = (
     "ap50",
     "f1",
@@ -328,15 +332,6 @@ def _setting_value(name: str, value: object) -> SettingValue:
 # -- why -------------------------------------------------------------------------------------
 
 
-def _where_to_run(commands: Sequence[str]) -> str:
-    has_folders = any("/" in command or "\\" in command for command in commands)
-    return (
-        "in the folder in which the two were compared"
-        if has_folders
-        else "in the folder of these files"
-    )
-
-
 def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
     """Make the box; None where there is nothing to say that the headline does not."""
     why = pair.why
@@ -352,7 +347,7 @@ def _why_box(pair: ShownPair, rows: Sequence[SettingRow]) -> WhyBox | None:
         to_do = "To make B again, type in a terminal,"
         put_in = ""
         commands = made_b.texts()
-    label = f"{to_do} {_where_to_run(commands)}" if commands else ""
+    label = f"{to_do} {_WHERE_TO_RUN[pair.are_runs]}" if commands else ""
     if why.cause is None:
         is_of_image = explanation is not None and len(pair.by_image) > 1
         of_image = f"{pair.image_name}: " if is_of_image else ""
