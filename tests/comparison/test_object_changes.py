@@ -108,6 +108,15 @@ def test_what_makes_a_split(parts, expected):
     assert SWAPPED.get(expected, expected) in [c.kind for c in back]
 
 
+@pytest.mark.parametrize(("width", "is_resized"), [(9, True), (10, False), (12, False)])
+def test_another_size_is_the_same_both_ways(width, is_resized):
+    """Of 13 columns 9 are fewer than three quarters, 10 are not, though 13 is 30 % more."""
+    whole, part = canvas((1, 0, 0, 1, 13)), canvas((1, 0, (13 - width) // 2, 1, width))
+    for a, b in ((whole, part), (part, whole)):
+        (change,) = compare_masks(a, b).objects
+        assert (change.kind, change.is_resized) == ("kept", is_resized)
+
+
 def test_of_two_events_over_one_object_the_one_with_more_shared_pixels_stays():
     """Split of 1: 2 x 7 and 2 x 3, 20 pixels. Merge into b's 1: 14 of a's 1 and 4 of 5, 18."""
     a = canvas((1, 0, 0, 2, 10), (5, 2, 0, 1, 4))

@@ -144,6 +144,8 @@ def test_a_repeat_of_the_store(small_store):
     name = f"{small_store.key}/{small_store.machine}/0"
     assert (source.label, source.architecture) == (name, "tiny")
     assert source.digest == small_store.answer.json["repeats"][0]["weights"]
+    with pytest.raises(BadInput, match=f"no machine has repeat 9 of {small_store.key}"):
+        find_model(f"{small_store.key[:6]}/9", store)
 
 
 @pytest.mark.parametrize("reference", ["cyto3", "abc/0", "", "/no.pth", "a/b/c/d"])
