@@ -24,7 +24,7 @@ from .figures.weights import difference_histograms, layer_distances, weight_hist
 from .pages.explorer_page import explorer_page
 from .report.run_table import table_of_runs
 from .tables.causes import cause_table
-from .tables.frames import markdown, readable
+from .tables.frames import folded, markdown, readable
 from .tables.host import host_table, profile_table, switch_table
 from .tables.masks import kind_table, score_table
 from .tables.operations import operation_table, warning_table
@@ -48,6 +48,7 @@ __all__ = [
     "explore_settings",
     "explorer_page",
     "flips_by_place",
+    "folded",
     "groups_at_a_glance",
     "growth_band",
     "growth_curve",

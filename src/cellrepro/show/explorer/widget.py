@@ -26,7 +26,7 @@ from cellrepro.show.explorer.view import View
 from cellrepro.show.figures import masks
 from cellrepro.show.figures.pixels import channels_text
 from cellrepro.show.figures.stack_planes import plane_name
-from cellrepro.show.figures.style import heading
+from cellrepro.show.figures.style import Picture, heading
 from samebits.errors import BadInput
 from samebits.words import some
 
@@ -131,16 +131,34 @@ class Explorer(anywidget.AnyWidget):
 
     def _still_picture(self, note: str) -> bytes:
         """Draw what is shown now, with a note in its caption."""
+        picture = self.to_picture(with_votes=True)
+        if note:
+            picture.caption += f". {note}"
+        return picture.png(dpi=100, caption=True)
+
+    def to_picture(self, *, with_votes: bool = False) -> Picture:
+        """Draw the outlines of A and B, and where the two differ.
+
+        Parameters
+        ----------
+        with_votes : bool
+            Whether a panel says how many runs call a pixel cell, where there are more than two.
+
+        Returns
+        -------
+        Picture
+        """
         scene = self.scene
         view = self._scenes.open(scene["view"])
         flat = partial(view.flat, z=scene["z"])
+        has_votes = with_votes and view.n_runs > 2
         picture = masks.difference(
             view.image.as_given(flat(view.image.stored)),
             flat(view.labels(scene["a"])),
             flat(view.labels(scene["b"])),
             name_a=_panel_name(scene["names"]["a"], "A"),
             name_b=_panel_name(scene["names"]["b"], "B"),
-            votes=(flat(view.votes("cells")), view.n_runs) if view.n_runs > 2 else None,
+            votes=(flat(view.votes("cells")), view.n_runs) if has_votes else None,
             pixel_size=view.view.pixel_size,
             side=_PANEL,
         )
@@ -152,9 +170,7 @@ class Explorer(anywidget.AnyWidget):
         channels = channels_text(view.image.stored, view.shape)
         if channels:
             picture.caption += f". Image: {channels}"
-        if note:
-            picture.caption += f". {note}"
-        return picture.png(dpi=100, caption=True)
+        return picture
 
     def to_napari(self) -> napari.Viewer:
         """Open what is shown in napari: the channels of the image, and masks as layers of labels.

@@ -13,7 +13,7 @@ from samebits.digests import value_digest
 
 if TYPE_CHECKING:
     import pandas as pd
-    from IPython.display import Markdown
+    from IPython.display import HTML, Markdown
     from pandas.io.formats.style import Styler
 
 _WRAPPED = 32
@@ -75,6 +75,13 @@ def _shown(value: object, *, decimals: int) -> object:
         return value
     places = 0 if isinstance(value, numbers.Integral) else decimals
     return f"{value:,.{places}f}".replace("-", "−")
+
+
+def folded(summary: str, table: Styler) -> HTML:
+    """Show a table that unfolds below its summary, a plain text."""
+    from IPython.display import HTML
+
+    return HTML(f"<details><summary>{html.escape(summary)}</summary>{table.to_html()}</details>")
 
 
 def markdown(text: str) -> Markdown:
