@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 from functools import partial
 from html import escape
 from itertools import pairwise
@@ -36,6 +37,7 @@ LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\n]*)\]\((?P<target>[^)\s]+)\)")
 LINK_OR_PICTURE = re.compile(r"!?\[[^\]\n]*\]\((?P<target>[^)\s]+)\)")
 CODE = re.compile(r"`[^`\n]+`(?!\])")
 """Code in a line, but that which is the whole text of a link."""
+NEARLY_THE_SAME = 0.8  # of two titles, as difflib counts
 WORD = re.compile(r"^\| (?P<word>(?!word )\w[^|\n]*) \| (?P<meaning>.+) \|$", re.MULTILINE)
 """A row of the table of words."""
 SYMPTOM = re.compile(
@@ -98,7 +100,8 @@ def add_words_to_search() -> None:
         page, _, place = row["page"].partition("#")
         location = "#".join(filter(None, [page.removesuffix(".md") + ".html", place]))
         title = row["symptom"].replace("`", "")
-        if title != items[location]["title"]:
+        alike = SequenceMatcher(None, title.lower(), items[location]["title"].lower()).ratio()
+        if alike < NEARLY_THE_SAME:
             content["items"].append(items[location] | {"level": 2, "title": title})
     index.write_text(json.dumps(content), encoding="utf-8")
 

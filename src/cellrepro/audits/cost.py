@@ -51,8 +51,9 @@ class Ratio(MedianRange):
         """Say in short whether the one costs time; of too few measurements that it is open."""
         if n < FEWEST_ROUNDS:
             return f"not measured ({amount(n, unit)}, at least {FEWEST_ROUNDS} are needed)"
-        certain = "" if self.lowest > 1 or self.highest <= 1 else ", so that a price is not certain"
-        return f"{took} {self} times as long as {than}, {self.slower_in(unit)}{certain}"
+        is_certain = self.lowest > 1 or self.highest <= 1
+        measured = "" if is_certain else "none that could be measured; "
+        return f"{measured}{took} {self} times as long as {than}, {self.slower_in(unit)}"
 
 
 @dataclass(frozen=True)

@@ -207,9 +207,21 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
         beside_seeds = f"; {decision.reason}"
     elif decision.within:
         beside_seeds = "; less than seeds do"
+    elif spread.exceeds_seeds(axis):
+        beside_seeds = "; more than between any two seeds"
     else:
         beside_seeds = "; not shown to be less than seeds do"
+    by_chance = _changed_by_chance(spread)
+    if changed and by_chance and not spread.exceeds_seeds(axis):
+        chance = f"repeats of one spec differ by up to {share_text(by_chance)} themselves"
+        return f"Perhaps: {axis.doing} {effect}, but {chance}{beside_seeds}."
     return f"{'Yes' if changed else 'No'}: {axis.doing} {effect}{beside_seeds}."
+
+
+def _changed_by_chance(spread: Spread) -> float:
+    """The largest share of the cells without a match between two repeats of one spec."""
+    repeats = spread.axis("repeats")
+    return 0.0 if repeats is None else max((pair.changed for pair in repeats.evidence), default=0.0)
 
 
 def _seeds_step(spread: Spread) -> Step:
@@ -259,10 +271,13 @@ def _other_axes(spread: Spread) -> Iterator[str]:
     matched = [axis.title for axis in others if not axis.distribution().mean]
     axes = [axis for axis in others if axis.title not in matched]
     judged = [axis for axis in axes if spread.decide(axis.name).is_judged]
-    not_within = [axis.title for axis in judged]
+    larger = [axis.title for axis in judged if spread.exceeds_seeds(axis)]
+    not_within = [axis.title for axis in judged if axis.title not in larger]
     not_judged = [axis for axis in axes if axis not in judged]
     if within:
         yield f"less changes between {joined(within)}"
+    if larger:
+        yield f"more changes between {joined(larger)}"
     if matched:
         yield f"pixels change between {joined(matched)}, and {_ALL_MATCHED}"
     if not_within:

@@ -175,8 +175,8 @@ class Spread(Result):
             for group in differing
         ]
         worst = max(decided, key=_objection)
-        suffix = f" ({worst.contrast})" if worst.contrast else ""
-        return replace(worst, reason=worst.reason + suffix)
+        contrast = f"{worst.contrast}: " if worst.contrast else ""
+        return replace(worst, reason=contrast + worst.reason)
 
     def beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> Decision:
         """Decide on pairs that differ in draws only, beside the least favourable baseline.
@@ -277,6 +277,10 @@ class Spread(Result):
         if self.seeds is None or not self.seeds.evidence:
             return 0.0
         return float(self.seeds.distribution().values.max())
+
+    def exceeds_seeds(self, axis: Axis) -> bool:
+        """Whether a pair of an axis changes more cells than any two seeds do."""
+        return max((pair.changed for pair in axis.evidence), default=0) > self.most_between_seeds
 
     def beside_two(self, share: float, *, pair: tuple[Repeat, Repeat] | None = None) -> str:
         """Say whether this share of changed cells matters: whether any two seeds change as much.

@@ -138,20 +138,23 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     cells = _largest_ratio(pairs, seeds, "changed", images)
     pixels = _largest_ratio(pairs, seeds, "ppm", images)
     within = cells < 1 and pixels < 1
-    judged = "less than seeds do, in cells and in pixels"
-    if not within:
+    judged = "less than seeds do, in cells and in pixels (95 % confidence)"
+    most = max(pair.changed for pair in seeds)
+    if max(pair.changed for pair in pairs) > most:
+        judged = f"more than between any two seeds, which is at most {share_text(most)}"
+    elif not within:
         larger = [
-            f"{_as_large(ratio)} between seeds in {unit}"
+            f"{_as_much(ratio)} as seeds in {unit}"
             for unit, ratio in (("cells", cells), ("pixels", pixels))
             if ratio >= 1
         ]
         judged = (
-            "not shown to be less than seeds do, as with so few runs the difference may be "
-            f"{joined(larger)}"
+            "not shown to be less than seeds do: so few runs do not rule out "
+            f"{joined(larger)} (95 % confidence)"
         )
     reason = (
         f"{share_text(known.changed[0])} of the cells have no match, between seeds "
-        f"{share_text(known.changed[1])} ({_of_seeds(known)}); {judged} (95 % confidence)"
+        f"{share_text(known.changed[1])} ({_of_seeds(known)}); {judged}"
     )
     return replace(known, within=within, reason=reason, changed_ratio=cells, ppm_ratio=pixels)
 
@@ -169,9 +172,9 @@ def _images_of_all(pairs: Sequence[Pair]) -> list[str]:
     return [name for name in common if any(images[name].n_objects for images in compared)]
 
 
-def _as_large(ratio: float) -> str:
+def _as_much(ratio: float) -> str:
     times = f"{ratio:.2g}" if ratio < 100 else "over 100"
-    return "as large as" if times == "1" else f"{times} times as large as"
+    return "as much" if times == "1" else f"{times} times as much"
 
 
 def _refusal(known: Decision, seeds: Sequence[Pair]) -> str:

@@ -31,6 +31,7 @@ from cellrepro.explanation.recorded_settings import (
 from cellrepro.explanation.setting_meanings import field_in_words
 from cellrepro.explanation.settings_of_both import (
     SettingOfBoth,
+    is_missing,
     is_usual_value,
     network_diameter,
     setting_in_words,
@@ -185,7 +186,10 @@ class FileEvidence:
     @property
     def tells_settings(self) -> bool:
         """Whether at least one side records a setting."""
-        return tell_settings(setting.name for setting in self.settings)
+        recorded = (
+            each for each in self.settings if not (is_missing(each.a) and is_missing(each.b))
+        )
+        return tell_settings(setting.name for setting in recorded)
 
 
 def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
@@ -215,8 +219,9 @@ def why_from_files(evidence: FileEvidence, *, find_out: str) -> Why | None:
         if evidence.tells_settings:
             return nothing
         return replace(nothing, nothing_tells="neither file records its settings")
-    doubts = (evidence.doubt,) if evidence.doubt and likely[0].name not in _SHOWN_BY_MASKS else ()
-    return Why(likely[0], tuple(likely[1:]), remains=doubts, find_out=find_out)
+    if evidence.doubt and likely[0].name not in _SHOWN_BY_MASKS:
+        return Why(None, tuple(likely), nothing_tells=evidence.doubt, find_out=find_out)
+    return Why(likely[0], tuple(likely[1:]), find_out=find_out)
 
 
 def _has_no_match(result: MaskComparison) -> bool:

@@ -252,14 +252,11 @@ class SidePair:
             if is_of_one or not (a.any() and b.any()):
                 return ""
             times = times_text("A", a.shape, "B", b.shape)
-            of_one = ""
-            if times:
-                of_one = f"of one image at two sizes ({times}) of which hardly a cell agrees, "
+            of_sizes = f" ({times})" if times else ""
             return (
-                "the two differ in size, and no part of one has the cells of the other, nor do "
-                "both at one size: one may be a crop that was segmented by itself, with hardly a "
-                f"cell in common, they may be of two images, {of_one}or one a part of the other "
-                "that was enlarged or reduced, too, which is not looked for"
+                f"the two differ in size{of_sizes}, and hardly a cell of one is found in the "
+                "other: they may be of two images, or one is of a part that was segmented by "
+                "itself; a part that was enlarged or reduced, too, is not looked for"
             )
         if self.part is None or is_in_place(shown.result):
             return ""

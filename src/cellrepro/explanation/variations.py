@@ -23,6 +23,7 @@ from samebits.results import Row, derived
 IntervalOver = Literal["images", "cells"]
 """Images (bootstrap), or cells (binomial) where there are fewer than three images."""
 
+_NEARLY_ALL = 0.9  # of the shares that there can be
 _Z = 1.959963984540054  # standard deviations within which 95 % of a normal distribution lie
 
 
@@ -102,6 +103,19 @@ class Variant(Variation):
         """Cells that were merged, as in ``kinds``."""
         return self.kinds.get("merged", 0)
 
+    @property
+    def telling_interval(self) -> tuple[float, float] | None:
+        """The interval; None where there is none, or one of nearly all shares."""
+        if self.interval is None or self.interval[1] - self.interval[0] > _NEARLY_ALL:
+            return None
+        return self.interval
+
+    @property
+    def _interval_text(self) -> str:
+        if self.interval is None:
+            return ""
+        return share_span(*self.telling_interval) if self.telling_interval else "too few images"
+
     def row(self) -> Row:
         """Say how many cells it changes, and what became of them."""
         fates = [f"{n} {ObjectKind(kind).in_words}" for kind, n in self.kinds.items() if n]
@@ -112,7 +126,7 @@ class Variant(Variation):
         return {
             "setting": self.setting,
             "no match": share_text(self.changed),
-            "interval": "" if self.interval is None else share_span(*self.interval),
+            "interval": self._interval_text,
             "what became of the cells": ", ".join(fates),
             "AP@0.5": "" if self.ap50 is None else f"{self.ap50:.3f}",
         }

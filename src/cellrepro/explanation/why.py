@@ -180,7 +180,8 @@ class Why:
         if self.is_found or not self.others:
             return ""
         names = dict.fromkeys(other.title for other in self.others)
-        return f"what else may be the cause: {joined(list(names))}"
+        what = "what" if self.cause is None else "what else"
+        return f"{what} may be the cause: {joined(list(names))}"
 
     def lines(self) -> Iterator[str]:
         """Say the cause, what is known beside it, and the command that finds it out."""

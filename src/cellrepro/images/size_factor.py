@@ -124,14 +124,16 @@ def other_size_text(masks: Sequence[int], image: Sequence[int]) -> str:
     if factor is None:
         return ""
     times = times_text("the masks", masks, "the image", image)
+    of_part = "they are of a part of the image: give that part, as it was segmented"
     reasons = (
+        *([of_part] if factor < 1 else []),
         "it is the image of other masks: give the image of these",
         "the image was binned or enlarged before it was segmented: give that one",
         f"they are of {by_cellpose_text(diameter_of(factor))}: segment again with resample=True",
     )
     bring = at_size(1 / factor, n_axes=len(masks))
     return "\n  - ".join([f": {times}. Reasons may be", *reasons]) + (
-        f"\nTo use these masks, bring them to the size of the image without new numbers: {bring}"
+        f"\nMasks of the whole image are brought to its size without new numbers by {bring}"
     )
 
 

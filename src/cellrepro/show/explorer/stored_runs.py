@@ -33,6 +33,7 @@ def explore_runs(
     image: str = "",
     title: str = "",
     height: int = 512,
+    still: bool = True,
 ) -> Explorer:
     """Show stored runs in the explorer; masks are read when they are looked at.
 
@@ -46,6 +47,8 @@ def explore_runs(
         Which image is shown first; by default one on which the first two runs differ.
     title, height
         As for `explore`.
+    still : bool
+        Whether a notebook keeps a still picture below the explorer, for pages without a kernel.
 
     Returns
     -------
@@ -92,6 +95,7 @@ def explore_runs(
         title=title,
         note=". ".join(notes),
         height=height,
+        still=still,
     )
 
 

@@ -74,7 +74,9 @@ class Explorer(anywidget.AnyWidget):
         title: str = "",
         note: str = "",
         height: int = 512,
+        still: bool = True,
     ):
+        self._has_still = still
         self._scenes = Scenes(views, runs)
         images = [view.name for view in views]
         if image and image not in images:
@@ -119,7 +121,8 @@ class Explorer(anywidget.AnyWidget):
         data, metadata = self._repr_mimebundle_()
         still = {"image/png": data.pop("image/png"), "text/plain": self.scene["line"]}
         display(data, metadata=metadata, raw=True)
-        display(still, raw=True)
+        if self._has_still:
+            display(still, raw=True)
 
     def to_png(self) -> bytes:
         """Draw what is shown now as a still picture.
@@ -164,7 +167,7 @@ class Explorer(anywidget.AnyWidget):
         )
         if self.title:
             heading(picture, self.title)
-        picture.caption = f"From A to B: {scene['line']}"
+        picture.caption = f"{scene['names']['image']}, from A to B: {scene['line']}"
         if view.n_planes > 1:
             picture.caption += f". Shown: {plane_name(scene['z'], view.n_planes)}"
         channels = channels_text(view.image.stored, view.shape)

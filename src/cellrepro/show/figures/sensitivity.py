@@ -26,7 +26,7 @@ _MOST_BARS = 14
 def setting_bars(sensitivity: Sensitivity) -> Picture:
     """Draw the share of cells that each setting changes by itself.
 
-    A bar for each value, the largest first, with its 95 % interval as a black line. What changes no
+    A bar for each value, the largest first, with its 95 % interval as a thin line. What changes no
     pixel is named in the caption.
 
     Parameters
@@ -61,12 +61,13 @@ def setting_bars(sensitivity: Sensitivity) -> Picture:
 
 def _draw_bars(axes: Axes, variants: Sequence[Variant], usual_ap50: float | None) -> None:
     shares = np.array([100 * variant.changed for variant in variants])
-    intervals = [variant.interval or 2 * (variant.changed,) for variant in variants]
+    intervals = [variant.telling_interval or 2 * (variant.changed,) for variant in variants]
     lows, highs = 100 * np.array(intervals).T
     bars = axes.barh(
         range(len(variants)),
         shares,
         xerr=np.abs([lows - shares, highs - shares]),
+        error_kw={"elinewidth": 0.8, "ecolor": "#444444"},
         hatch="..",
         linewidth=0.6,
         height=0.62,
@@ -83,9 +84,11 @@ def _caption(sensitivity: Sensitivity, cells: str) -> str:
     caption = (
         f"The usual settings find {cells}. Beside each bar: cells without a match, of all "
         "cells of the two results together, the usual one and the one with this value. A "
-        "match overlaps the cell by half or more (IoU of 0.5). Black lines: 95 % intervals "
+        "match overlaps the cell by half or more (IoU of 0.5). Thin lines: 95 % intervals "
         f"{sensitivity.interval_kind}."
     )
+    if any(variant.interval and not variant.telling_interval for variant in sensitivity.settings):
+        caption += " Where it spans nearly all shares it is left out: too few images."
     if sensitivity.ap50 is not None:
         caption += (
             " AP@0.5 is the agreement with the true masks, from 0 to 1; with the usual settings "

@@ -235,7 +235,7 @@ def _of_axis(spread: Spread, axis: Axis) -> str:
         return f"hardly, {share}, fewer than with another seed."
     if decision.is_judged:
         most = spread.most_between_seeds
-        if changed > most:
+        if spread.exceeds_seeds(axis):
             return f"yes, {share}, more than between any two seeds (at most {share_text(most)})."
         seeds_and_images = (
             f"{amount(decision.n_seeds, 'seed')} and {amount(decision.n_images, 'image')}"

@@ -111,7 +111,7 @@ def operation_table(audit: TrainingAudit) -> Styler:
         color="#F6D896",
         vmin=0,
         vmax=100,
-        width=90,
+        width=60,  # the number stands beside it
         height=60,
     )
 

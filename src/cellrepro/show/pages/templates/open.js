@@ -285,7 +285,7 @@ function ofSeveralSizes() {
   if (String(odd) === "image") {
     return "The image does not have the size of the two results: replace it by the image that was segmented, or remove it; the cells are then shown on black.";
   }
-  return "Results of one image have its size: replace what is marked ⚠. For masks of a part of the image or of an enlarged one, run cellrepro explain A B in a terminal: it compares what both show.";
+  return "Results of one image have its size: replace what is marked ⚠. For masks of a part of the image or of an enlarged one, run cellrepro explain A B in a terminal: it says what the two sizes allow.";
 }
 
 // What stands between back-ticks is code.
