@@ -142,14 +142,7 @@ class Explorer(anywidget.AnyWidget):
     def to_picture(self, *, with_votes: bool = False) -> Picture:
         """Draw the outlines of A and B, and where the two differ.
 
-        Parameters
-        ----------
-        with_votes : bool
-            Whether a panel says how many runs call a pixel cell, where there are more than two.
-
-        Returns
-        -------
-        Picture
+        ``with_votes`` adds a panel of how many runs call a pixel cell, where there are over two.
         """
         scene = self.scene
         view = self._scenes.open(scene["view"])
