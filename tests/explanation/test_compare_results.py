@@ -153,7 +153,10 @@ def test_a_side_without_cells_and_a_crop_are_told_what_to_look_at(masks, invoke)
     assert "A shows a part of B, about rows 5 to 35 and columns 15 to 55" in refusal
     assert f"`cellrepro explain {crop} {whole}` compares what both show" in refusal
     enlarged = masks("e.tif", np.kron(WHOLE[:20, :30], np.ones((2, 2), np.uint16)))
-    assert "enlarged or reduced, too, which is not looked for" in invoke("compare", whole, enlarged).err
+    assert (
+        "enlarged or reduced, too, which is not looked for"
+        in invoke("compare", whole, enlarged).err
+    )
 
 
 NAMES = ("x_masks.tif", "x_cp_masks.png", "x_seg.npy", "x.tif", "x")

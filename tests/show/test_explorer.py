@@ -260,6 +260,13 @@ def test_first_are_repeats_that_differ_on_an_image_where_they_do(tmp_path):
     assert all("seed 1" in shown.scene["names"][key] for key in "ab")
     assert "; 16 of 2 304 pixels differ" in shown.scene["line"]
     assert "leaves out 2 results of a score (AP@0.5) below half of the best" in shown.note
+    poor, *good = sorted(
+        (run.key for run in store.runs()), key=lambda key: -store.run(key).spec.seed
+    )
+    beside = explore_runs(store, [f"{good[0]}/0", f"{poor}/0", *good], image="img_a")
+    story = unpacked(plane(beside, "story"))
+    assert "seed 3" in beside.scene["names"]["b"]
+    assert None in story["runs"], "who has no vote, has no count of votes"
     opened = shown._scenes.open(0)
     assert (opened.view.name, opened.n_runs) == ("img_a", 6)  # votes of the two poor ones left out
     assert shown.runs[8:] == ["truth"]

@@ -183,6 +183,10 @@ class OpenView:
         masks = [partial(self.labels, run) for run in self._voters]
         return agree(masks, digests=[self.digest(run) for run in self._voters])
 
+    def has_vote(self, run: int) -> bool:
+        """Whether a run is in the agreement."""
+        return run in self._voters
+
     def first_vote(self, run: int) -> int:
         """The place of a run in the agreement."""
         return self._voters.index(run)
@@ -273,10 +277,13 @@ def _n_runs_with_each(view: OpenView, a: int, b: int) -> list[int | None]:
 
 
 def _n_runs_with_labels(view: OpenView, side: int) -> dict[int, int]:
-    """Count the runs that have each object of a run, by its label; empty for the truth."""
+    """Count the runs that have each object of a run, by its label.
+
+    Empty for the truth, and for a run of so poor a score that it has no vote.
+    """
     from pandas import unique
 
-    if view.is_truth(side):
+    if view.is_truth(side) or not view.has_vote(side):
         return {}
     objects = view.agreement.objects_of(view.first_vote(side))
     labels = unique(view.labels(side).ravel())  # in raster order, as the agreement has them
