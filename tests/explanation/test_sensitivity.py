@@ -134,6 +134,7 @@ def test_what_became_of_the_cells_is_counted_twice_alike():
     assert setting["kinds"] == {"kept": 3, "lost": 1}
     assert (setting["kept"], setting["lost"]) == (3, 1)
     answer, _, _, line, *_ = sensitivity.lines()
+    assert not sensitivity.left_out_text
     assert "changes with flow_threshold 0.1: 25 % of the cells of 1 image have no" in answer
     assert re.split(r" {2,}", line.strip()) == [
         "flow_threshold 0.1",

@@ -148,6 +148,12 @@ def test_a_repeat_of_the_store(small_store):
         find_model(f"{small_store.key[:6]}/9", store)
 
 
+@pytest.mark.parametrize("reference", ["/no.pth", "/", "no/0"])
+def test_a_path_is_no_repeat_of_the_only_run(reference, small_store):
+    with pytest.raises(BadInput, match=f"unknown model '{reference}'"):
+        find_model(reference, Store(small_store.root))
+
+
 @pytest.mark.parametrize("reference", ["cyto3", "abc/0", "", "/no.pth", "a/b/c/d"])
 def test_an_unknown_reference_is_never_replaced(reference, tmp_path):
     with pytest.raises(BadInput, match=f"unknown model '{reference}'; expected 'tiny', 'tiny-4'"):

@@ -113,6 +113,18 @@ def test_loose_repeats_are_shown_by_what_differs(tmp_path):
     assert "encoder.blocks.0.attn.weight" in texts(loose_effects.weights_changed(store, found))
 
 
+def test_without_an_image_of_both_no_cells_are_drawn(tmp_path):
+    store = Store(tmp_path)
+    a = add_run(store, [(1.0, three())]).repeats[0]
+    others = (
+        add_run(store, [(1.0, {})], seed=1).repeats[0],
+        add_run(store, [(1.0, {"img_z": squares()})], seed=2).repeats[0],
+        add_run(store, [(1.0, three())], data_digest="e" * 64).repeats[0],
+    )
+    for b in others:
+        assert "no masks of one image" in texts(masks.cells_changed(store, a, b))
+
+
 def test_repeats_of_another_store_are_refused(tmp_path):
     with pytest.raises(BadInput, match=r"holds 0 repeats of .*give the store they were trained"):
         loose_effects.results(Store(tmp_path / "elsewhere"), effect())

@@ -434,6 +434,20 @@ def test_what_is_missing_is_said(tmp_path):
     assert "Only 2 seeds: not enough to say" in steps[4].answer
 
 
+@pytest.mark.parametrize("n_seeds", [1, 3])
+def test_what_repeats_do_themselves_is_not_laid_to_the_mode(tmp_path, n_seeds):
+    store = Store(tmp_path)
+    apart = three(squares(second=False))
+    add_run(store, [(1.0, three()), (1.5, apart)], mode="fast", truth=False)
+    for seed in range(n_seeds):
+        masks = three() | dict.fromkeys(["img_b", "img_c"][:seed], squares(second=False))
+        add_run(store, [(2.0 + seed, masks)], seed=seed, truth=False)
+    third = protocol(measure_spread(store.runs()))[2]
+    assert third.question == "Does determinism give different cells, on the same device?"
+    assert third.answer.startswith("Perhaps: ")
+    assert "but repeats of one spec differ by up to 9.1 % themselves" in third.answer
+
+
 SILENT = """
 [...document.querySelectorAll("main *")]
   .filter((box) => ["auto", "scroll"].includes(getComputedStyle(box).overflowX))

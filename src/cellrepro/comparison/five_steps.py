@@ -207,12 +207,12 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
         beside_seeds = f"; {decision.reason}"
     elif decision.within:
         beside_seeds = "; less than seeds do"
-    elif spread.exceeds_seeds(axis):
+    elif decision.exceeds_seeds:
         beside_seeds = "; more than between any two seeds"
     else:
         beside_seeds = "; not shown to be less than seeds do"
     by_chance = _changed_by_chance(spread)
-    if changed and by_chance and not spread.exceeds_seeds(axis):
+    if changed and by_chance and not decision.exceeds_seeds:
         chance = f"repeats of one spec differ by up to {share_text(by_chance)} themselves"
         return f"Perhaps: {axis.doing} {effect}, but {chance}{beside_seeds}."
     return f"{'Yes' if changed else 'No'}: {axis.doing} {effect}{beside_seeds}."
@@ -271,7 +271,7 @@ def _other_axes(spread: Spread) -> Iterator[str]:
     matched = [axis.title for axis in others if not axis.distribution().mean]
     axes = [axis for axis in others if axis.title not in matched]
     judged = [axis for axis in axes if spread.decide(axis.name).is_judged]
-    larger = [axis.title for axis in judged if spread.exceeds_seeds(axis)]
+    larger = [axis.title for axis in judged if spread.decide(axis.name).exceeds_seeds]
     not_within = [axis.title for axis in judged if axis.title not in larger]
     not_judged = [axis for axis in axes if axis not in judged]
     if within:

@@ -271,17 +271,6 @@ class Spread(Result):
             text += f"; only {few}: not enough to say what is less than that"
         return text
 
-    @property
-    def most_between_seeds(self) -> float:
-        """The largest share of the cells without a match between any two seeds; 0 without any."""
-        if self.seeds is None or not self.seeds.evidence:
-            return 0.0
-        return float(self.seeds.distribution().values.max())
-
-    def exceeds_seeds(self, axis: Axis) -> bool:
-        """Whether a pair of an axis changes more cells than any two seeds do."""
-        return max((pair.changed for pair in axis.evidence), default=0) > self.most_between_seeds
-
     def beside_two(self, share: float, *, pair: tuple[Repeat, Repeat] | None = None) -> str:
         """Say whether this share of changed cells matters: whether any two seeds change as much.
 
@@ -300,9 +289,9 @@ class Spread(Result):
             return f"as much as a seed does, as nothing else differs: {unmatched}; {of_seeds}"
         if self.seeds is None or self.n_seeds < FEWEST_SEEDS:
             return f"yes, {unmatched}; {self.of_seeds()}"
-        most = share_text(self.most_between_seeds)
-        beside = f"{unmatched}; {self.of_seeds()}, at most {most}: A and B differ"
-        if share > self.most_between_seeds:
+        most = float(self.seeds.distribution().values.max())
+        beside = f"{unmatched}; {self.of_seeds()}, at most {share_text(most)}: A and B differ"
+        if share > most:
             return f"yes, {beside} more than any two seeds do"
         return f"perhaps, {beside} no more than two seeds do"
 
@@ -333,12 +322,13 @@ def _places(pairs: Sequence[Pair]) -> set[str]:
     return {place_of(repeat) for pair in pairs for repeat in (pair.a, pair.b)}
 
 
-def _objection(decision: Decision) -> tuple[bool, bool, float]:
+def _objection(decision: Decision) -> tuple[bool, bool, bool, float]:
     """How much a decision speaks against within-spread; a ratio says more than no answer."""
     largest = max(decision.changed_ratio, decision.ppm_ratio)
     known = not math.isnan(largest)
     size = largest if known else decision.changed[0]
-    return (not decision.within, known, 0.0 if math.isnan(size) else size)
+    size = 0.0 if math.isnan(size) else size
+    return (not decision.within, known, decision.exceeds_seeds, size)
 
 
 def _contrast(pair: Pair, contrasts: Sequence[Sequence[Pair]]) -> str:

@@ -57,6 +57,10 @@ class Decision(Result):
     decision by the rule."""
     ppm_ratio: float = math.nan
     """The same of the two ppm."""
+    most_between_seeds: float = math.nan
+    """The largest share of cells without a match between any two seeds; NaN without any."""
+    exceeds_seeds: bool = False
+    """Whether a pair in question has a larger share, by the rule's pairs and seeds."""
     contrast: str = ""
     """The least favourable of several contrasts, as in "between cpu and cuda"."""
     refusal: str = ""
@@ -129,6 +133,7 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
         n_images=len(images),
         changed=(mean_of(pairs, "changed", images), mean_of(seeds, "changed", images)),
         ppm=(mean_of(pairs, "ppm", images), mean_of(seeds, "ppm", images)),
+        most_between_seeds=max((pair.changed for pair in seeds), default=math.nan),
     )
     refusal = _refusal(known, seeds)
     if refusal:
@@ -139,9 +144,10 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     pixels = _largest_ratio(pairs, seeds, "ppm", images)
     within = cells < 1 and pixels < 1
     judged = "less than seeds do, in cells and in pixels (95 % confidence)"
-    most = max(pair.changed for pair in seeds)
-    if max(pair.changed for pair in pairs) > most:
-        judged = f"more than between any two seeds, which is at most {share_text(most)}"
+    exceeds = max(pair.changed for pair in pairs) > known.most_between_seeds
+    if exceeds:
+        most = share_text(known.most_between_seeds)
+        judged = f"more than between any two seeds, which is at most {most}"
     elif not within:
         larger = [
             f"{_as_much(ratio)} as seeds in {unit}"
@@ -156,7 +162,14 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
         f"{share_text(known.changed[0])} of the cells have no match, between seeds "
         f"{share_text(known.changed[1])} ({_of_seeds(known)}); {judged}"
     )
-    return replace(known, within=within, reason=reason, changed_ratio=cells, ppm_ratio=pixels)
+    return replace(
+        known,
+        within=within,
+        reason=reason,
+        changed_ratio=cells,
+        ppm_ratio=pixels,
+        exceeds_seeds=exceeds,
+    )
 
 
 def _of_seeds(decision: Decision) -> str:

@@ -130,7 +130,7 @@ class Sensitivity(Result):
         if rows:
             lines.append(
                 "  no match: cells of the usual result and of this one that the other lacks (IoU "
-                f"of 0.5), with their 95 % interval {self.interval_kind}"
+                f"of 0.5), with their 95 % interval {self.interval_kind}{self.left_out_text}"
             )
         if any(variant.n_resized for variant in self.settings):
             lines.append(f"  of another size: {RESIZED_MEANS}")
@@ -144,6 +144,12 @@ class Sensitivity(Result):
     def idle(self) -> list[str]:
         """Settings with a value that changes no pixel."""
         return [variant.setting for variant in self.settings if not variant.ppm]
+
+    @property
+    def left_out_text(self) -> str:
+        """A clause about intervals that are not shown; empty where all are."""
+        is_left_out = any(one.interval and not one.telling_interval for one in self.settings)
+        return "; one of nearly all shares is left out, as it is too wide" if is_left_out else ""
 
     @property
     def interval_kind(self) -> str:

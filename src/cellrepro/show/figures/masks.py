@@ -196,7 +196,7 @@ def cells_changed(
     store : Store
         Which keeps the images.
     a, b : Repeat
-        Over the same images.
+        Over the same images; else the picture says that there is nothing to draw.
     image : str
         The name of an image; by default the one on which most cells changed.
     name_a, name_b : str
@@ -211,14 +211,18 @@ def cells_changed(
     BadInput
         If the two have no such image.
     """
-    comparisons = {name: compare_masks(a.masks(name), b.masks(name)) for name in a.manifest.masks}
+    images_digest = a.spec.images_digest
+    names = a.manifest.masks.keys() & b.manifest.masks.keys()
+    if not names or b.spec.images_digest != images_digest:
+        return style.note("the two have no masks of one image, so no cells can be drawn")
+    comparisons = {name: compare_masks(a.masks(name), b.masks(name)) for name in sorted(names)}
     if image and image not in comparisons:
         images = some(list(comparisons), _MOST_IMAGES)
         raise BadInput(f"there is no image {image!r}; expected one of {images}")
     most = max(comparisons, key=lambda name: image_weight(comparisons[name]))
     shown = image or most
     figure = difference(
-        store.image(a.manifest.data.images_digest, shown),
+        store.image(images_digest, shown),
         a.masks(shown),
         b.masks(shown),
         name_a=name_a,

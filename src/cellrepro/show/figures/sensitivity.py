@@ -43,7 +43,10 @@ def setting_bars(sensitivity: Sensitivity) -> Picture:
     with_effect = [variant for variant in sensitivity.settings if variant.changed]
     shown = with_effect[:_MOST_BARS]
     if len(shown) < len(with_effect):
-        caption += f" Drawn are the first {len(shown)} of {len(with_effect)} values with an effect."
+        caption += (
+            f" Drawn are the first {len(shown)} of the {len(with_effect)} values that leave a cell "
+            "without a match."
+        )
     if not shown:
         return style.note(f"no setting leaves one of {cells} without a match").described(
             "", caption
@@ -85,10 +88,8 @@ def _caption(sensitivity: Sensitivity, cells: str) -> str:
         f"The usual settings find {cells}. Beside each bar: cells without a match, of all "
         "cells of the two results together, the usual one and the one with this value. A "
         "match overlaps the cell by half or more (IoU of 0.5). Thin lines: 95 % intervals "
-        f"{sensitivity.interval_kind}."
+        f"{sensitivity.interval_kind}{sensitivity.left_out_text}."
     )
-    if any(variant.interval and not variant.telling_interval for variant in sensitivity.settings):
-        caption += " Where it spans nearly all shares it is left out: too few images."
     if sensitivity.ap50 is not None:
         caption += (
             " AP@0.5 is the agreement with the true masks, from 0 to 1; with the usual settings "

@@ -195,7 +195,7 @@ def answer(spread: Spread, axis: Axis) -> str:
         return "≠ cells change; no seeds to compare with"
     if not decision.is_judged:
         return f"? not judged: {decision.refusal}"
-    if spread.exceeds_seeds(axis):
+    if decision.exceeds_seeds:
         return "≠ more than between any two seeds"
     return "≠ not shown to be less than seeds do"
 

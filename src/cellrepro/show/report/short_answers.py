@@ -234,14 +234,14 @@ def _of_axis(spread: Spread, axis: Axis) -> str:
     if decision.within:
         return f"hardly, {share}, fewer than with another seed."
     if decision.is_judged:
-        most = spread.most_between_seeds
-        if spread.exceeds_seeds(axis):
-            return f"yes, {share}, more than between any two seeds (at most {share_text(most)})."
+        most = share_text(decision.most_between_seeds)
+        if decision.exceeds_seeds:
+            return f"yes, {share}, more than between any two seeds (at most {most})."
         seeds_and_images = (
             f"{amount(decision.n_seeds, 'seed')} and {amount(decision.n_images, 'image')}"
         )
         return (
-            f"perhaps, {share}: no more than between two seeds (at most {share_text(most)}), but "
+            f"perhaps, {share}: no more than between two seeds (at most {most}), but "
             f"{seeds_and_images} are too few to show that it is less."
         )
     if decision.refusal == NO_SEEDS:
