@@ -108,6 +108,15 @@ def test_what_makes_a_split(parts, expected):
     assert SWAPPED.get(expected, expected) in [c.kind for c in back]
 
 
+def test_small_cells_in_one_too_large_to_be_their_merge_are_said_to_lie_in_it():
+    small, large = canvas((3, 0, 0, 2, 2), (4, 4, 8, 2, 2)), canvas((7, 0, 0, 12, 20))
+    lost_3, _, lost_4 = compare_masks(small, large).objects
+    assert (lost_3.inside, lost_4.inside) == ((7,), (7,))
+    assert lost_3.in_words == "lost, inside another cell"
+    assert [c.inside for c in compare_masks(large, small).objects] == [(), (7,), (7,)]
+    assert [c.inside for c in compare_masks(A, B).objects] == 7 * [()]
+
+
 @pytest.mark.parametrize(("width", "is_resized"), [(9, True), (10, False), (12, False)])
 def test_another_size_is_the_same_both_ways(width, is_resized):
     """Of 13 columns 9 are fewer than three quarters, 10 are not, though 13 is 30 % more."""
@@ -156,6 +165,12 @@ def test_every_field_follows_from_the_labels(pair):
             near = change.iou >= 0.5 and change.displacement < 1 - 1e-9
             assert (change.kind == "kept") == near
             assert change.iou >= 0.1
+        is_alone = change.kind in ("lost", "gained")
+        own, other = (p, b) if p.any() else (q, a)
+        labels, n_within = np.unique(other[own & (other > 0)], return_counts=True)
+        holders = labels[2 * n_within >= own.sum()].tolist() if is_alone else []
+        assert (len(change.inside) > 0) == (len(holders) > 0)
+        assert {*change.inside} <= {*holders}
 
 
 def test_a_cell_cut_between_planes_is_told_from_one_cut_within_them():

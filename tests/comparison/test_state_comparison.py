@@ -99,7 +99,7 @@ FAULTS = {
     "a moment": (
         lambda held: one_bit(held["optimizer_state_dict"]["state"][3]["exp_avg"]),
         ("optimizer",),
-        r"optimizer: 1 of 56 parameters differs,",
+        r"optimizer: 1 of 56 parameters differs by",
     ),
     "a setting": (
         lambda held: held["optimizer_state_dict"]["param_groups"][0].update(lr=0.02),
@@ -118,7 +118,7 @@ FAULTS = {
     ),
     "step": (lambda held: held.update(epoch=4), ("step",), "epoch: 3 and 4"),
     "seed": (lambda held: held.update(seed=4), ("seed",), "seed: 3 and 4"),
-    "tensor": (lambda held: one_bit(held["ema"][1]), ("tensors",), "1 of 5 parameters differs,"),
+    "tensor": (lambda held: one_bit(held["ema"][1]), ("tensors",), "1 of 5 parameters differs by"),
     "type of a value": (lambda held: held.update(epoch=3.0), ("step",), "3 and 3.0"),
     "truth": (lambda held: held.update(epoch=True), ("step",), "3 and True"),
     "sign of zero": (

@@ -201,7 +201,7 @@ def test_equal_curves_share_a_line(store):
     loss, apart = picture.axes  # of the learning rate, which is the same, a sentence tells
     first, other = (each.manifest.training.train_losses for each in run.repeats[1:])
     assert apart.lines[0].get_ydata() == pytest.approx(np.abs(np.subtract(first, other)))
-    assert "Learning rate, first to last epoch: " in picture.caption
+    assert "Learning rate: " in picture.caption
     assert all((loss.get_ylabel(), apart.get_ylabel(), apart.get_xlabel()))
     assert "test images after epoch 1: 1.9" in picture.caption
     assert "still that of the starting network" in picture.caption

@@ -192,7 +192,7 @@ def test_what_needs_the_network_says_so_and_about_how_long(live):
     assert said["line"] == (
         "shown: diameter not set (as if 30), percentile not set (as if 1 to 99); "
         "not yet computed: diameter 15, percentile 2 to 99; "
-        "this needs a pass of the network, about 12 seconds"
+        "the network has to run again, about 12 seconds"
     )
     (command,) = said["commands"]
     assert "--set diameter=15.0 " in command, "those of the sliders, not of the masks shown"
@@ -478,7 +478,7 @@ def test_masks_follow_the_sliders_on_the_page(generators_free, browser, capsys):
         page.get_by_role("button", name="Copy the command").click()
         page.get_by_role("button", name="Copied").wait_for()
         assert "--set diameter=15.0" in page.evaluate("window.copied")
-        page.get_by_text("this needs a pass of the network, about 12 seconds").wait_for()
+        page.get_by_text("the network has to run again, about 12 seconds").wait_for()
         page.get_by_label("diameter, as a number").press("Enter")
         page.get_by_text("6 cells: exact").wait_for()
         page.get_by_label("min_size, as a number").fill("1.5")

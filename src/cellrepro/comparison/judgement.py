@@ -56,7 +56,7 @@ class Judgement(Result):
     agreement: EqualRepeats
     """The repeats that are equal."""
 
-    def detail(self) -> str:
+    def detail(self, *, with_vacuous: bool = True) -> str:
         """Weights and masks each by themselves, with how many of the repeats agree."""
         agreement = self.agreement
         of_weights = _agreeing(agreement.weights or (), "equal")
@@ -69,7 +69,7 @@ class Judgement(Result):
             if verdict == Verdict.VACUOUS
             else f"{name} {verdict}" + (f": {' and '.join(agreeing)}" if agreeing else "")
             for name, verdict, agreeing in parts
-            if verdict is not None
+            if verdict is not None and (with_vacuous or verdict != Verdict.VACUOUS)
         )
 
     def sentence(self) -> str:
@@ -80,9 +80,9 @@ class Judgement(Result):
         return f"{text} over {over}{because}"
 
     def _verdict(self) -> str:
-        """The verdict, and what makes it up where that says more."""
-        detail = self.detail()
-        says_more = detail != f"masks {self.overall}"
+        """The verdict, and what makes it up where that says more than the reasons do."""
+        detail = self.detail(with_vacuous=not self.reasons)
+        says_more = detail not in ("", f"masks {self.overall}")
         return f"{self.overall} ({detail})" if says_more else f"{self.overall}"
 
 

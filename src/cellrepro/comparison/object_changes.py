@@ -90,8 +90,8 @@ _MOVED_MEANS = (
 _SHOWN = {
     ObjectKind.KEPT: _Shown("=", _KEPT_MEANS),
     ObjectKind.MOVED: _Shown("≈", _MOVED_MEANS),
-    ObjectKind.LOST: _Shown("−", "only in {a}"),
-    ObjectKind.GAINED: _Shown("+", "only in {b}"),
+    ObjectKind.LOST: _Shown("−", "no counterpart in {b}"),
+    ObjectKind.GAINED: _Shown("+", "no counterpart in {a}"),
     ObjectKind.SPLIT: _Shown("1→n", "one in {a}, several in {b}"),
     ObjectKind.MERGED: _Shown("n→1", "several in {a}, one in {b}"),
 }
@@ -131,6 +131,9 @@ class ObjectChange(NamedTuple):
     cut_between: tuple[tuple[int, int], ...] = ()
     """The cuts of a split or merge in a stack: planes (z, z + 1) where one part ends and the next
     begins, as where planes were stitched on one side only."""
+    inside: tuple[int, ...] = ()
+    """Of a lost or gained one: the label of the other side's object in which half of it or more
+    lies, as a small cell in a large one; empty where there is none."""
 
     @derived
     def renumbered(self) -> bool:
@@ -183,9 +186,10 @@ class ObjectChange(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """Its fate in words, of a kept object of another size with that: "kept, 46 % smaller"."""
+        """Its fate in words, with a change of size or its place: "kept, 46 % smaller"."""
         of_size = f", {self.growth_in_words}" if self.is_resized else ""
-        return f"{self.kind.in_words}{of_size}"
+        of_place = ", inside another cell" if self.inside else ""
+        return f"{self.kind.in_words}{of_size}{of_place}"
 
     @property
     def cuts(self) -> str:
@@ -217,6 +221,12 @@ def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
             table.labels_a[free_a],
             table.centroids_a[free_a],
             table.areas_a[free_a],
+            _holders(
+                free_a,
+                _Side(table.rows, table.areas_a),
+                table.pixels,
+                table.labels_b[table.columns],
+            ),
         ),
         *_lost_or_gained(
             ObjectKind.GAINED,
@@ -224,6 +234,12 @@ def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
             table.labels_b[free_b],
             table.centroids_b[free_b],
             table.areas_b[free_b],
+            _holders(
+                free_b,
+                _Side(table.columns, table.areas_b),
+                table.pixels,
+                table.labels_a[table.rows],
+            ),
         ),
         *_counterparts(table, pairs),
     ]
@@ -307,11 +323,12 @@ def _lost_or_gained(
     labels: _Positions,
     centroids: NDArray[np.float64],
     areas: _Positions,
+    holders: list[tuple[int, ...]],
 ) -> Iterator[_PlacedChange]:
     """Objects that one side alone has, by their columns of an `Overlap`."""
     is_lost = kind == ObjectKind.LOST
-    columns = (first_pixels.tolist(), labels.tolist(), centroids.tolist(), areas.tolist())
-    for first_pixel, label, centroid, area in zip(*columns, strict=True):
+    columns = (first_pixels.tolist(), labels.tolist(), centroids.tolist(), areas.tolist(), holders)
+    for first_pixel, label, centroid, area, inside in zip(*columns, strict=True):
         change = ObjectChange(
             kind=kind,
             labels_a=(label,) if is_lost else (),
@@ -322,8 +339,26 @@ def _lost_or_gained(
             area_a=area if is_lost else 0,
             area_b=0 if is_lost else area,
             displacement=math.nan,
+            inside=inside,
         )
         yield _PlacedChange(first_pixel, change)
+
+
+def _holders(
+    alone: NDArray[np.bool_], side: _Side, pixels: NDArray[np.int64], other_labels: _Positions
+) -> list[tuple[int, ...]]:
+    """Find for each object that is alone the label of the one that holds half of it or more.
+
+    ``pixels`` and ``other_labels`` are those of all pairs.
+    """
+    holds = alone[side.objects] & (pixels / side.areas[side.objects] >= _LEAST_INSIDE)
+    first_of = dict(
+        zip(side.objects[holds][::-1].tolist(), other_labels[holds][::-1].tolist(), strict=True)
+    )
+    return [
+        (first_of[position],) if position in first_of else ()
+        for position in np.flatnonzero(alone).tolist()
+    ]
 
 
 # -- splits and merges -------------------------------------------------------------------------

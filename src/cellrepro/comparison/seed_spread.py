@@ -216,7 +216,7 @@ class Spread(Result):
                 "pairs": len(axis.evidence),
                 "pairs whose masks differ": len(axis.differing),
                 "images": axis.n_images,
-                "cells without a match": share_text(axis.distribution().mean),
+                "cells without a match, mean of pairs": share_text(axis.distribution().mean),
                 "compared with other seeds": self._beside_seeds(axis),
                 "further pairs, without cells or training": len(axis.pairs) - len(axis.evidence),
             }
@@ -244,7 +244,10 @@ class Spread(Result):
         """Whether an axis matters less than the seed, and why that can be said or not."""
         if axis.name == "seed":
             return "the baseline"
-        return self.decide(axis.name).reason
+        decision = self.decide(axis.name)
+        share = share_text(decision.changed[0])
+        of_contrast = f"{decision.contrast}, {share}: " if decision.contrast else ""
+        return f"{of_contrast}{decision.in_short}" if decision.in_short else decision.reason
 
     def sentence(self) -> str:
         """Say what each axis does to the cells, beside what seeds do."""
@@ -289,11 +292,16 @@ class Spread(Result):
             return f"as much as a seed does, as nothing else differs: {unmatched}; {of_seeds}"
         if self.seeds is None or self.n_seeds < FEWEST_SEEDS:
             return f"yes, {unmatched}; {self.of_seeds()}"
-        most = float(self.seeds.distribution().values.max())
-        beside = f"{unmatched}; {self.of_seeds()}, at most {share_text(most)}: A and B differ"
+        shares = self.seeds.distribution()
+        most = float(shares.values.max())
+        counts = f"{amount(self.seeds.n_values, 'seed')}, {amount(self.seeds.n_images, 'image')}"
+        beside = (
+            f"{unmatched}, with another seed {share_text(shares.mean)} on average and at most "
+            f"{share_text(most)} ({counts})"
+        )
         if share > most:
-            return f"yes, {beside} more than any two seeds do"
-        return f"perhaps, {beside} no more than two seeds do"
+            return f"yes, more than any two seeds do: {beside}"
+        return f"no more than another seed does: {beside}"
 
 
 def _asked_for(repeat: Repeat) -> tuple:

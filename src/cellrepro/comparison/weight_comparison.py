@@ -114,17 +114,17 @@ class WeightsComparison(Result, Distance):
         if self.copy is not None:
             return self._copy_in_words(self.copy)
         distance = (
-            f"L2 {self.l2:.3g} (relative {self.relative_l2:.3g}), cosine {self.cosine:.6f}, "
-            f"largest {self.max_abs:.3g} in {self.max_abs_name or 'none'}"
+            f"by {self.relative_l2:.3g} of their norm; the largest difference is "
+            f"{self.max_abs:.3g}, in {self.max_abs_name or 'none'}"
         )
         if math.isnan(self.l2):
-            distance = "no distance over all of them"
+            distance = "(no distance over all of them)"
         types = ""
         if self._types_of_both():
             types = f"; types differ: {self._types_of_both()}"
         differ = verb_of(self.n_differing, "differs", "differ")
         n_parameters = amount(self.n_parameters, "parameter")
-        return f"{grouped(self.n_differing)} of {n_parameters} {differ}, {distance}{types}"
+        return f"{grouped(self.n_differing)} of {n_parameters} {differ} {distance}{types}"
 
     def _copy_in_words(self, copy: Copy) -> str:
         if copy == "same numbers":

@@ -65,6 +65,8 @@ class Decision(Result):
     """The least favourable of several contrasts, as in "between cpu and cuda"."""
     refusal: str = ""
     """Why the rule was not applied, in a few words; empty where it was."""
+    in_short: str = ""
+    """What the rule said, without the shares; empty where it did not decide."""
 
     @property
     def is_judged(self) -> bool:
@@ -90,10 +92,10 @@ def decide(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     decision = _decided_by_rule(pairs, seeds)
     evidence = [pair for pair in pairs if not pair.vacuous]
     if evidence and not any(pair.verdict == Verdict.DIFFERENT for pair in evidence):
-        return replace(decision, reason=SAME_OUTLINES)
+        return replace(decision, reason=SAME_OUTLINES, in_short="")
     is_open = decision.is_judged and not decision.within
     if is_open and not any(pair.changed for pair in evidence):
-        return replace(decision, reason=_in_pixels_alone(evidence, decision))
+        return replace(decision, reason=_in_pixels_alone(evidence, decision), in_short="")
     return decision
 
 
@@ -166,6 +168,7 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
         known,
         within=within,
         reason=reason,
+        in_short=judged,
         changed_ratio=cells,
         ppm_ratio=pixels,
         exceeds_seeds=exceeds,

@@ -137,15 +137,15 @@ class Divergence(Result):
         """Give the answer, every stage that differs, the evidence, and what was left out."""
         exactly = []
         if self.first is not None and not self._first_is_headline:
-            exactly = [self.statements(self.first)[0]]
-        title = ["what differs, by stage:"] if self.stages else []
-        stages = []
+            exactly = [f"  {self.statements(self.first)[0]}"]
+        title = ["in detail, for whoever works on the code:"] if self.stages else []
+        stages = ["  what differs, by stage:"] if self.stages else []
         for stage in self.stages:
             most = _MOST_PARTS if stage in IN_EVERY_STEP else _MOST_NAMES
-            stages.append(f"  {OF_STAGE[stage].name:15}  {self._what_differs(stage, most)}")
+            stages.append(f"    {OF_STAGE[stage].name:15}  {self._what_differs(stage, most)}")
         evidence = () if self.evidence is None else evidence_lines(self.evidence)
         notes = (f"  note: {note}" for note in self.notes if note != self._why_not_looked_for)
-        return [*self.answer(), *exactly, *title, *stages, *evidence, *notes]
+        return [*self.answer(), *title, *exactly, *stages, *evidence, *notes]
 
     def answer(self) -> list[str]:
         """Say what it came to, where it began, of which kind the difference is, and what to do."""

@@ -74,10 +74,10 @@ class SearchDuration:
             if first_round
         ]
         return (
-            f"{one}; of settings that no file records, {joined(values)} are tried, each by "
-            f"itself, {n_with_network} of them with a pass of the network: up to "
-            f"{minutes(needed)}. If none explains all, values near the best and combinations "
-            "follow, which can take longer. "
+            f"{one}; unless what is recorded explains all, {joined(values)} of settings that no "
+            f"file records are tried, each by itself, {n_with_network} of them with a pass of the "
+            f"network: up to {minutes(needed)}. If none explains all, values near the best and "
+            "combinations follow, which can take longer. "
             f"{self._end_text(needed)}. {self._shorter}"
         )
 

@@ -125,12 +125,14 @@ class Sensitivity(Result):
         made = f"{amount(self.objects, 'cell')} with {base or 'the usual settings'}"
         scored = "" if self.ap50 is None else f", AP@0.5 {self.ap50:.3f}"
         lines = [f"{self.sentence()[:1].upper()}{self.sentence()[1:]}", f"{made}{scored}"]
-        rows = [variant.row() for variant in self.settings if variant.changed or variant.ppm]
+        shown = [variant for variant in self.settings if variant.changed or variant.ppm]
+        with_interval = any(variant.telling_interval for variant in shown)
+        rows = [variant.row(with_interval=with_interval) for variant in shown]
         lines += table_lines(rows, most=len(rows))
         if rows:
             lines.append(
                 "  no match: cells of the usual result and of this one that the other lacks (IoU "
-                f"of 0.5), with their 95 % interval {self.interval_kind}{self.left_out_text}"
+                f"of 0.5); {self.intervals_text}"
             )
         if any(variant.n_resized for variant in self.settings):
             lines.append(f"  of another size: {RESIZED_MEANS}")
@@ -146,10 +148,14 @@ class Sensitivity(Result):
         return [variant.setting for variant in self.settings if not variant.ppm]
 
     @property
-    def left_out_text(self) -> str:
-        """A clause about intervals that are not shown; empty where all are."""
-        is_left_out = any(one.interval and not one.telling_interval for one in self.settings)
-        return "; one of nearly all shares is left out, as it is too wide" if is_left_out else ""
+    def intervals_text(self) -> str:
+        """Say over what the intervals are, and which of them are not shown."""
+        left_out = [one for one in self.settings if one.interval and not one.telling_interval]
+        too_wide = "wider than half of all shares, and more images make it narrower"
+        if left_out and not any(one.telling_interval for one in self.settings):
+            return f"no 95 % interval {self.interval_kind} is shown: each is {too_wide}"
+        of_some = f"; one is left out where it is {too_wide}" if left_out else ""
+        return f"95 % intervals {self.interval_kind}{of_some}"
 
     @property
     def interval_kind(self) -> str:

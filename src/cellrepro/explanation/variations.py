@@ -23,7 +23,7 @@ from samebits.results import Row, derived
 IntervalOver = Literal["images", "cells"]
 """Images (bootstrap), or cells (binomial) where there are fewer than three images."""
 
-_NEARLY_ALL = 0.9  # of the shares that there can be
+_WIDEST = 0.5  # of all shares that there can be; an interval of more tells next to nothing
 _Z = 1.959963984540054  # standard deviations within which 95 % of a normal distribution lie
 
 
@@ -105,8 +105,8 @@ class Variant(Variation):
 
     @property
     def telling_interval(self) -> tuple[float, float] | None:
-        """The interval; None where there is none, or one of nearly all shares."""
-        if self.interval is None or self.interval[1] - self.interval[0] > _NEARLY_ALL:
+        """The interval; None where there is none, or one of more than half of all shares."""
+        if self.interval is None or self.interval[1] - self.interval[0] > _WIDEST:
             return None
         return self.interval
 
@@ -116,17 +116,18 @@ class Variant(Variation):
             return ""
         return share_span(*self.telling_interval) if self.telling_interval else "too wide"
 
-    def row(self) -> Row:
+    def row(self, *, with_interval: bool = True) -> Row:
         """Say how many cells it changes, and what became of them."""
         fates = [f"{n} {ObjectKind(kind).in_words}" for kind, n in self.kinds.items() if n]
         if self.n_resized:
             kept = f"{self.kept} {ObjectKind.KEPT.in_words}"
             with_size = f"{kept} ({self.n_resized} of another size)"
             fates = [with_size if fate == kept else fate for fate in fates]
+        interval = {"interval": self._interval_text} if with_interval else {}
         return {
             "setting": self.setting,
             "no match": share_text(self.changed),
-            "interval": self._interval_text,
+            **interval,
             "what became of the cells": ", ".join(fates),
             "AP@0.5": "" if self.ap50 is None else f"{self.ap50:.3f}",
         }

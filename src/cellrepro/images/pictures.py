@@ -165,9 +165,9 @@ def refuse_picture(name: str, image: NDArray[np.integer]) -> None:
     pieces = pieces_of(image)
     if pieces.is_picture:
         raise BadInput(
-            f"{name} a picture, no label image: its {amount(pieces.n_values, 'value')} lie in "
-            f"{amount(pieces.n_pieces, 'separate piece')}, and masks have one number for all "
-            "pixels of a cell, 0 for background; give the masks of this image (NAME_masks.tif, "
+            f"{name} a picture, no label image: its {amount(pieces.n_values, 'value')} are "
+            f"scattered over {amount(pieces.n_pieces, 'place')}, while in masks each number is "
+            "one cell, in one place, and 0 is background; give the masks of this image (NAME_masks.tif, "
             "NAME_seg.npy), or segment it first"
         )
 

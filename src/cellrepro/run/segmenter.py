@@ -84,7 +84,7 @@ def _checked(masks: np.ndarray, image: LabelledImage, segmenter: str) -> np.ndar
     if pieces.is_picture or pieces.in_many_pieces:
         raise BadInput(
             f"{segmenter} gave a picture or a foreground map, no label image: {pieces.n_values} of "
-            f"its values lie in {pieces.n_pieces} separate pieces; expected a number of its own "
+            f"its values are scattered over {pieces.n_pieces} places; expected a number of its own "
             "for every object (scipy.ndimage.label numbers the pieces of a foreground map)"
         )
     return labels

@@ -64,7 +64,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 0.1,
         "usual": None,
         "needs_pass": False,
-        "hint": "lower: larger cells; touching ones may merge, or flow_threshold drops them",
+        "hint": "lower: larger and more cells; higher: smaller and fewer",
     },
     {
         "name": "flow_threshold",
@@ -94,7 +94,8 @@ CONTROLS: tuple[Control, ...] = (
         "step": 10,
         "usual": 0,
         "needs_pass": False,
-        "hint": "steps along the flows; not set: Cellpose chooses. More for long cells",
+        "hint": "steps by which pixels move to the centre of their cell; more for long cells; "
+        "not set: Cellpose chooses",
     },
     {
         "name": "diameter",
@@ -262,7 +263,7 @@ class LiveView:
                 self._run()
                 return
             if self._next_pass_seconds() > _QUICK_PASS_SECONDS:
-                self._say("needs-pass", self._not_yet("this needs a pass of the network"))
+                self._say("needs-pass", self._not_yet("the network has to run again"))
                 self._publish()
                 return
             self._say("waiting", self._not_yet("the network runs"))

@@ -243,6 +243,7 @@ def story_of(view: OpenView, a: int, b: int) -> dict[str, object]:
         "growth": [change.growth if change.is_resized else None for change in changes],
         "position": [change.position for change in changes],
         "cut_between": [change.cut_between for change in changes],
+        "inside": [change.inside for change in changes],
         "moved": [
             None if np.isnan(change.displacement) else change.displacement for change in changes
         ],

@@ -10,7 +10,7 @@ from cellrepro.explanation.sensitivity import Sensitivity
 from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
-from cellrepro.words import share_text
+from cellrepro.words import as_sentence, share_text
 from samebits.words import amount, some
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def _caption(sensitivity: Sensitivity, cells: str) -> str:
     caption = (
         f"The usual settings find {cells}. Beside each bar: cells without a match, of all "
         "cells of the two results together, the usual one and the one with this value. A "
-        "match overlaps the cell by half or more (IoU of 0.5). Thin lines: 95 % intervals "
-        f"{sensitivity.interval_kind}{sensitivity.left_out_text}."
+        "match overlaps the cell by half or more (IoU of 0.5). "
+        f"{as_sentence(sensitivity.intervals_text)}"
     )
     if sensitivity.ap50 is not None:
         caption += (

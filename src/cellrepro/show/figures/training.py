@@ -126,8 +126,8 @@ def _caption(courses: Sequence[_Course]) -> str:
     rates = {tuple(course.record.learning_rates) for course in courses}
     if len(rates) < len(courses):
         values = next(iter(rates))
-        said = f"{values[0]:.2g} to {values[-1]:.2g}" if len(rates) == 1 else "not drawn"
-        sentences.append(f"Learning rate, first to last epoch: {said}.")
+        said = f"{values[0]:.2g} in the first epoch, {values[-1]:.2g} in the last"
+        sentences.append(f"Learning rate: {said if len(rates) == 1 else 'not drawn'}.")
     return " ".join([*sentences, *_test_loss_sentences(courses)])
 
 

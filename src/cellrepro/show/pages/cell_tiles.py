@@ -220,9 +220,9 @@ def _facts(change: ObjectChange) -> tuple[str, ...]:
     in_a = _cells(change.labels_a)
     in_b = _cells(change.labels_b)
     if not change.labels_b:
-        return (f"only in A: {in_a}", f"{grouped(change.area_a)} {unit}", place)
+        return (_alone(change, in_a, "A", "B"), f"{grouped(change.area_a)} {unit}", place)
     if not change.labels_a:
-        return (f"only in B: {in_b}", f"{grouped(change.area_b)} {unit}", place)
+        return (_alone(change, in_b, "B", "A"), f"{grouped(change.area_b)} {unit}", place)
     sizes = f"{grouped(change.area_a)} {unit} in A, {grouped(change.area_b)} {unit} in B"
     if change.area_a == change.area_b:
         sizes = f"{grouped(change.area_a)} {unit} in both"
@@ -236,6 +236,13 @@ def _facts(change: ObjectChange) -> tuple[str, ...]:
         *([f"shift\u00a0{change.shift_text}\u00a0px"] if change.is_moved_alone else []),
     )
     return (*facts, f"cut between {change.cuts}") if change.cuts else facts
+
+
+def _alone(change: ObjectChange, cells: str, side: str, other: str) -> str:
+    """Say that one side alone has a cell, or in which cell of the other side it lies."""
+    if change.inside:
+        return f"{cells} of {side}, inside {_cells(change.inside)} of {other}"
+    return f"only in {side}: {cells}"
 
 
 def _cells(labels: Sequence[int]) -> str:

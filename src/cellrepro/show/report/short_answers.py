@@ -10,13 +10,13 @@ from cellrepro.comparison.judgement import TO_FIND_CELLS
 from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.repeat_pairs import Pair
-from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.spread_axes import rule_of
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (
     FEWEST_SEEDS,
     NO_SEEDS,
     NOTHING_BESIDE,
+    Decision,
     every_cell_matches,
 )
 from cellrepro.show.pages.parts import which
@@ -180,11 +180,54 @@ class _Matters:
     """Repeats first, as the verdict is about them; then what changes most; seeds last."""
 
 
+@dataclass(frozen=True)
+class _Change:
+    """What was varied, and what it did to the cells: some pixels differ."""
+
+    thing: str
+    axis: Axis
+    decision: Decision
+    order: tuple[int, float]
+
+    @property
+    def changed(self) -> float:
+        return max(pair.changed for pair in self.axis.differing)
+
+    @property
+    def share(self) -> str:
+        return f"{'up to ' if len(self.axis.differing) > 1 else ''}{share_text(self.changed)}"
+
+    @property
+    def is_like_seeds(self) -> bool:
+        """Whether it changes no more cells than seeds do, and is not shown to change fewer."""
+        decision = self.decision
+        is_open = decision.is_judged and not decision.within and not decision.exceeds_seeds
+        return is_open and self.changed > 0
+
+    @property
+    def answer(self) -> str:
+        """Whether it matters; of one that is like seeds `_like_seeds` tells."""
+        if not self.changed:
+            return f"{every_cell_matches(self.axis.not_vacuous)}."
+        share = f"{self.share} of the cells have no match"
+        decision = self.decision
+        if decision.within:
+            return f"hardly, {share}, fewer than with another seed."
+        if decision.is_judged:
+            most = share_text(decision.most_between_seeds)
+            return f"yes, {share}, more than between any two seeds (at most {most})."
+        if decision.refusal == NO_SEEDS:
+            return f"yes, {share}; {NOTHING_BESIDE}."
+        remedy = decision.remedy.replace("--seed", "`--seed`")
+        return f"perhaps, {share}; not judged beside other seeds: {decision.refusal}{remedy}."
+
+
 def _matters(chapter: Chapter, is_named: bool) -> Iterator[_Matters]:
     """Whether each axis of a chapter matters; nothing of equal repeats."""
     spread = chapter.spread
     of_chapter = f" ({chapter.title})" if is_named else ""
     unchanged = []
+    changes = []
     for axis in spread.axes:
         changed = axis.distribution().mean
         if not axis.evidence:
@@ -198,16 +241,42 @@ def _matters(chapter: Chapter, is_named: bool) -> Iterator[_Matters]:
             if axis.differing:
                 differing = dict.fromkeys(place_of(pair.a) for pair in axis.differing)
                 specs = which([*map(chapter.names.of_spec, differing)], chapter.n_specs, "spec")
-                answer = _of_axis(spread, axis)
-                yield _Matters(f"Repeats of {specs}{of_chapter}: {answer}", (0, -changed))
+                decision = spread.decide(axis.name)
+                changes.append(_Change(f"repeats of {specs}", axis, decision, (0, -changed)))
         elif axis.differing:
-            things = as_sentence(_between(axis)).removesuffix(".")
-            yield _Matters(f"{things}{of_chapter}: {_of_axis(spread, axis)}", (1, -changed))
+            decision = spread.decide(axis.name)
+            changes.append(_Change(_between(axis), axis, decision, (1, -changed)))
         else:
             unchanged.append(f"{axis.title} ({amount(len(axis.evidence), 'pair')})")
+    for change in changes:
+        if not change.is_like_seeds:
+            thing = as_sentence(change.thing).removesuffix(".")
+            yield _Matters(f"{thing}{of_chapter}: {change.answer}", change.order)
+    yield from _like_seeds([change for change in changes if change.is_like_seeds], of_chapter)
     if unchanged:
         things = as_sentence(joined(unchanged)).removesuffix(".")
         yield _Matters(f"{things}{of_chapter}: no, the outlines are the same.", (2, 0))
+
+
+def _like_seeds(changes: Sequence[_Change], of_chapter: str) -> Iterator[_Matters]:
+    """One sentence of all that change no more than the same seeds do, over the same images."""
+    beside: dict[str, list[_Change]] = {}
+    for change in changes:
+        decision = change.decision
+        most = share_text(decision.most_between_seeds)
+        seeds = amount(decision.n_seeds, "seed")
+        images = amount(decision.n_images, "image")
+        said = f"at most {most} of the cells without a match, {seeds}, {images}"
+        beside.setdefault(said, []).append(change)
+    for said, alike in beside.items():
+        in_order = sorted(alike, key=lambda change: change.order)
+        things = "; ".join(f"{change.thing}, {change.share}" for change in in_order)
+        which_one = "one of them does" if len(alike) > 1 else "it does"
+        text = (
+            f"No more than another seed does{of_chapter} ({said}): {things}. "
+            f"So few runs do not show that {which_one} less."
+        )
+        yield _Matters(text, in_order[0].order)
 
 
 def _between(axis: Axis) -> str:
@@ -220,34 +289,7 @@ def _between(axis: Axis) -> str:
     if value and a.startswith(f"{word} "):
         return f"{a} or {value}"
     is_of_profiles = rule_of(axis.name).named_by == "profile" and axis.name != "profile"
-    return f"{axis.title}{' of profiles' if is_of_profiles else ','} {a} and {b}"
-
-
-def _of_axis(spread: Spread, axis: Axis) -> str:
-    """Whether a thing that changes pixels matters, in a sentence that begins with the answer."""
-    changed = max(pair.changed for pair in axis.differing)
-    if not changed:
-        return f"{every_cell_matches(axis.not_vacuous)}."
-    up_to = "up to " if len(axis.differing) > 1 else ""
-    share = f"{up_to}{share_text(changed)} of the cells have no match"
-    decision = spread.decide(axis.name)
-    if decision.within:
-        return f"hardly, {share}, fewer than with another seed."
-    if decision.is_judged:
-        most = share_text(decision.most_between_seeds)
-        if decision.exceeds_seeds:
-            return f"yes, {share}, more than between any two seeds (at most {most})."
-        seeds_and_images = (
-            f"{amount(decision.n_seeds, 'seed')} and {amount(decision.n_images, 'image')}"
-        )
-        return (
-            f"perhaps, {share}: no more than between two seeds (at most {most}), but "
-            f"{seeds_and_images} are too few to show that it is less."
-        )
-    if decision.refusal == NO_SEEDS:
-        return f"yes, {share}; {NOTHING_BESIDE}."
-    remedy = decision.remedy.replace("--seed", "`--seed`")
-    return f"perhaps, {share}; not judged beside other seeds: {decision.refusal}{remedy}."
+    return f"{axis.title}{' of profiles' if is_of_profiles else ''} {a} and {b}"
 
 
 def _what_to_do(told: Sequence[_Told]) -> list[str]:

@@ -47,6 +47,7 @@ def rate_table(speeds: Sequence[SegmentationSpeed]) -> pd.DataFrame:
         {
             "images": speed.images,
             "size, pixels": speed.size,
+            "masks": speed.verdict,
             "tiles at once": speed.n_tiles_at_once,
             "setting": speed.setting or None,
             "timed": f"{speed.n_repeats} × {_timed_text(speed)}",
@@ -54,7 +55,6 @@ def rate_table(speeds: Sequence[SegmentationSpeed]) -> pd.DataFrame:
             "megapixels/s": speed.megapixels_per_second.text(grouped),
             "cells/s": speed.cells_per_second.text(grouped),
             "first image, s": speed.first_image_seconds,
-            "masks": speed.verdict,
         }
         for speed in speeds
     ]

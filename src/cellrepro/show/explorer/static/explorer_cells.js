@@ -91,8 +91,8 @@ function storyElements(story, row) {
   const sentence = {
     kept: "the same cell in both",
     moved: "in both, elsewhere or with a different outline",
-    lost: "only in A",
-    gained: "only in B",
+    lost: story.inside[row].length ? "in A, inside another cell of B" : "only in A",
+    gained: story.inside[row].length ? "in B, inside another cell of A" : "only in B",
     split: `one cell in A is ${story.labels_b[row].length} cells in B`,
     merged: `${story.labels_a[row].length} cells in A are one cell in B`,
   }[kind];
@@ -137,6 +137,10 @@ function storyFacts(story, row) {
   }
   const [y, x] = position.slice(-2).map((value) => value.toFixed(1));
   facts.push(["centre", `${isStack ? `${planeText(position[0])}, ` : ""}y ${y}, x ${x}`]);
+  for (const label of story.inside[row]) {
+    const other = areaA ? "b" : "a";
+    facts.push([`inside, in ${other.toUpperCase()}`, `cell ${givenNumber(story, other, label)}`]);
+  }
   const cuts = story.cut_between[row].map(([above, below]) => `${above} and ${below}`);
   if (cuts.length) facts.push(["cut between", `planes z ${cuts.join("; ")}`]);
   if (story.moved[row] !== null) facts.push(["centre moved by", `${story.moved[row].toFixed(2)} px`]);

@@ -87,7 +87,7 @@ class LiveSettings {
         "crl-groups",
         {},
         group(this.atOnce, false),
-        group(heading("Needs a pass of the network"), true),
+        group(heading("The network runs again for these"), true),
       ),
       status,
       acts,
