@@ -72,6 +72,11 @@ class MaskTotals:
         return self.n_objects - 2 * self.n_matched
 
     @property
+    def changed(self) -> float:
+        """Share of the objects of both sides without a match; 0 over nothing."""
+        return self.n_unmatched / max(1, self.n_objects)
+
+    @property
     def ppm(self) -> float:
         """Differing pixels per million over all images; 0 over nothing."""
         return 1e6 * self.n_differing / self.n_pixels if self.n_pixels else 0.0

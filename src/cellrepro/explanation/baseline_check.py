@@ -210,7 +210,7 @@ def _judged(
     worst = max(results, key=lambda name: results[name].ppm)
     totals = totals_over(results.values())
     ppm = results[worst].ppm
-    changed = totals.n_unmatched / max(1, totals.n_objects)
+    changed = totals.changed
     lost = totals.kinds[ObjectKind.LOST]
     measures = (
         Measure("max_ppm", ppm, grouped(ppm), f"ppm of the pixels of {worst}"),

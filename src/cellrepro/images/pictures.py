@@ -167,8 +167,8 @@ def refuse_picture(name: str, image: NDArray[np.integer]) -> None:
         raise BadInput(
             f"{name} a picture, no label image: its {amount(pieces.n_values, 'value')} are "
             f"scattered over {amount(pieces.n_pieces, 'place')}, while in masks each number is "
-            "one cell, in one place, and 0 is background; give the masks of this image (NAME_masks.tif, "
-            "NAME_seg.npy), or segment it first"
+            "one cell, in one place, and 0 is background; give the masks of this image "
+            "(NAME_masks.tif, NAME_seg.npy), or segment it first"
         )
 
 

@@ -48,6 +48,12 @@ def trained_on(store: Store, data: str | Path, *, with_loose: bool = False) -> l
     ]
 
 
+def beside(store: Store, repeat: Repeat) -> list[Run]:
+    """Get the stored runs that did what a repeat did, training or segmenting, over its images."""
+    runs = store.readable_runs(data_digest=repeat.spec.data_digest)
+    return [run for run in runs if run.spec.task == repeat.spec.task]
+
+
 def with_objects(runs: Iterable[Run]) -> list[Repeat]:
     """Get the repeats of some runs that found at least one object."""
     return [repeat for run in runs for repeat in run.repeats if repeat.manifest.n_objects]
