@@ -56,7 +56,7 @@ def test_finished_repeats_are_not_run_again(small_store, invoke, no_child, listi
     assert invoke(*asked, "--json").json == small_store.answer.json
     lines = invoke(*asked).out.splitlines()
     assert lines[0] == f"run {small_store.key} in {small_store.root / 'runs' / small_store.key}"
-    assert lines[-1].startswith("identical (weights identical, masks identical) over 2 repeats")
+    assert lines[-1].startswith("identical (weights and masks) over 2 repeats")
     alone = invoke(*asked, "--repeats", 1, "--json")
     assert (alone.code, alone.json["verdict"]) == (0, None)
     assert listing(small_store.root) == before

@@ -96,6 +96,22 @@ def test_it_matters_beside_seeds(answers_of):
     assert 0 < float(seed_sentence[1]) < 20
 
 
+def test_what_is_like_seeds_is_said_in_one_sentence(answers_of):
+    """One cell of three images goes between repeats, one or two between seeds."""
+    less = squares(second=False)
+    runs = [(OTHER_CELLS, {"mode": "fast"})]
+    for seed in range(3):
+        masks = three() | dict.fromkeys(["img_b", "img_c"][:seed], less)
+        runs.append(([(3.0 + seed, masks)], {"seed": seed}))
+    _, answers = answers_of(*runs)
+    (said,) = re.findall(r"No more than another seed does .*? less\.", answers["Does it matter?"])
+    assert said == (
+        "No more than another seed does (at most 20 % of the cells without a match, 3 seeds, 3 "
+        "images): repeats of fast, seed 0, up to 9.1 %; modes fast and strict, 9.1 %. So few "
+        "runs do not show that any of them does less."
+    )
+
+
 def test_what_changes_cells_matters_wherever_it_was_changed(answers_of):
     """Equal repeats of most runs do not speak for the few in which a setting was changed."""
     diameters = [

@@ -13,6 +13,7 @@ from samebits.errors import BadInput
 from stores import add_run, some_machine, squares, three
 
 MISSING = three(squares(second=False))
+OTHER_CELLS = "two repeats of one spec that found other cells"
 NOTHING = {name: np.zeros_like(masks) for name, masks in three().items()}
 
 
@@ -43,7 +44,7 @@ def test_telling_pair_prefers_repeats_that_differ(store, images, digest):
     loose = add_run(store, [(1.0, three()), (2.0, MISSING)], mode="fast", **digest)
     pair = telling_pair(store, images)
     assert {pair.a.name, pair.b.name} == {repeat.name for repeat in loose.repeats}
-    assert pair.reason == "two repeats of one spec whose numbers of cells differ"
+    assert pair.reason == OTHER_CELLS
 
 
 def test_telling_pair_looks_for_repeats_machines_and_profiles_first_and_for_seeds_last(
@@ -78,7 +79,23 @@ def test_telling_pair_looks_for_repeats_machines_and_profiles_first_and_for_seed
         if "equal" not in expected and "each other" not in expected:
             assert run.key in {pair.a.manifest.key, pair.b.manifest.key}
     add_run(store, [(2.0, three()), (3.0, MISSING)], seed=5, **digest)
-    assert telling_pair(store, images).reason == f"two repeats of one spec whose {counted}"
+    assert telling_pair(store, images).reason == OTHER_CELLS
+
+
+def test_repeats_with_other_cells_come_first_also_where_their_numbers_are_equal(
+    store, images, digest
+):
+    """A cell elsewhere is another cell; one that has grown is the same."""
+    elsewhere = np.roll(squares(), 20, axis=1)
+    add_run(store, [(1.0, three())], **digest)
+    add_run(store, [(2.0, MISSING)], profile="cpu-avx2", **digest)
+    add_run(store, [(3.0, three()), (4.0, three(squares(grown=3)))], mode="fast", **digest)
+    counted = telling_pair(store, images)
+    assert counted.reason.startswith("two profiles whose numbers of cells differ")
+    run = add_run(store, [(5.0, three()), (6.0, three(elsewhere))], seed=3, mode="fast", **digest)
+    pair = telling_pair(store, images)
+    assert pair.reason == OTHER_CELLS
+    assert {pair.a.name, pair.b.name} == {repeat.name for repeat in run.repeats}
 
 
 @pytest.mark.parametrize("seed", range(8))

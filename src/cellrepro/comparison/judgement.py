@@ -82,6 +82,8 @@ class Judgement(Result):
     def _verdict(self) -> str:
         """The verdict, and what makes it up where that says more than the reasons do."""
         detail = self.detail(with_vacuous=not self.reasons)
+        if detail == f"weights {self.overall}, masks {self.overall}":
+            return f"{self.overall} (weights and masks)"
         says_more = detail not in ("", f"masks {self.overall}")
         return f"{self.overall} ({detail})" if says_more else f"{self.overall}"
 

@@ -284,19 +284,19 @@ class Spread(Result):
             return f"no, every cell of A and B has a match; {self.of_seeds()}"
         unmatched = f"{share_text(share)} of the cells of A and B have no match"
         if pair is not None and _differ_in_seed_alone(*pair):
-            of_seeds = self.of_seeds()
+            beside = self.of_seeds()
             if self.seeds is not None and self.seeds.evidence:
                 shares = self.seeds.distribution().values
                 between = share_span(min(shares), max(shares))
-                of_seeds = f"between any two seeds of the store it is {between}"
-            return f"as much as a seed does, as nothing else differs: {unmatched}; {of_seeds}"
+                beside = f"between any two seeds of the store it is {between}"
+            return f"as much as a seed does, as nothing else differs: {unmatched}; {beside}"
         if self.seeds is None or self.n_seeds < FEWEST_SEEDS:
             return f"yes, {unmatched}; {self.of_seeds()}"
-        shares = self.seeds.distribution()
-        most = float(shares.values.max())
+        of_seeds = self.seeds.distribution()
+        most = float(of_seeds.values.max())
         counts = f"{amount(self.seeds.n_values, 'seed')}, {amount(self.seeds.n_images, 'image')}"
         beside = (
-            f"{unmatched}, with another seed {share_text(shares.mean)} on average and at most "
+            f"{unmatched}, with another seed {share_text(of_seeds.mean)} on average and at most "
             f"{share_text(most)} ({counts})"
         )
         if share > most:

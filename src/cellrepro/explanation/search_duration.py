@@ -58,13 +58,13 @@ class SearchDuration:
 
     def sentence(self, seconds: float) -> str:
         """Say how long both searches may take."""
-        one = f"how long: one segmentation takes {seconds:.1f} s here"
         of_sides = {side: search.first_round() for side, search in self._searches.items()}
         changes = [change for first_round in of_sides.values() for change in first_round]
         if not changes:
             return (
-                f"{one}; all settings are recorded, so that each result is made again once, and "
-                f"with each change between the two: a few segmentations. {self._shorter}"
+                f"how long: a few segmentations of {seconds:.1f} s, as all settings are recorded: "
+                "each result is made again once, and with each change between the two. "
+                f"{self._shorter}"
             )
         n_with_network = sum(not AFTER_NETWORK.issuperset(change) for change in changes)
         needed = seconds * len(changes)
@@ -74,11 +74,10 @@ class SearchDuration:
             if first_round
         ]
         return (
-            f"{one}; unless what is recorded explains all, {joined(values)} of settings that no "
-            f"file records are tried, each by itself, {n_with_network} of them with a pass of the "
-            f"network: up to {minutes(needed)}. If none explains all, values near the best and "
-            "combinations follow, which can take longer. "
-            f"{self._end_text(needed)}. {self._shorter}"
+            f"how long: unless what is recorded explains all, up to {minutes(needed)} "
+            f"({seconds:.1f} s a segmentation) for {joined(values)} of settings that no file "
+            f"records, {n_with_network} of them with a pass of the network; then values near the "
+            f"best and combinations follow. {self._end_text(needed)}. {self._shorter}"
         )
 
     def _end_text(self, seconds_needed: float) -> str:

@@ -271,7 +271,7 @@ def _like_seeds(changes: Sequence[_Change], of_chapter: str) -> Iterator[_Matter
     for said, alike in beside.items():
         in_order = sorted(alike, key=lambda change: change.order)
         things = "; ".join(f"{change.thing}, {change.share}" for change in in_order)
-        which_one = "one of them does" if len(alike) > 1 else "it does"
+        which_one = "any of them does" if len(alike) > 1 else "it does"
         text = (
             f"No more than another seed does{of_chapter} ({said}): {things}. "
             f"So few runs do not show that {which_one} less."
