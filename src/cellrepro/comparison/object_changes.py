@@ -215,32 +215,8 @@ def object_changes(table: Overlap) -> tuple[ObjectChange, ...]:
     free_b[table.columns[pairs]] = False
     changes = [
         *(change.placed(table) for change in cut_changes),
-        *_lost_or_gained(
-            ObjectKind.LOST,
-            table.first_a[free_a],
-            table.labels_a[free_a],
-            table.centroids_a[free_a],
-            table.areas_a[free_a],
-            _holders(
-                free_a,
-                _Side(table.rows, table.areas_a),
-                table.pixels,
-                table.labels_b[table.columns],
-            ),
-        ),
-        *_lost_or_gained(
-            ObjectKind.GAINED,
-            table.first_b[free_b],
-            table.labels_b[free_b],
-            table.centroids_b[free_b],
-            table.areas_b[free_b],
-            _holders(
-                free_b,
-                _Side(table.columns, table.areas_b),
-                table.pixels,
-                table.labels_a[table.rows],
-            ),
-        ),
+        *_lost_or_gained(ObjectKind.LOST, _objects_of_a(table), free_a, table.pixels),
+        *_lost_or_gained(ObjectKind.GAINED, _objects_of_b(table), free_b, table.pixels),
         *_counterparts(table, pairs),
     ]
     # Nothing but position settles the order. A gained object can begin at the pixel of another's
@@ -317,18 +293,55 @@ def _cuts(planes: _Positions) -> tuple[tuple[int, int], ...]:
     return tuple((z, z + 1) for z in ends)
 
 
+class _Objects(NamedTuple):
+    """What an `Overlap` says of the objects of one side."""
+
+    labels: _Positions
+    areas: NDArray[np.int64]
+    centroids: NDArray[np.float64]
+    first_pixels: NDArray[np.int64]
+    of_pairs: _Positions
+    """The object in each overlapping pair."""
+    other_labels: NDArray[np.int64]
+    """The label of the other side's object in each overlapping pair."""
+
+
+def _objects_of_a(table: Overlap) -> _Objects:
+    return _Objects(
+        table.labels_a,
+        table.areas_a,
+        table.centroids_a,
+        table.first_a,
+        of_pairs=table.rows,
+        other_labels=table.labels_b[table.columns],
+    )
+
+
+def _objects_of_b(table: Overlap) -> _Objects:
+    return _Objects(
+        table.labels_b,
+        table.areas_b,
+        table.centroids_b,
+        table.first_b,
+        of_pairs=table.columns,
+        other_labels=table.labels_a[table.rows],
+    )
+
+
 def _lost_or_gained(
-    kind: ObjectKind,
-    first_pixels: _Positions,
-    labels: _Positions,
-    centroids: NDArray[np.float64],
-    areas: _Positions,
-    holders: list[tuple[int, ...]],
+    kind: ObjectKind, side: _Objects, is_alone: NDArray[np.bool_], pixels: NDArray[np.int64]
 ) -> Iterator[_PlacedChange]:
-    """Objects that one side alone has, by their columns of an `Overlap`."""
+    """The objects that one side alone has; ``pixels`` are those of overlapping pairs."""
     is_lost = kind == ObjectKind.LOST
-    columns = (first_pixels.tolist(), labels.tolist(), centroids.tolist(), areas.tolist(), holders)
-    for first_pixel, label, centroid, area, inside in zip(*columns, strict=True):
+    columns = (
+        np.flatnonzero(is_alone).tolist(),
+        side.first_pixels[is_alone].tolist(),
+        side.labels[is_alone].tolist(),
+        side.centroids[is_alone].tolist(),
+        side.areas[is_alone].tolist(),
+    )
+    holders = _holders(side, is_alone, pixels)
+    for position, first_pixel, label, centroid, area in zip(*columns, strict=True):
         change = ObjectChange(
             kind=kind,
             labels_a=(label,) if is_lost else (),
@@ -339,26 +352,23 @@ def _lost_or_gained(
             area_a=area if is_lost else 0,
             area_b=0 if is_lost else area,
             displacement=math.nan,
-            inside=inside,
+            inside=holders.get(position, ()),
         )
         yield _PlacedChange(first_pixel, change)
 
 
 def _holders(
-    alone: NDArray[np.bool_], side: _Side, pixels: NDArray[np.int64], other_labels: _Positions
-) -> list[tuple[int, ...]]:
-    """Find for each object that is alone the label of the one that holds half of it or more.
-
-    ``pixels`` and ``other_labels`` are those of all pairs.
-    """
-    holds = alone[side.objects] & (pixels / side.areas[side.objects] >= _LEAST_INSIDE)
-    first_of = dict(
-        zip(side.objects[holds][::-1].tolist(), other_labels[holds][::-1].tolist(), strict=True)
-    )
-    return [
-        (first_of[position],) if position in first_of else ()
-        for position in np.flatnonzero(alone).tolist()
-    ]
+    side: _Objects, is_alone: NDArray[np.bool_], pixels: NDArray[np.int64]
+) -> dict[int, tuple[int]]:
+    """The label of the other side's object that holds half of an object or more, the first one."""
+    is_inside = pixels / side.areas[side.of_pairs] >= _LEAST_INSIDE
+    pairs = np.flatnonzero(is_alone[side.of_pairs] & is_inside)
+    holders: dict[int, tuple[int]] = {}
+    for position, label in zip(
+        side.of_pairs[pairs].tolist(), side.other_labels[pairs].tolist(), strict=True
+    ):
+        holders.setdefault(position, (label,))
+    return holders
 
 
 # -- splits and merges -------------------------------------------------------------------------
