@@ -85,7 +85,7 @@ def pairs_in(pairs: Sequence[str], option: str) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise BadInput(f"{option} is {pair!r}; expected NAME=VALUE")
+            raise BadInput(f"{option} is {pair!r}; expected NAME=VALUE, as diameter=30")
         chosen[name] = value
     return chosen
 

@@ -285,7 +285,7 @@ def test_a_search_says_how_long_and_leaves_what_it_has(tmp_path):
         said = next(line for line in asked.stderr if line.startswith("how long"))
         os.killpg(asked.pid, signal.SIGINT)
         out, said_later = asked.communicate()
-    assert re.search(r"s a segmentation\) for .* values for B of .* ends after 10:00 min", said)
+    assert re.search(r"or less .* to try .* values for B of .* ends after 10:00 min", said)
     assert "the search ends with what it has found" in said_later
     assert asked.returncode == 130
     found = json.loads(out)

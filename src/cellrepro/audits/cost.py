@@ -51,9 +51,11 @@ class Ratio(MedianRange):
         """Say in short whether the one costs time; of too few measurements that it is open."""
         if n < FEWEST_ROUNDS:
             return f"not measured ({amount(n, unit)}, at least {FEWEST_ROUNDS} are needed)"
-        is_certain = self.lowest > 1 or self.highest <= 1
-        measured = "" if is_certain else "none that could be measured; "
-        return f"{measured}{took} {self} times as long as {than}, {self.slower_in(unit)}"
+        ratio = f"{took} {self.median:.2f} times as long as {than}"
+        reach = f"{self.lowest:.2f} to {self.highest:.2f} in {amount(n, unit)}"
+        if self.lowest > 1 or self.highest <= 1:
+            return f"{ratio} ({reach})"
+        return f"nothing that could be measured ({ratio}, {reach})"
 
 
 @dataclass(frozen=True)
@@ -125,10 +127,9 @@ class Cost(Result):
     def price_of(self, name: str) -> str:
         """Say in short whether a way of training costs time; of too few rounds that it is open."""
         row = next(row for row in self.table if row.name == name)
-        price = row.over_rounds.price(
+        return row.over_rounds.price(
             self.rounds, "round", took="a step takes", than="in plain Cellpose"
         )
-        return price if self.rounds < FEWEST_ROUNDS else f"{price} ({self.n_timed})"
 
     @property
     def n_timed(self) -> str:

@@ -33,6 +33,15 @@ class EqualRepeats:
     outlines: Groups
     """Equal in the outlines of all objects, under any numbers."""
 
+    @property
+    def first_apart(self) -> tuple[int, int] | None:
+        """The first repeat and the first one that is not equal to it; None where all are."""
+        for groups in (self.weights, self.masks):
+            if groups and len(groups) > 1:
+                first, second, *_ = sorted(min(members) for members in groups)
+                return first, second
+        return None
+
 
 @dataclass(frozen=True, repr=False)
 class Judgement(Result):

@@ -152,12 +152,12 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
         judged = f"more than between any two seeds, which is at most {most}"
     elif not within:
         larger = [
-            f"{_as_much(ratio)} as seeds in {unit}"
+            f"{_as_much(ratio)} in {unit}"
             for unit, ratio in (("cells", cells), ("pixels", pixels))
             if ratio >= 1
         ]
         judged = (
-            "not shown to be less than seeds do: so few runs do not rule out "
+            "not shown to be less than seeds do: it may be up to "
             f"{joined(larger)} (95 % confidence)"
         )
     reason = (

@@ -379,7 +379,7 @@ def decide(a: GroupEffect, b: GroupEffect, difference: GroupEffect, *, margin: f
     if "no effect" not in sides:
         return Decision("changes", "the effects have opposite directions")
     if difference.low > 0 or difference.high < 0:
-        rule = f"{_UNDER_ONE}, and the interval of B minus A does not hold 0"
+        rule = f"{_UNDER_ONE}, and the interval of B minus A excludes 0"
         return Decision("changes", rule)
     unshown = a if side_of(a) == "no effect" else b
     of_difference = _times(difference, abs(difference.effect))

@@ -145,7 +145,8 @@ class FirstDifference:
         """Say where, and what differs there; the operation, where one could be named."""
         if self.image is not None and self.phase is None and self.size.sentence():
             made_by = f" (`{self.module}.{self.op}`)" if self.op is not None else ""
-            return f"{self._stage_in_words()} of {self.image}{made_by}: {self.size.sentence()}"
+            stage = f"the stage “{self._stage_in_words()}” of {self.image}"
+            return f"{stage}{made_by}: {self.size.sentence()}"
         if self.op is None:
             return f"{self._step_in_words()}{self._stage_in_words()} ({self._what_differs()})"
         return f"{self._beginning()}{self._what_the_operation_did()}"

@@ -63,18 +63,6 @@ class Commands:
         return [str(line) for line in (self.export, self.shell, self.python, self.lab) if line]
 
 
-def where_in_words(commands: Commands | None) -> str:
-    """Say, to follow "as recorded", where commands are typed; empty where there is none."""
-    if commands is None:
-        return ""
-    places = []
-    if commands.shell or commands.lab:
-        places.append("on the command line")
-    if commands.python:
-        places.append("in Python")
-    return f", {' and '.join(places)}"
-
-
 def command_lines(record: RecordedSettings | None, commands: Commands | None) -> Iterator[str]:
     """Say how Cellpose is called with what is recorded, or why nobody can say it."""
     if commands is None:

@@ -34,6 +34,7 @@ from cellrepro.spec.lab_command import lab_command
 from cellrepro.store.environment_record import ENVIRONMENT_FIELDS
 from cellrepro.store.manifest import Manifest
 from cellrepro.store.numeric_class import differing_probes
+from cellrepro.store.references import short_reference
 from samebits.words import amount, some
 
 if TYPE_CHECKING:
@@ -142,13 +143,14 @@ def _command_that_finds_out(a: Repeat, b: Repeat) -> str:
         return ""
     are_segmentations = a.spec.task == b.spec.task == "segment"
     if are_segmentations and a.spec.settings != b.spec.settings:
-        words = ("explain", a.name, b.name, "--image", IMAGE)
+        words = ("explain", short_reference(a), short_reference(b), "--image", IMAGE)
         return lab_command(*words, store=a.store_folder)
     return _diverge_command(a, b)
 
 
 def _diverge_command(a: Repeat, b: Repeat) -> str:
-    return lab_command("diverge", a.name, b.name, store=a.store_folder)
+    names = short_reference(a), short_reference(b)
+    return lab_command("diverge", *names, store=a.store_folder)
 
 
 def _differing_parts(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[Differs]:

@@ -7,7 +7,6 @@ from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING
 
 from cellrepro.explanation.cellpose_call import NETWORK
-from cellrepro.explanation.commands import command_lines, where_in_words
 from cellrepro.explanation.conditions import IMAGE_CROP, MODEL
 from cellrepro.explanation.files_at_hand import image_at_hand
 from cellrepro.explanation.recorded_cause import IMAGE as TWO_IMAGES
@@ -76,9 +75,10 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
             if remark not in of_both:
                 yield f"note on {letter}: {remark}"
         if side.record.tells_settings:
-            commands = explanation.commands[letter.lower()]
-            yield f"{letter} as recorded{where_in_words(commands)}:"
-            yield from command_lines(side.record, commands)
+            made_again = lab_command(
+                "describe", side.name, "--command", store=explanation.store_folder
+            )
+            yield f"the call that makes {letter} again, as recorded: {made_again}"
     is_found = explanation.why is not None and explanation.why.is_found
     if explanation.differs and not is_found:
         yield from _ways_on(explanation)
@@ -195,7 +195,8 @@ def _ways_on(explanation: Explanation) -> Iterator[str]:
         cannot_say = "what else makes the two differ" if is_likely else "why the two differ"
         yield f"neither file records its settings, so the files cannot say {cannot_say}"
     elif silent:
-        yield f"{silent[0]} records no settings, so the files cannot say which of them differ"
+        cannot_say = "whether that is all" if is_likely else "which of them differ"
+        yield f"{silent[0]} records no settings, so the files cannot say {cannot_say}"
     if silent:
         yield "to have the settings of a script recorded next time (cellrepro.record is one file):"
         yield "    from cellrepro.record import recorded"

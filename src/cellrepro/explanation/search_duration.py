@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from cellrepro.spec.segmentation_settings import AFTER_NETWORK
 from cellrepro.words import minutes
 from samebits.words import amount, joined
 
@@ -66,7 +65,6 @@ class SearchDuration:
                 "each result is made again once, and with each change between the two. "
                 f"{self._shorter}"
             )
-        n_with_network = sum(not AFTER_NETWORK.issuperset(change) for change in changes)
         needed = seconds * len(changes)
         values = [
             f"{amount(len(first_round), 'value')} for {side.upper()}"
@@ -74,10 +72,9 @@ class SearchDuration:
             if first_round
         ]
         return (
-            f"how long: unless what is recorded explains all, up to {minutes(needed)} "
-            f"({seconds:.1f} s a segmentation) for {joined(values)} of settings that no file "
-            f"records, {n_with_network} of them with a pass of the network; then values near the "
-            f"best and combinations follow. {self._end_text(needed)}. {self._shorter}"
+            f"how long: {minutes(needed)} or less ({seconds:.1f} s a segmentation) to try "
+            f"{joined(values)} of settings that no file records; longer only where none of them "
+            f"explains all. {self._end_text(needed)}. {self._shorter}"
         )
 
     def _end_text(self, seconds_needed: float) -> str:

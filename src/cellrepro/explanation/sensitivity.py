@@ -99,9 +99,9 @@ class Sensitivity(Result):
         verb = verb_of(n_without_effect, "leaves", "leave")
         with_none = f"; {n_without_effect} of them {verb} every cell with a match"
         return (
-            f"most changes with {strongest.setting}: {share_text(strongest.changed)} of the cells "
-            f"of {images} have no match; {amount(len(self.settings), 'value')} tried"
-            f"{with_none if n_without_effect else ''}"
+            f"most is changed by {strongest.setting}: {share_text(strongest.changed)} of the cells "
+            f"of both results have no match, over {images}; "
+            f"{amount(len(self.settings), 'value')} tried{with_none if n_without_effect else ''}"
         )
 
     def rows(self) -> list[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 _MEANINGS: Mapping[str, str] = {
     "diameter": "the image is scaled by 30 / diameter before the network sees it, so that two "
-    "diameters show it at two sizes; Cellpose 4 without one does not scale it, as with 30",
+    "diameters show it at two sizes; without one Cellpose 4 leaves it as it is, as with 30",
     "model": "two different networks",
     "flow_threshold": "a cell is dropped where its shape does not fit its flows: the lower, the "
     "more cells are dropped; none or 0 drops none",

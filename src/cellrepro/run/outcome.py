@@ -9,7 +9,9 @@ from pathlib import Path
 from cellrepro.comparison.judgement import TO_FIND_CELLS, EqualRepeats, Judgement
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.run.plan import Plan
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.store.manifest import Manifest
+from cellrepro.store.references import short_reference
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.words import span
@@ -154,6 +156,12 @@ class Outcome(Result):
                 f"masks and their records in {self.masks_into} ({amount(n_files, 'image')})"
             )
         lines.append(self.sentence())
+        apart = self.agreement.first_apart
+        if apart is not None and rates is not None:
+            by_index = {repeat.index: repeat for repeat in self.repeats}
+            names = (short_reference(by_index[index]) for index in apart)
+            command = lab_command("diverge", *names, store=self.store.root)
+            lines.append(f"  the first step at which they differ: {command}")
         if not any(repeat.manifest.n_objects for repeat in self.repeats):
             lines.append(TO_FIND_CELLS)
         return lines

@@ -18,6 +18,7 @@ from samebits.errors import BadInput
 _MOST_ASKED = ("task", "data", "model", "seed", "profile", "mode", "epochs", "machine", "key")
 """Fields that are proposed where no name is near."""
 _FEWEST_DIGITS = 4
+_TYPED_DIGITS = 8
 _MACHINE_AND_INDEX = re.compile(r"(?P<machine>[^/]*[^/\d][^/]*)?/?(?P<index>\d+)?")
 
 
@@ -56,6 +57,15 @@ def n_telling_digits(keys: Collection[str]) -> int:
     while len({key[:n] for key in keys}) < len({*keys}):
         n += 1
     return n
+
+
+def short_reference(repeat: Repeat) -> str:
+    """The name of a stored repeat that people type: of its key the first digits, and its machine
+    only where its run was computed on several."""
+    run_folder = repeat.folder.parents[1]
+    machines = [path for path in run_folder.iterdir() if path.is_dir()]
+    place = [] if len(machines) == 1 else [repeat.machine]
+    return "/".join([run_folder.name[:_TYPED_DIGITS], *place, str(repeat.index)])
 
 
 def repeats_of_one_machine(run: Run, machine: str, indices: Sequence[int]) -> list[Repeat]:

@@ -51,6 +51,8 @@ class Control(TypedDict):
     usual: float | None
     """The value that stands for none given; 0 is shown as "not set"."""
     needs_pass: bool
+    finer: bool
+    """Whether small values have more room than large ones."""
     hint: str
     """What it does, in a sentence."""
 
@@ -64,6 +66,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 0.1,
         "usual": None,
         "needs_pass": False,
+        "finer": False,
         "hint": "lower: larger and more cells; higher: smaller and fewer",
     },
     {
@@ -74,6 +77,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 0.05,
         "usual": None,
         "needs_pass": False,
+        "finer": False,
         "hint": "lower drops more cells whose shape does not fit their flows; 0 drops none",
     },
     {
@@ -84,6 +88,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 1,
         "usual": None,
         "needs_pass": False,
+        "finer": True,
         "hint": "cells of fewer pixels are dropped",
     },
     {
@@ -94,6 +99,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 10,
         "usual": 0,
         "needs_pass": False,
+        "finer": True,
         "hint": "steps by which pixels move to the centre of their cell; more for long cells; "
         "not set: Cellpose chooses",
     },
@@ -105,6 +111,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 1,
         "usual": NETWORK_DIAMETER,
         "needs_pass": True,
+        "finer": False,
         "hint": "of a cell in pixels: the image is scaled by 30 / diameter; 30 leaves it as it is",
     },
     {
@@ -115,6 +122,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 0.5,
         "usual": None,
         "needs_pass": True,
+        "finer": False,
         "hint": "this percentile of the intensities is 0 for the network",
     },
     {
@@ -125,6 +133,7 @@ CONTROLS: tuple[Control, ...] = (
         "step": 0.1,
         "usual": None,
         "needs_pass": True,
+        "finer": False,
         "hint": "this percentile of the intensities is 1 for the network",
     },
 )

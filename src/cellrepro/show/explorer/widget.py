@@ -17,6 +17,7 @@ import anywidget
 import numpy as np
 import traitlets
 
+from cellrepro.comparison.changed_cells import ChangedCell, cell_rows, is_listed
 from cellrepro.errors import CellreproError
 from cellrepro.show.explorer import browser_code
 from cellrepro.show.explorer.napari_layers import can_open_napari, opened_in_napari
@@ -28,6 +29,7 @@ from cellrepro.show.figures.pixels import channels_text
 from cellrepro.show.figures.stack_planes import plane_name
 from cellrepro.show.figures.style import Picture, heading
 from samebits.errors import BadInput
+from samebits.results import Row
 from samebits.words import some
 
 if TYPE_CHECKING:
@@ -167,6 +169,13 @@ class Explorer(anywidget.AnyWidget):
         if channels:
             picture.caption += f". Image: {channels}"
         return picture
+
+    def changed_cells(self) -> list[Row]:
+        """List the changed cells of what is shown now, those that tell most first."""
+        scene = self.scene
+        changes = self._scenes.open(scene["view"]).changes(scene["a"], scene["b"])
+        listed = [ChangedCell("", change) for change in changes if is_listed(change)]
+        return cell_rows(listed, a="A", b="B", n_images=1)
 
     def to_napari(self) -> napari.Viewer:
         """Open what is shown in napari: the channels of the image, and masks as layers of labels.

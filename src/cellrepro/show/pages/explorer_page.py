@@ -20,6 +20,7 @@ from cellrepro.show.explorer.read_view import read_view
 from cellrepro.show.local_server import LocalServer, open_in_browser
 from cellrepro.show.pages.page_file import PageTarget, page_target, rendered, write_page
 from cellrepro.spec import defaults
+from cellrepro.spec.lab_command import lab_command
 from cellrepro.stated import refuse_idle
 from cellrepro.terminal import FileName, Switch
 from cellrepro.terminal_values import EvalSettings
@@ -99,6 +100,8 @@ def explorer_page(
         already or cannot be written.
     """
     target = None if html is None else page_target(html, overwrite=overwrite)
+    files = [given for given in (masks_a, masks_b, image) if isinstance(given, str | Path)]
+    a, b, of_image = files if len(files) == 3 else ("A", "B", "IMAGE")
     view = read_view(image, masks_a, masks_b, truth=truth)
     name_a = name_a or side_name(masks_a, masks_b, "A")
     name_b = name_b or side_name(masks_b, masks_a, "B")
@@ -114,6 +117,7 @@ def explorer_page(
             name_a=name_a,
             name_b=name_b,
             kinds=MOST_TELLING_FIRST,
+            find_out=lab_command("compare", a, b, "--image", of_image, store=None),
         ),
     )
     return ExplorerPage(target.path, part.line)

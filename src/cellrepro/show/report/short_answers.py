@@ -10,6 +10,7 @@ from cellrepro.comparison.judgement import TO_FIND_CELLS
 from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.repeat_pairs import Pair
+from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.spread_axes import rule_of
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (
@@ -20,8 +21,9 @@ from cellrepro.comparison.within_spread import (
     every_cell_matches,
 )
 from cellrepro.show.pages.parts import which
-from cellrepro.show.report.summary import Chapter, JudgedSpec, short_name
+from cellrepro.show.report.summary import Chapter, JudgedSpec
 from cellrepro.spec.lab_command import lab_command
+from cellrepro.store.references import short_reference
 from cellrepro.words import as_sentence, share_text
 from samebits.modes import SUBSTITUTING
 from samebits.words import amount, joined, verb_of
@@ -120,7 +122,7 @@ def _where_not(told: Sequence[_Told], chapters: Sequence[Chapter]) -> list[str]:
     named = [f"{one.name}: {_in_what(one)}" for one in apart[:_MOST_NAMED]]
     in_question = _in_question(chapters)
     if apart and len(in_question) == 1 < len(chapters):
-        named.insert(0, f"Only in “{in_question[0].title}”")
+        named[-1] += f" (all in “{in_question[0].title}”)"
     if len(apart) > _MOST_NAMED:
         named.append(f"and {amount(len(apart) - _MOST_NAMED, 'more spec')}")
     return [f"{one}." for one in named]
@@ -228,15 +230,13 @@ def _matters(chapter: Chapter, is_named: bool) -> Iterator[_Matters]:
     of_chapter = f" ({chapter.title})" if is_named else ""
     unchanged = []
     changes = []
+    comparison = None
     for axis in spread.axes:
         changed = axis.distribution().mean
         if not axis.evidence:
             continue
         if axis.name == "seed":
-            few = ", too few to judge by" if spread.n_seeds < FEWEST_SEEDS else ""
-            share = f"{share_text(changed)} of the cells have no match"
-            seeds = f"{amount(spread.n_seeds, 'seed')}{few}"
-            yield _Matters(f"For comparison, another seed{of_chapter}: {share} ({seeds}).", (3, 0))
+            comparison = axis
         elif axis.name == "repeats":
             if axis.differing:
                 differing = dict.fromkeys(place_of(pair.a) for pair in axis.differing)
@@ -252,30 +252,39 @@ def _matters(chapter: Chapter, is_named: bool) -> Iterator[_Matters]:
         if not change.is_like_seeds:
             thing = as_sentence(change.thing).removesuffix(".")
             yield _Matters(f"{thing}{of_chapter}: {change.answer}", change.order)
-    yield from _like_seeds([change for change in changes if change.is_like_seeds], of_chapter)
+    like_seeds = [change for change in changes if change.is_like_seeds]
+    yield from _like_seeds(like_seeds, of_chapter)
+    if comparison is not None:
+        yield _Matters(_of_seeds(spread, comparison, like_seeds, of_chapter), (3, 0))
     if unchanged:
         things = as_sentence(joined(unchanged)).removesuffix(".")
         yield _Matters(f"{things}{of_chapter}: no, the outlines are the same.", (2, 0))
 
 
+def _of_seeds(spread: Spread, seeds: Axis, like_seeds: Sequence[_Change], of_chapter: str) -> str:
+    """What another seed does, beside which all else is seen."""
+    distribution = seeds.distribution()
+    most = max(distribution.values)
+    n_seeds = amount(spread.n_seeds, "seed")
+    if spread.n_seeds < FEWEST_SEEDS:
+        counted = f"{n_seeds}, too few to judge by"
+    else:
+        counted = f"at most {share_text(most)}, {n_seeds}, {amount(seeds.n_images, 'image')}"
+    text = (
+        f"For comparison, another seed{of_chapter}: {share_text(distribution.mean)} of the cells "
+        f"have no match ({counted})."
+    )
+    if like_seeds:
+        text += " More seeds and images may show that the others change fewer."
+    return text
+
+
 def _like_seeds(changes: Sequence[_Change], of_chapter: str) -> Iterator[_Matters]:
-    """One sentence of all that change no more than the same seeds do, over the same images."""
-    beside: dict[str, list[_Change]] = {}
-    for change in changes:
-        decision = change.decision
-        most = share_text(decision.most_between_seeds)
-        seeds = amount(decision.n_seeds, "seed")
-        images = amount(decision.n_images, "image")
-        said = f"at most {most} of the cells without a match, {seeds}, {images}"
-        beside.setdefault(said, []).append(change)
-    for said, alike in beside.items():
-        in_order = sorted(alike, key=lambda change: change.order)
+    """One sentence of all that change no more cells than seeds do."""
+    if changes:
+        in_order = sorted(changes, key=lambda change: change.order)
         things = "; ".join(f"{change.thing}, {change.share}" for change in in_order)
-        which_one = "any of them does" if len(alike) > 1 else "it does"
-        text = (
-            f"No more than another seed does{of_chapter} ({said}): {things}. "
-            f"So few runs do not show that {which_one} less."
-        )
+        text = f"No more than another seed does{of_chapter}: {things} of the cells without a match."
         yield _Matters(text, in_order[0].order)
 
 
@@ -326,14 +335,9 @@ def _what_to_do(told: Sequence[_Told]) -> list[str]:
 
 def _where_they_part(one: _Told) -> str:
     """Give the command on the first run of a spec and the first one that is not equal to it."""
-    agreement = one.result.judgement.agreement
-    groups = next(
-        groups for groups in (agreement.weights, agreement.masks) if groups and len(groups) > 1
-    )
-    first, second = sorted(min(members) for members in groups)[:2]
-    machines = [result for result in one.chapter.results if result.spec.key == one.result.spec.key]
-    run = short_name(one.result.spec.key) if len(machines) == 1 else one.result.place
-    repeats = (f"{run}/{number}" for number in (first, second))
+    apart = one.result.judgement.agreement.first_apart or ()
+    by_index = {repeat.index: repeat for repeat in one.result.repeats}
+    repeats = (short_reference(by_index[number]) for number in apart)
     command = lab_command("diverge", *repeats, store=one.chapter.store_in_commands)
-    which = f"repeats {first} and {second} of {one.name}"
+    which = f"repeats {joined([*map(str, apart)])} of {one.name}"
     return f"The first step at which {which} begin to differ: `{command}`."

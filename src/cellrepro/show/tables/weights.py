@@ -66,6 +66,10 @@ def _ulp(steps: int | None) -> str:
     return "–" if steps is None else grouped(steps)
 
 
+_DARKEST_WITH_BLACK = 0.18
+"""Relative luminance from which on black has more contrast than white (WCAG 2)."""
+
+
 def distance_matrix(
     matrix: np.ndarray, names: Sequence[str], *, numbers: Sequence[int] | None = None
 ) -> Styler:
@@ -101,7 +105,13 @@ def distance_matrix(
     return (
         readable(table)
         .format("{:.2g}", na_rep="–", subset=titles)
-        .background_gradient("cividis_r", axis=None, subset=titles, gmap=shades)
+        .background_gradient(
+            "cividis_r",
+            axis=None,
+            subset=titles,
+            gmap=shades,
+            text_color_threshold=_DARKEST_WITH_BLACK,
+        )
         .map(unshaded, subset=titles)
     )
 

@@ -45,9 +45,9 @@ const COLUMNS = [
   },
   {
     key: "area",
-    label: "px, change",
+    label: "area ±",
     title: "area in A in pixels, and how much larger it is in B",
-    ofStack: { label: "voxels, change", title: "volume in A, and how much larger it is in B" },
+    ofStack: { label: "volume ±", title: "volume in A, and how much larger it is in B" },
     number: true,
     order: (s, r) => s.area_a[r] || s.area_b[r],
     text: (s, r) => {

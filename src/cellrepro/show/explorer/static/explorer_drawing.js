@@ -9,7 +9,7 @@ const RIMS = { rim_truth: "truth", rim_a: "a", rim_b: "b" }; // by layer: what i
 const OF_CHOSEN = [...Object.keys(MARKS), "mark_both", "ring"];
 const LAYERS = ["image", "categories", "votes", ...Object.keys(RIMS), "truth", "a", "b", "both", ...OF_CHOSEN]; // from the bottom up
 const AREAS = ["agree", "only_a", "only_b", "other_object"];
-const SMALL_CELL_CSS = 14; // radius up to which a chosen cell has a ring around it
+const SMALL_CELL_CSS = 60; // radius up to which a chosen cell has a ring around it
 
 class Drawing {
   constructor(explorer) {
@@ -190,7 +190,7 @@ class Drawing {
     context.drawImage(this.marks.canvas, left, top);
   }
 
-  // Around small cells; side by side around all, as a side may lack the cell.
+  // Around cells that are not large; side by side around all, as a side may lack the cell.
   drawRing(context) {
     const { data, chosen, view, ratio, panes } = this.explorer;
     const { story } = data;

@@ -96,8 +96,12 @@ class LiveSettings {
   }
 
   row(control) {
-    const { name, label, min, max, step, hint, usual } = control;
-    const limits = { min: String(min), max: String(max), step: String(step) };
+    const { name, label, min, max, step, hint, usual, finer } = control;
+    const limits = { min: String(min), max: String(max), step: finer ? "any" : String(step) };
+    const reach = max - min;
+    // A finer slider stands at the square root of its value, so that small ones have room.
+    const placeOf = (value) => (finer ? min + Math.sqrt(Math.max(0, value - min) * reach) : value);
+    const valueAt = (place) => (finer ? Math.round((min + (place - min) ** 2 / reach) / step) * step : place);
     const slide = range("crl-slide", { ...limits, "aria-label": label });
     const number = make("input", "crl-number", {
       ...KEEP_KEYS,
@@ -112,12 +116,12 @@ class LiveSettings {
       number.value = usual === 0 && Number(value) === 0 ? "" : String(value);
     };
     slide.addEventListener("input", () => {
-      write(slide.value);
+      write(valueAt(Number(slide.value)));
       this.changed();
     });
     number.addEventListener("change", () => {
       if (number.value.trim() === "" && usual !== null) write(usual);
-      slide.value = numberIn(number.value);
+      slide.value = placeOf(numberIn(number.value));
       this.changed();
     });
     number.addEventListener("keydown", (event) => {
@@ -125,7 +129,7 @@ class LiveSettings {
       this.withPass = true;
       this.changed();
     });
-    this.rows.set(name, { slide, number, mark, write, usual });
+    this.rows.set(name, { slide, number, mark, write, placeOf, usual });
     const title = make("span", "crl-name", {}, label);
     const track = make("span", "crl-track", {}, mark, slide);
     return make("label", "crl-row", { title: hint }, title, track, number, make("span", "cre-hint crl-hint", {}, hint));
@@ -176,16 +180,16 @@ class LiveSettings {
   show() {
     const live = this.model.get("live");
     const isDragged = this.timer !== undefined || Date.now() - (this.touched ?? 0) < 500;
-    for (const [name, { slide, number, mark, write }] of this.rows) {
+    for (const [name, { slide, number, mark, write, placeOf }] of this.rows) {
       const value = live.values[name];
       const reference = live.reference[name];
       const [low, high] = [Number(slide.min), Number(slide.max)];
-      const share = (Math.min(high, Math.max(low, reference)) - low) / (high - low);
+      const share = (placeOf(Math.min(high, Math.max(low, reference))) - low) / (high - low);
       mark.style.left = `calc(8px + ${share} * (100% - 16px))`;
       mark.title = `reference: ${reference}`;
       const isRefused = (live.refusal || live.state === "problem") && this.timer === undefined;
       if (!isRefused && (isDragged || document.activeElement === number)) continue;
-      slide.value = String(value);
+      slide.value = String(placeOf(value));
       write(value);
     }
     const state = live.refusal ? "problem" : live.state;
@@ -193,7 +197,7 @@ class LiveSettings {
     // What is shown is of other settings than those of the sliders.
     const isStale = ["needs-pass", "waiting"].includes(live.state);
     this.parts.root.dataset.stale = isStale ? "1" : "0";
-    this.atOnce.textContent = isStale ? "Answers after the pass" : "Answers at once";
+    this.atOnce.textContent = isStale ? "Answer after the network" : "Answers at once";
     this.sign.textContent = LIVE_SIGNS[state] ?? "";
     this.line.textContent = unbroken([live.refusal, live.line].filter(Boolean).join(". So they give: "));
     this.run.hidden = live.state !== "needs-pass";
