@@ -24,6 +24,7 @@ from cellrepro.explanation.two_results import (
     Differs,
     TwoValues,
     compare_by_image,
+    follows_from_spec,
     masks_differ,
     stitching_notes,
 )
@@ -46,8 +47,6 @@ _MACHINE_FIELDS = {"label", "identity", "device", "driver", "cuda", "cudnn"}
 """Fields of a manifest's machine that can change bits, and stand nowhere else in it."""
 
 _DIGITS = 8  # of a checksum
-_SET_BY_MODE = ("switches.", "variables.CUBLAS_WORKSPACE_CONFIG")
-"""Beginnings of the fields of an environment that mode and profile set."""
 
 _NOT_APPLICABLE = ""  # stands in `Spec.parameters` for a training's field in a segmentation
 
@@ -155,7 +154,7 @@ def _diverge_command(a: Repeat, b: Repeat) -> str:
 
 def _differing_parts(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[Differs]:
     """The parts in which two repeats differ, in the order of a run."""
-    if any(not _follows_from_spec(name, comparison.spec) for name in comparison.environment):
+    if any(not follows_from_spec(name, comparison.spec) for name in comparison.environment):
         yield "environment"
     if comparison.spec:
         yield "spec"
@@ -169,11 +168,6 @@ def _differing_parts(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[D
         yield "masks"
     if a.manifest.ap50 != b.manifest.ap50:
         yield "truth"
-
-
-def _follows_from_spec(name: str, spec: Mapping[str, TwoValues]) -> bool:
-    """Whether a field of the environment differs because the mode or the profile does."""
-    return name.startswith(_SET_BY_MODE) and not {"mode", "profile"}.isdisjoint(spec)
 
 
 def compare_masks_of(a: Repeat, b: Repeat) -> Comparison:

@@ -270,8 +270,17 @@ class Comparison(Result):
             yield from (f"  {sentence}" for sentence in self.state.sentences())
         if self.files is not None:
             yield "  files: " + "\n    ".join(self.files.sentences())
-        for title, pairs in (("asked for:", self.spec), ("computed with:", self.environment)):
-            yield from (f"  {line}" for line in field_lines(title, pairs))
+        yield from (f"  {line}" for line in field_lines("asked for:", self.spec))
+        unforced = {
+            name: values
+            for name, values in self.environment.items()
+            if not follows_from_spec(name, self.spec)
+        }
+        yield from (f"  {line}" for line in field_lines("computed with:", unforced))
+        n_forced = len(self.environment) - len(unforced)
+        if n_forced:
+            fields = amount(n_forced, "other field")
+            yield f"  computed with: {fields} that mode or profile set; --json names them"
         if self.explanation is not None:
             from cellrepro.explanation.explanation_lines import replay_lines
 
@@ -299,6 +308,15 @@ class Comparison(Result):
 
     def _settings_by_name(self) -> dict[str, TwoValues]:
         return {each.name: TwoValues(each.a, each.b) for each in self.differing_settings}
+
+
+_SET_BY_MODE = ("switches.", "variables.CUBLAS_WORKSPACE_CONFIG")
+"""Beginnings of the fields of an environment that mode and profile set."""
+
+
+def follows_from_spec(name: str, spec: Mapping[str, TwoValues]) -> bool:
+    """Whether a field of the environment differs because the mode or the profile does."""
+    return name.startswith(_SET_BY_MODE) and not {"mode", "profile"}.isdisjoint(spec)
 
 
 def _weights_lines(weights: WeightsComparison) -> Iterator[str]:

@@ -11,7 +11,7 @@ from cellrepro.show.figures import style
 from cellrepro.show.figures.masks import difference
 from cellrepro.show.figures.style import SERIES, WIDTH, Picture
 from cellrepro.words import as_sentence, share_text
-from samebits.words import amount, some
+from samebits.words import amount
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,8 +55,8 @@ def setting_bars(sensitivity: Sensitivity) -> Picture:
     _draw_bars(figure.subplots(), shown, sensitivity.ap50)
     first = shown[0]
     heading = (
-        f"{first.setting} changes most: {first.n_changed} of "
-        f"{amount(first.n_cells, 'cell')} have no match"
+        f"Most is changed by {first.setting}: {first.n_changed} of the "
+        f"{amount(first.n_cells, 'cell')} of both results have no match"
     )
     bars = "; ".join(f"{variant.setting}: {share_text(variant.changed)}" for variant in shown)
     return figure.described(heading, caption, f"Bar chart of cells: {bars}.")
@@ -95,13 +95,6 @@ def _caption(sensitivity: Sensitivity, cells: str) -> str:
             " AP@0.5 is the agreement with the true masks, from 0 to 1; with the usual settings "
             f"it is {sensitivity.ap50:.2f}."
         )
-    idle = sensitivity.idle
-    if idle:
-        caption += f" No pixel changes with {some(idle, len(idle))}."
-    pixels_only = [one.setting for one in sensitivity.settings if one.ppm and not one.n_changed]
-    if pixels_only:
-        names = some(pixels_only, len(pixels_only))
-        caption += f" Pixels change, and every cell has a match, with {names}."
     return caption
 
 
