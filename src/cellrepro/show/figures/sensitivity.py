@@ -84,11 +84,14 @@ def _draw_bars(axes: Axes, variants: Sequence[Variant], usual_ap50: float | None
 
 
 def _caption(sensitivity: Sensitivity, cells: str) -> str:
+    of_lines = as_sentence(sensitivity.intervals_text)
+    if any(variant.telling_interval for variant in sensitivity.settings):
+        of_lines = f"Thin lines: {of_lines}"
     caption = (
         f"The usual settings find {cells}. Beside each bar: cells without a match, of all "
         "cells of the two results together, the usual one and the one with this value. A "
         "match overlaps the cell by half or more (IoU of 0.5). "
-        f"{as_sentence(sensitivity.intervals_text)}"
+        f"{of_lines}"
     )
     if sensitivity.ap50 is not None:
         caption += (
