@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from scipy.ndimage import distance_transform_edt, maximum_filter, minimum_filter
 from test_recorded_settings import FILES
 
 import cellrepro
+from cellrepro.explanation.crops import part_by_masks
+from cellrepro.images.image_file import read_labels
 from cellrepro.images.synthetic_sets import labelled_nuclei
 from cellrepro.run.masks_folder import write_sidecar
 from samebits.errors import BadInput
@@ -226,6 +229,17 @@ def test_masks_with_background_around_them_differ_in_size_alone(invoke, tmp_path
     answer = invoke("explain", tmp_path / "a.tif", tmp_path / "b.tif")
     first = answer.out.splitlines()[0]
     assert (answer.code, "240 × 240 pixels, B 260 × 280" in first) == (0, True)
+
+
+@pytest.mark.parametrize("whole", ["cells_seg.npy", "script_masks.tif"])
+def test_masks_of_another_image_are_no_part(whole):
+    """Cells of any two images match by chance where they overlap most."""
+    files = Path(__file__).parents[2] / "docs" / "files"
+    masks = read_labels(files / whole)
+    others = sorted((files / "experiment" / "min_size_15").glob("*_masks.tif"))
+    assert len(others) == 16
+    for other in others:
+        assert part_by_masks(masks, tifffile.imread(other)) is None, other.name
 
 
 def test_only_what_matches_is_a_crop(invoke, tmp_path):

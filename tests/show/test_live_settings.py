@@ -204,11 +204,15 @@ def test_what_needs_the_network_says_so_and_about_how_long(live):
     }
     live.by.segmentation.answer(request)
     assert live.shown[-1].live["state"] == "exact"
-    live.view.receive({"do": "back"})  # to masks at hand: no pass is needed
+    live.view.receive({"do": "back"})  # to masks at hand, while the network runs for them again
     said, scene = live.shown[-1].live, live.shown[-1].scene
     assert (said["state"], said["values"]["diameter"]) == ("exact", 30)
     assert scene["planes"]["a"] == scene["planes"]["b"]
-    assert len(live.asked) == 1
+    _, request = live.asked
+    assert (request.kind, request.settings.not_default()) == ("exact", {})
+    live.by.segmentation.answer(request)
+    live.view.receive({"set": {**said["values"], "cellprob_threshold": 1}})
+    assert live.asked[-1].kind == "preview"  # the sliders answer at once again
     live.view.receive({"set": {**values_of(request.settings), "min_size": 60}})
     assert live.asked[-1].kind == "preview"
 

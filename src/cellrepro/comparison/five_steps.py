@@ -210,7 +210,7 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
     elif decision.exceeds_seeds:
         beside_seeds = "; more than between any two seeds"
     else:
-        beside_seeds = "; not shown to be less than seeds do"
+        beside_seeds = "; no more than another seed did, but not shown to be less"
     by_chance = _changed_by_chance(spread)
     if changed and by_chance and not decision.exceeds_seeds:
         chance = f"repeats of one spec differ by up to {share_text(by_chance)} themselves"
@@ -281,7 +281,10 @@ def _other_axes(spread: Spread) -> Iterator[str]:
     if matched:
         yield f"pixels change between {joined(matched)}, and {_ALL_MATCHED}"
     if not_within:
-        yield f"between {joined(not_within)} it is not shown to be less than with another seed"
+        yield (
+            f"between {joined(not_within)} it was no more than with another seed, but not shown to "
+            "be less"
+        )
     for axis in not_judged:
         refusal = spread.decide(axis.name).refusal
         yield f"between {axis.title} it is not judged: {refusal}"

@@ -30,7 +30,7 @@ KEPT_WITHIN = 1.0
 
 RESIZED = "kept, another size"
 """What kept objects are called of which one side has fewer than three quarters of the pixels."""
-RESIZED_MEANS = "kept, but more than a quarter smaller or a third larger in B"
+RESIZED_MEANS = "kept, but more than a quarter smaller or a third larger"
 """What it means, beside `ObjectKind.meaning`."""
 
 _LEAST_SHARE = 0.75

@@ -34,7 +34,7 @@ from cellrepro.store.stored_run import undamaged
 from cellrepro.words import share_span, share_text
 from samebits.errors import BadInput
 from samebits.results import Result, Row
-from samebits.words import amount
+from samebits.words import amount, joined
 
 if TYPE_CHECKING:
     from cellrepro.comparison.mask_comparison import MaskComparison
@@ -257,6 +257,18 @@ class Spread(Result):
         text = "; ".join([*clauses, self.of_seeds()])
         return text[:1].upper() + text[1:] + "."
 
+    def of_scores(self) -> str:
+        """Say how far AP@0.5 against the ground truth lies apart at most, along each axis."""
+        apart = []
+        for axis in self.axes:
+            scores = [(pair.a.manifest.ap50, pair.b.manifest.ap50) for pair in axis.evidence]
+            known = [abs(a - b) for a, b in scores if a is not None and b is not None]
+            if known:
+                apart.append(f"{max(known):.3f} between {axis.title}")
+        if not apart:
+            return "no two runs have a score against a ground truth"
+        return f"AP@0.5 on the images that were segmented differs by at most {joined(apart)}"
+
     def of_seeds(self) -> str:
         """Say what another seed does to the cells, or that this is not known."""
         seeds = self.seeds
@@ -300,8 +312,8 @@ class Spread(Result):
             f"{share_text(most)} ({counts})"
         )
         if share > most:
-            return f"yes, more than any two seeds do: {beside}"
-        return f"no more than another seed does: {beside}"
+            return f"yes, more than any two seeds did: {beside}"
+        return f"in these runs no more than another seed did: {beside}"
 
 
 def _asked_for(repeat: Repeat) -> tuple:

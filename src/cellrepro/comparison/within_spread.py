@@ -157,7 +157,7 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
             if ratio >= 1
         ]
         judged = (
-            "not shown to be less than seeds do: it may be up to "
+            "no more than another seed did, but not shown to be less: it may be up to "
             f"{joined(larger)} (95 % confidence)"
         )
     reason = (

@@ -275,7 +275,12 @@ def _probe_note(a: Manifest, b: Manifest) -> str:
     probes = differing_probes(
         (a.numeric_class or {}).get("probes", {}), (b.numeric_class or {}).get("probes", {})
     )
-    return f"the machines compute different bits in {amount(len(probes), 'probe')}: {some(probes)}"
+    who = "the machines compute"
+    if a.machine.identity == b.machine.identity:
+        threads = f"{amount(a.threads, 'thread')} and with {b.threads}"
+        how = f"with {threads}" if a.threads != b.threads else "in the environments of A and of B"
+        who = f"this one computer, {how}, computes"
+    return f"{who} different bits in {amount(len(probes), 'probe')}: {some(probes)}"
 
 
 def _portable_notes(comparison: Comparison, a: Repeat, b: Repeat) -> Iterator[str]:

@@ -80,8 +80,7 @@ def explain(
         A ``_seg.npy``, a label image (its settings in NAME.json beside it, or unknown), or
         ``KEY/REPEAT`` of the store.
     b : str
-        The second one. One ``KEY`` twice means the first two repeats of that run, two different
-        ones the first repeat of each.
+        The second one, of the same kinds.
     image : str or Path, optional
         The image's file; its name is that of the image in stored runs. Without it only what the
         files record is compared, and nothing is segmented.

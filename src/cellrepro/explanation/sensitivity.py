@@ -135,7 +135,7 @@ class Sensitivity(Result):
                 f"of 0.5); {self.intervals_text}"
             )
         if any(variant.n_resized for variant in self.settings):
-            lines.append(f"  of another size: {RESIZED_MEANS}")
+            lines.append(f"  of another size: {RESIZED_MEANS} than with the usual settings")
         if self.idle:
             lines.append(f"no pixel changes with {some(self.idle, len(self.idle))}")
         for name, path in self.figures.items():

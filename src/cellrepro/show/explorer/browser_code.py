@@ -53,7 +53,7 @@ def module_text() -> str:
     files = [(STATIC / name).read_text(encoding="utf-8") for name in _MODULES]
     *changed, kept = MOST_TELLING_FIRST
     meanings = {str(kind): kind.meaning("A", "B") for kind in changed}
-    meanings |= {"resized": RESIZED_MEANS, str(kept): kept.meaning("A", "B")}
+    meanings |= {"resized": f"{RESIZED_MEANS} in B", str(kept): kept.meaning("A", "B")}
     signs = {str(kind): kind.sign for kind in MOST_TELLING_FIRST}
     words = {str(kind): kind.in_words for kind in MOST_TELLING_FIRST}
     constants = {

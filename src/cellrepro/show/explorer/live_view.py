@@ -67,7 +67,7 @@ CONTROLS: tuple[Control, ...] = (
         "usual": None,
         "needs_pass": False,
         "finer": False,
-        "hint": "lower: larger and more cells; higher: smaller and fewer",
+        "hint": "lower: larger cells, and touching ones may merge; higher: smaller cells",
     },
     {
         "name": "flow_threshold",
@@ -247,6 +247,8 @@ class LiveView:
                     self._publish(with_scene=True)
                 case "back":
                     self._set(values_of(self._reference.settings))
+                    if self._wanted.before_masks() != self._held.before_masks():
+                        self._ask("exact")  # so that sliders answer at once again
                 case _ if "set" in message:
                     self._set(message["set"], with_pass=message.get("with_pass") is True)
 

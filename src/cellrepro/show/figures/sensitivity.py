@@ -106,6 +106,8 @@ def _beside(variant: Variant, usual_ap50: float | None) -> str:
     parts = [f"{variant.n_changed} of {amount(variant.n_cells, 'cell')}"]
     if usual_ap50 is not None and variant.ap50 is not None:
         parts.append(f"AP@0.5 {variant.ap50:.2f}")
+    if variant.interval and not variant.telling_interval:
+        parts.append("interval too wide")
     return ", ".join(parts)
 
 
@@ -116,5 +118,5 @@ def setting_picture(example: Example) -> Picture:
     )
     share = share_text(example.share)
     return picture.described(
-        f"{example.image} with {example.setting}: {share} of its cells have no match"
+        f"{example.image} with {example.setting}: {share} of the cells of both have no match"
     )

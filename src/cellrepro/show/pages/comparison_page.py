@@ -233,7 +233,7 @@ def write_comparison_page(target: PageTarget, pair: ShownPair) -> None:
         dots=_legend_of_dots(drawn.changes),
         resized=RESIZED if n_resized else "",
         resized_words=RESIZED,
-        resized_means=RESIZED_MEANS,
+        resized_means=f"{RESIZED_MEANS} in B",
         moved=ObjectKind.MOVED,
         kept_within=KEPT_WITHIN,
         kept=ObjectKind.KEPT
