@@ -260,6 +260,8 @@ def test_first_are_repeats_that_differ_on_an_image_where_they_do(tmp_path):
     assert all("seed 1" in shown.scene["names"][key] for key in "ab")
     assert "; 16 of 2 304 pixels differ" in shown.scene["line"]
     assert "leaves out 2 results of a score (AP@0.5) below half of the best" in shown.note
+    (gone,) = shown.changed_cells()
+    assert (gone["cell"], gone["in A"], gone["in B"]) == ("lost", "2", "–")
     poor, *good = sorted(
         (run.key for run in store.runs()), key=lambda key: -store.run(key).spec.seed
     )
@@ -271,6 +273,17 @@ def test_first_are_repeats_that_differ_on_an_image_where_they_do(tmp_path):
     assert (opened.view.name, opened.n_runs) == ("img_a", 6)  # votes of the two poor ones left out
     assert shown.runs[8:] == ["truth"]
     assert len(set(shown.runs)) == 9
+
+
+def test_repeats_with_as_many_other_cells_are_shown_before_seeds(tmp_path):
+    store = Store(tmp_path)
+    for seed, found in enumerate((three(), three(squares(second=False)))):
+        add_run(store, [(1.0, found)], seed=seed, truth=False)
+    elsewhere = np.roll(squares(), 20, axis=1)
+    add_run(store, [(2.0, three()), (3.0, three(img_b=elsewhere))], mode="fast", truth=False)
+    scene = explore_runs(store).scene
+    assert scene["names"]["image"] == "img_b"
+    assert all("fast" in scene["names"][key] for key in "ab")
 
 
 def test_of_many_repeats_as_many_as_one_can_choose_from_are_shown(tmp_path, monkeypatch):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from cellrepro.comparison.image_differences import MaskPairs
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.run_names import Names
 from cellrepro.images.folder import folder_digest
+from cellrepro.show.repeats_apart import repeats_with_other_cells
 from cellrepro.show.which_runs import with_objects
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
@@ -55,38 +54,15 @@ def telling_pair_of(repeats: Sequence[Repeat]) -> TellingPair:
     described = [_Candidate.of(names, repeat) for repeat in candidates]
     pairs = [_Pair.of(a, b) for a, b in combinations(described, 2)]
     best = min(pairs, key=_rank)
-    repeats_apart = _repeats_with_other_cells(pairs)
-    if repeats_apart is not None:
-        return TellingPair(
-            repeats_apart.a, repeats_apart.b, "two repeats of one spec that found other cells"
-        )
+    apart = repeats_with_other_cells(candidates)
+    if apart is not None:
+        return TellingPair(apart.a, apart.b, "two repeats of one spec that found other cells")
     alone = {pair.kinds[0] for pair in pairs if len(pair.kinds) == 1}
     return TellingPair(best.a, best.b, _reason(best, alone))
 
 
-def _repeats_with_other_cells(pairs: Sequence[_Pair]) -> _Pair | None:
-    """The first repeats of one spec of which one has a cell without a match in the other.
-
-    Numbers of cells may be equal where cells are not, so the masks themselves are compared.
-    """
-    masks = MaskPairs()
-    apart = [
-        pair
-        for pair in pairs
-        if pair.kinds == [Differs.REPEAT] and pair.sameness is not Sameness.MASKS
-    ]
-    for pair in sorted(apart, key=_rank)[:_MOST_COMPARED]:
-        with suppress(BadInput):  # damaged masks tell nothing
-            differences = masks.differences(pair.a, pair.b).values()
-            if any(image.n_unmatched for image in differences):
-                return pair
-    return None
-
-
 _MOST_CANDIDATES = 400
 """Each is paired with each, which takes a second; whoever has more can name two."""
-_MOST_COMPARED = 4
-"""Pairs whose masks are read."""
 
 
 def _reason(best: _Pair, alone: Collection[Differs]) -> str:

@@ -14,6 +14,7 @@ from cellrepro.comparison.run_names import Names
 from cellrepro.images.folder import folder_digest
 from cellrepro.show.explorer.view import View
 from cellrepro.show.explorer.widget import Explorer
+from cellrepro.show.repeats_apart import PairOnImage, repeats_with_other_cells
 from cellrepro.show.which_runs import question_of
 from cellrepro.store.manifest import MaskRecord
 from cellrepro.store.store import Store
@@ -90,8 +91,8 @@ def explore_runs(
         [shared.view for shared in images],
         [names.of_repeat(repeat) for repeat in listed],
         image=image or first.image,
-        a=listed.index(repeats[first.a]),
-        b=listed.index(repeats[first.b]),
+        a=listed.index(first.a),
+        b=listed.index(first.b),
         title=title,
         note=". ".join(notes),
         height=height,
@@ -248,30 +249,29 @@ class _Result:
     """Canonical: it does not depend on the numbers of objects."""
 
 
-@dataclass(frozen=True)
-class _FirstShown:
-    """The image and the two repeats, by position, with which the explorer opens."""
-
-    image: str
-    a: int
-    b: int
-
-
 def _first_shown(
     repeats: Sequence[Repeat], images: Sequence[_SharedImage], *, only_first_two: bool
-) -> _FirstShown:
-    """Choose image and repeats by the manifests.
+) -> PairOnImage:
+    """Choose image and repeats.
 
-    Those come first whose numbers of objects differ: repeats of one spec on one machine before
-    others, as they should be equal, then trainings that answer one question, as two seeds of one
-    starting network, those first that differ in their seed alone, or in mode and profile alone,
-    then those that differ by most. Then those that differ in pixels alone. Where there is a ground
-    truth, masks that agree with it far less than the best are no example.
+    Repeats of one spec that found other cells come first, unless one of them is poor. Then, by the
+    manifests, those whose numbers of objects differ: repeats of one spec on one machine before
+    others, then trainings that answer one question, as two seeds of one starting network, those
+    first that differ in their seed alone, or in mode and profile alone, then those that differ by
+    most. Then those that differ in pixels alone. Where there is a ground truth, masks that agree
+    with it far less than the best are no example.
     """
     places = [place_of(repeat) for repeat in repeats]
     questions = [_question_of_training(repeat) for repeat in repeats]
+    if not only_first_two:
+        apart = repeats_with_other_cells([repeats[run] for run in _good_runs(images)])
+        if apart is not None:
+            run = repeats.index(apart.a)
+            record = apart.a.manifest.masks[apart.image]
+            name = next(each.view.name for each in images if each.records[run] is record)
+            return apart._replace(image=name)
     best = None
-    first = _FirstShown(images[0].view.name, 0, 1)
+    first = PairOnImage(repeats[0], repeats[1], images[0].view.name)
     for number, shared in enumerate(images):
         results = [
             _Result(
@@ -305,12 +305,18 @@ def _first_shown(
             earliest = (-a.run, -b.run, -number)
             if best is None or (rank, earliest) > best:
                 best = (rank, earliest)
-                first = _FirstShown(shared.view.name, a.run, b.run)
+                first = PairOnImage(repeats[a.run], repeats[b.run], shared.view.name)
     return first
 
 
 def _question_of_training(repeat: Repeat) -> tuple[object, ...] | None:
     return question_of(repeat.spec) if repeat.spec.task == "train" else None
+
+
+def _good_runs(images: Sequence[_SharedImage]) -> list[int]:
+    """The repeats that are poor on no image, by position."""
+    are_poor = zip(*(_are_poor(shared.records) for shared in images), strict=True)
+    return [run for run, on_images in enumerate(are_poor) if not any(on_images)]
 
 
 def _good(results: Sequence[_Result]) -> Sequence[_Result]:
@@ -349,7 +355,7 @@ def _farthest_apart(results: Sequence[_Result]) -> tuple[_Result, _Result]:
     return first, next(different, results[1])
 
 
-def _listed(repeats: Sequence[Repeat], first: _FirstShown) -> list[Repeat]:
+def _listed(repeats: Sequence[Repeat], first: PairOnImage) -> list[Repeat]:
     """Pick `MOST_RUNS` repeats to choose from, in their order.
 
     Those that are shown first are among them, then the first of each result, then others.
@@ -358,5 +364,6 @@ def _listed(repeats: Sequence[Repeat], first: _FirstShown) -> list[Repeat]:
     for run, repeat in enumerate(repeats):
         masks = [record.canonical_digest for record in repeat.manifest.masks.values()]
         first_of_result.setdefault((repeat.spec.images_digest, *masks), run)
-    by_need = dict.fromkeys((first.a, first.b, *first_of_result.values(), *range(len(repeats))))
+    of_first = (repeats.index(first.a), repeats.index(first.b))
+    by_need = dict.fromkeys((*of_first, *first_of_result.values(), *range(len(repeats))))
     return [repeats[run] for run in sorted(itertools.islice(by_need, MOST_RUNS))]
