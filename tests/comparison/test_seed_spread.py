@@ -335,3 +335,18 @@ def test_a_ledger_is_no_difference(tmp_path):
         add_run(store, [(1.0 + seed, three())], seed=seed, ledger=ledger)
     (axis,) = (axis for axis in measure_spread(store.runs()).axes if axis.name == "seed")
     assert len(axis.pairs) == 3
+
+
+def test_scores_lie_apart_by_what_differs(tmp_path):
+    """Without one of two cells an image has AP@0.5 1/2: the mean of three is 1, 5/6 or 4/6."""
+    less = squares(second=False)
+    store = Store(tmp_path)
+    for seed, found in enumerate((three(), three(less), three(less, img_b=less))):
+        add_run(store, [(1.0 + seed, found)] * 2, seed=seed)
+    assert measure_spread(store.runs()).of_scores() == (
+        "AP@0.5 on the images that were segmented differs by at most 0.000 between repeats of one "
+        "spec and 0.333 between seeds"
+    )
+    other = Store(tmp_path / "other")
+    add_run(other, [(1.0, images())] * 2, truth=False)
+    assert measure_spread(other.runs()).of_scores().startswith("no two runs have a score")

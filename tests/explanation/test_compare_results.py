@@ -352,7 +352,10 @@ def test_another_environment_is_named(compare_changed, first):
         "numeric_class": "another",
         **{f"machine.{name}": value for name, value in moved.items()},
     }
-    assert any(probe in note for note in result.notes)
+    assert any(probe in note and "the machines compute" in note for note in result.notes)
+    same = compare_changed(machine=first.manifest.machine)  # the other changes stay
+    said = "this one computer, with 2 threads and with 1, computes different bits in 1 probe"
+    assert any(note.startswith(said) for note in same.notes)
 
 
 def test_other_data_and_another_start_are_named(compare_changed, first):

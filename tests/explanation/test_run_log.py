@@ -1,5 +1,6 @@
 """What Cellpose's run.log says: logs that each version wrote when it segmented a small image."""
 
+import shlex
 import time
 from pathlib import Path
 
@@ -112,8 +113,17 @@ def test_a_log_adds_to_what_the_masks_record(invoke):
     assert with_log["commands"]["not_recorded"] == []
     assert "diameter=30" in with_log["commands"]["python"]
     answer = invoke("explain", seg, seg, "--log-b", log)
-    assert ["only", "B", "device"] in [line.split()[:3] for line in answer.out.splitlines()]
+    lines = answer.out.splitlines()
+    assert ["only", "B", "device"] in [line.split()[:3] for line in lines]
     assert NO_GPU in answer.out
+    calls = invoke("explain", seg, seg, "--log-b", log, "--json").json["commands"]
+    for side in ("a", "b"):
+        (line,) = [each for each in lines if each.startswith(f"the call that makes {side.upper()}")]
+        _, _, command = line.partition(": cellrepro ")
+        printed = invoke(*shlex.split(command)).out
+        assert calls[side]
+        for call in calls[side]["python"].splitlines():
+            assert call in printed, (side, call)
 
 
 def test_a_log_that_lies_beside_is_named_and_not_taken(invoke, tmp_path):

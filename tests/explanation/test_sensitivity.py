@@ -16,6 +16,7 @@ from cellrepro.explanation.sensitivity import VALUES, Sensitivity
 from cellrepro.explanation.variations import Variant, Variation, VariedImage, variant_of
 from cellrepro.images.folder import read_folder
 from cellrepro.model.evaluator import evaluator
+from cellrepro.show.figures.sensitivity import setting_bars
 from cellrepro.spec.segmentation_settings import Settings
 from conftest import options
 from small_training import tiny
@@ -180,3 +181,21 @@ def test_kept_cells_of_another_size_are_counted():
     assert (variant.n_changed, variant.kept, variant.n_resized) == (0, 4, 1)
     became = variant.row()["what became of the cells"]
     assert became == "4 kept (1 of another size)"
+
+
+def test_an_interval_that_tells_next_to_nothing_is_left_out():
+    wide, narrow = a_sensitivity("cells", "cells").settings
+    wide = replace(wide, interval=(0.1, 0.7))
+    alone = replace(a_sensitivity("cells"), settings=(wide,))
+    assert "10 %" not in "\n".join(alone.lines())
+    assert "is shown: each is wider than half of all shares" in "\n".join(alone.lines())
+    both = replace(alone, settings=(wide, narrow))
+    assert [row.split()[4:7] for row in both.lines()[3:5]] == [
+        ["too", "wide", "3"],
+        ["10", "%", "to"],
+    ]
+    assert "one is left out where it is wider than half" in both.intervals_text
+    assert json.loads(both.as_json())["settings"][0]["interval"] == [0.1, 0.7]
+    caption = setting_bars(both).caption
+    assert "Thin lines: 95 % intervals" in caption
+    assert "Thin lines" not in setting_bars(alone).caption

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -427,3 +428,16 @@ def test_mode_off_draws_anew_every_time():
     with generators_kept():
         assert begun("fast") == begun("fast")
         assert not {*begun("off")} & {*begun("off"), *begun("fast")}
+
+
+def test_a_training_that_differs_names_the_command_that_finds_where(small_data, invoke, tmp_path):
+    """Mode off seeds nothing, so that two repeats never start alike."""
+    asked = options(mode="off", epochs=2, images_per_epoch=2, repeats=2, store=tmp_path / "store")
+    answer = invoke("train", small_data, *asked)
+    assert answer.code == 1
+    (command,) = re.findall(r"the first step at which they differ: cellrepro (.*)", answer.out)
+    verb, a, b, *of_store = shlex.split(command)
+    assert (verb, of_store[0]) == ("diverge", "--store")
+    compared = invoke("compare", a, b, *of_store)
+    assert compared.out.startswith("different: ")
+    assert "weights" in compared.out.splitlines()[0]

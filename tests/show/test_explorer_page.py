@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -63,6 +64,9 @@ def test_the_page_works_alone(files, browser, invoke):
         page.goto(html.as_uri())
         page.locator(READY).wait_for()
         assert page.locator("h1").inner_text() == "x<b>: a.tif and b.tif"
+        (command,) = page.locator("header code").all_inner_texts()
+        assert shlex.split(command)[:2] == ["cellrepro", "compare"]
+        assert invoke(*shlex.split(command)[1:]).out.startswith("different: masks")
         assert "256 of 4" in page.locator("[data-line]").inner_text()
         page.keyboard.press("n")  # without a click
         page.locator('.cellrepro-explorer[data-chosen^="lost"]').wait_for()

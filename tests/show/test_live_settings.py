@@ -485,6 +485,12 @@ def test_masks_follow_the_sliders_on_the_page(generators_free, browser, capsys):
         page.get_by_text("the network has to run again, about 12 seconds").wait_for()
         page.get_by_label("diameter, as a number").press("Enter")
         page.get_by_text("6 cells: exact").wait_for()
+        finer = page.get_by_label("min_size", exact=True)
+        finer.fill("246")
+        assert page.get_by_label("min_size, as a number").input_value() == "60"
+        page.get_by_label("min_size, as a number").fill("15")
+        page.get_by_label("min_size, as a number").press("Enter")
+        assert 125 < float(finer.input_value()) < 126  # the square root of 16 of 1 001
         page.get_by_label("min_size, as a number").fill("1.5")
         page.get_by_label("min_size, as a number").press("Enter")
         page.get_by_text("min_size is 1.5; expected a whole number").wait_for()

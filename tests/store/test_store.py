@@ -21,11 +21,12 @@ import tifffile
 import torch
 
 from cellrepro.store import machine_identity, removal
+from cellrepro.store.references import short_reference
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import MANIFEST, NOTEBOOK, WEIGHTS, Repeat
 from samebits.digests import array_digest, file_digest
 from samebits.errors import BadInput, NotPossibleHere
-from stores import add_run, squares
+from stores import add_run, some_machine, squares, three
 
 
 @pytest.fixture
@@ -554,3 +555,15 @@ def test_a_machine_with_a_gap_has_not_all_repeats(tmp_path):
     assert run.machine_with_all(3) == machine
     shutil.rmtree(run.machines[machine][0].folder)
     assert store.run(run.key).machine_with_all(2) is None
+
+
+def test_a_short_reference_names_its_repeat_alone(tmp_path):
+    """One run on two machines, another on one."""
+    store = Store(tmp_path)
+    for name in ("laptop", "server"):
+        add_run(store, [(1.0, three())] * 2, manifest={"machine": some_machine(name)})
+    add_run(store, [(1.0, three())] * 2, seed=1)
+    repeats = [repeat for run in store.runs() for repeat in run.repeats]
+    names = [short_reference(repeat) for repeat in repeats]
+    assert [store.find(name).name for name in names] == [repeat.name for repeat in repeats]
+    assert sorted(name.count("/") for name in names) == [1, 1, 2, 2, 2, 2]

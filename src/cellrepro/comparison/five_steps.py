@@ -13,7 +13,7 @@ from typing import Literal
 from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.seed_spread import Spread
-from cellrepro.comparison.within_spread import FEWEST_SEEDS, NO_SEEDS
+from cellrepro.comparison.within_spread import FEWEST_SEEDS, NO_MORE, NO_SEEDS
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import as_sentence, pixels_text, share_span, share_text
 from samebits.words import amount, joined, verb_of
@@ -210,7 +210,7 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
     elif decision.exceeds_seeds:
         beside_seeds = "; more than between any two seeds"
     else:
-        beside_seeds = "; no more than another seed did, but not shown to be less"
+        beside_seeds = f"; {NO_MORE}"
     by_chance = _changed_by_chance(spread)
     if changed and by_chance and not decision.exceeds_seeds:
         chance = f"repeats of one spec differ by up to {share_text(by_chance)} themselves"
@@ -281,10 +281,7 @@ def _other_axes(spread: Spread) -> Iterator[str]:
     if matched:
         yield f"pixels change between {joined(matched)}, and {_ALL_MATCHED}"
     if not_within:
-        yield (
-            f"between {joined(not_within)} it was no more than with another seed, but not shown to "
-            "be less"
-        )
+        yield f"between {joined(not_within)} {NO_MORE}"
     for axis in not_judged:
         refusal = spread.decide(axis.name).refusal
         yield f"between {axis.title} it is not judged: {refusal}"

@@ -376,8 +376,8 @@ def _holders(
 
 def _splits_and_merges(table: Overlap) -> list[_CutChange]:
     """Splits and merges that share no object, those with more shared pixels first."""
-    of_a = _Side(table.rows, table.areas_a)
-    of_b = _Side(table.columns, table.areas_b)
+    of_a = _objects_of_a(table)
+    of_b = _objects_of_b(table)
     candidates = [
         _CutChange(ObjectKind.SPLIT, cut.whole, cut.parts, cut.n_covered)
         for cut in _wholes_with_parts(table.pixels, wholes=of_a, parts=of_b)
@@ -399,15 +399,6 @@ def _splits_and_merges(table: Overlap) -> list[_CutChange]:
     return chosen
 
 
-class _Side(NamedTuple):
-    """One side of the overlapping pairs."""
-
-    objects: _Positions
-    """The object of each pair."""
-    areas: NDArray[np.int64]
-    """Pixels of every object of this side."""
-
-
 class _CutObject(NamedTuple):
     """An object of one side whose pixels several objects of the other side share."""
 
@@ -420,24 +411,24 @@ class _CutObject(NamedTuple):
 
 
 def _wholes_with_parts(
-    pixels: NDArray[np.int64], *, wholes: _Side, parts: _Side
+    pixels: NDArray[np.int64], *, wholes: _Objects, parts: _Objects
 ) -> Iterator[_CutObject]:
     """Every object of one side that at least two objects of the other side share."""
     # Divided, not multiplied: 0.1 * 70 is more than 7, and 7 / 70 is 0.1.
-    is_inside = pixels / parts.areas[parts.objects] >= _LEAST_INSIDE
-    is_piece = pixels / wholes.areas[wholes.objects] >= _LEAST_PIECE
+    is_inside = pixels / parts.areas[parts.of_pairs] >= _LEAST_INSIDE
+    is_piece = pixels / wholes.areas[wholes.of_pairs] >= _LEAST_PIECE
     pairs = np.flatnonzero(is_inside & is_piece)
     n_wholes = len(wholes.areas)
-    n_parts = np.bincount(wholes.objects[pairs], minlength=n_wholes)
-    n_covered = np.bincount(wholes.objects[pairs], pixels[pairs], minlength=n_wholes)
+    n_parts = np.bincount(wholes.of_pairs[pairs], minlength=n_wholes)
+    n_covered = np.bincount(wholes.of_pairs[pairs], pixels[pairs], minlength=n_wholes)
     is_cut = (n_parts >= 2) & (n_covered >= _LEAST_COVERED * wholes.areas)
-    by_whole = pairs[np.argsort(wholes.objects[pairs], kind="stable")]
+    by_whole = pairs[np.argsort(wholes.of_pairs[pairs], kind="stable")]
     ends = np.cumsum(n_parts)
     for whole in np.flatnonzero(is_cut):
         pairs_of_whole = by_whole[ends[whole] - n_parts[whole] : ends[whole]]
         yield _CutObject(
             whole=np.array([whole]),
-            parts=np.sort(parts.objects[pairs_of_whole]),
+            parts=np.sort(parts.of_pairs[pairs_of_whole]),
             n_covered=int(n_covered[whole]),
         )
 

@@ -75,10 +75,10 @@ def recorded_lines(explanation: Explanation) -> Iterator[str]:
             if remark not in of_both:
                 yield f"note on {letter}: {remark}"
         if side.record.tells_settings:
-            made_again = lab_command(
-                "describe", side.name, "--command", store=explanation.store_folder
-            )
-            yield f"the call that makes {letter} again, as recorded: {made_again}"
+            of_log = [] if side.log is None else ["--log", side.log]
+            words = ["describe", side.name, *of_log, "--command"]
+            command = lab_command(*words, store=explanation.store_folder)
+            yield f"the call that makes {letter} again, as recorded: {command}"
     is_found = explanation.why is not None and explanation.why.is_found
     if explanation.differs and not is_found:
         yield from _ways_on(explanation)

@@ -69,6 +69,8 @@ class Side:
     """The stored run that it is of."""
     outlines: Outlines | None = field(default=None, repr=False)
     """From which the masks were drawn, where the file holds no label image."""
+    log: Path | None = field(default=None, repr=False)
+    """Cellpose's log that was given as that of its run."""
 
     @derived
     def written_by(self) -> str:
@@ -165,7 +167,9 @@ class Side:
         if log is None:
             return self._with_log_mentioned()
         record = self.record.with_more_of(log_record(Path(log)))
-        return replace(self, known=record.known, recorded=record.beyond, record=record)
+        return replace(
+            self, known=record.known, recorded=record.beyond, record=record, log=Path(log)
+        )
 
     def _with_log_mentioned(self) -> Side:
         """Say of one without a record that a log lies beside it, which may be of any run."""

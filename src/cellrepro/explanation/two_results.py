@@ -279,7 +279,7 @@ class Comparison(Result):
         yield from (f"  {line}" for line in field_lines("computed with:", unforced))
         n_forced = len(self.environment) - len(unforced)
         if n_forced:
-            fields = amount(n_forced, "other field")
+            fields = amount(n_forced, "field")
             yield f"  computed with: {fields} that mode or profile set; --json names them"
         if self.explanation is not None:
             from cellrepro.explanation.explanation_lines import replay_lines

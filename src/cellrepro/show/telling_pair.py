@@ -51,12 +51,12 @@ def telling_pair_of(repeats: Sequence[Repeat]) -> TellingPair:
     names = Names(repeats)
     results = [repeat for repeat in repeats if not names.is_start(place_of(repeat))]
     candidates = (results if len(results) > 1 else list(repeats))[:_MOST_CANDIDATES]
-    described = [_Candidate.of(names, repeat) for repeat in candidates]
-    pairs = [_Pair.of(a, b) for a, b in combinations(described, 2)]
-    best = min(pairs, key=_rank)
     apart = repeats_with_other_cells(candidates)
     if apart is not None:
         return TellingPair(apart.a, apart.b, "two repeats of one spec that found other cells")
+    described = [_Candidate.of(names, repeat) for repeat in candidates]
+    pairs = [_Pair.of(a, b) for a, b in combinations(described, 2)]
+    best = min(pairs, key=_rank)
     alone = {pair.kinds[0] for pair in pairs if len(pair.kinds) == 1}
     return TellingPair(best.a, best.b, _reason(best, alone))
 

@@ -18,7 +18,8 @@ from samebits.errors import BadInput
 _MOST_ASKED = ("task", "data", "model", "seed", "profile", "mode", "epochs", "machine", "key")
 """Fields that are proposed where no name is near."""
 _FEWEST_DIGITS = 4
-_TYPED_DIGITS = 8
+TYPED_DIGITS = 8
+"""Of a key, in commands and names for people."""
 _MACHINE_AND_INDEX = re.compile(r"(?P<machine>[^/]*[^/\d][^/]*)?/?(?P<index>\d+)?")
 
 
@@ -65,7 +66,7 @@ def short_reference(repeat: Repeat) -> str:
     run_folder = repeat.folder.parents[1]
     machines = [path for path in run_folder.iterdir() if path.is_dir()]
     place = [] if len(machines) == 1 else [repeat.machine]
-    return "/".join([run_folder.name[:_TYPED_DIGITS], *place, str(repeat.index)])
+    return "/".join([run_folder.name[:TYPED_DIGITS], *place, str(repeat.index)])
 
 
 def repeats_of_one_machine(run: Run, machine: str, indices: Sequence[int]) -> list[Repeat]:

@@ -247,7 +247,8 @@ class LiveView:
                     self._publish(with_scene=True)
                 case "back":
                     self._set(values_of(self._reference.settings))
-                    if self._wanted.before_masks() != self._held.before_masks():
+                    is_at_hand = self._now.settings == self._wanted
+                    if is_at_hand and self._wanted.before_masks() != self._held.before_masks():
                         self._ask("exact")  # so that sliders answer at once again
                 case _ if "set" in message:
                     self._set(message["set"], with_pass=message.get("with_pass") is True)

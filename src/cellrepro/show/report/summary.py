@@ -22,6 +22,7 @@ from cellrepro.comparison.verdicts import Verdict
 from cellrepro.show.shown_verdicts import SHOWN, VERDICT_SIGNS
 from cellrepro.spec.spec import PARAMETERS, Spec
 from cellrepro.store.manifest import mean_score
+from cellrepro.store.references import TYPED_DIGITS
 from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat, Run
 from cellrepro.store.unfinished import KeptFailure
@@ -29,7 +30,6 @@ from cellrepro.words import share_text, span
 from samebits.errors import BadInput, without_number
 from samebits.words import amount, some
 
-_N_DIGITS = 8
 PLACES = ("device", "threads", "precision", "profile", "machine", "version")
 """The axes of the spread that are about where and how runs were computed."""
 OF_MACHINE = ("machine", "version", "place")
@@ -45,7 +45,7 @@ def short_name(name: str) -> str:
     ('5b6a9616/1', '5b6a9616')
     """
     key, *place = name.split("/")
-    return "/".join([key[:_N_DIGITS], *place[1:]])
+    return "/".join([key[:TYPED_DIGITS], *place[1:]])
 
 
 @dataclass(frozen=True)
