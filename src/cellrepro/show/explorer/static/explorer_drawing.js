@@ -9,7 +9,6 @@ const RIMS = { rim_truth: "truth", rim_a: "a", rim_b: "b" }; // by layer: what i
 const OF_CHOSEN = [...Object.keys(MARKS), "mark_both", "ring"];
 const LAYERS = ["image", "categories", "votes", ...Object.keys(RIMS), "truth", "a", "b", "both", ...OF_CHOSEN]; // from the bottom up
 const AREAS = ["agree", "only_a", "only_b", "other_object"];
-const SMALL_CELL_CSS = 60; // radius up to which a chosen cell has a ring around it
 
 class Drawing {
   constructor(explorer) {
@@ -190,15 +189,14 @@ class Drawing {
     context.drawImage(this.marks.canvas, left, top);
   }
 
-  // Around cells that are not large; side by side around all, as a side may lack the cell.
+  // Around the place of the chosen cell, which a side may lack.
   drawRing(context) {
-    const { data, chosen, view, ratio, panes } = this.explorer;
+    const { data, chosen, view, ratio } = this.explorer;
     const { story } = data;
     const position = story.position[chosen];
     const area = Math.max(story.area_a[chosen], story.area_b[chosen]);
     const radius = Math.sqrt(area / Math.PI) * view.scale;
-    const isStack = position.length === 3; // where an area says nothing of one plane
-    if (isStack || (radius > SMALL_CELL_CSS * ratio && panes.length === 1)) return;
+    if (position.length === 3) return; // of a stack, where an area says nothing of one plane
     const [row, column] = position;
     const x = (column + 0.5) * view.scale + view.offsetX;
     const y = (row + 0.5) * view.scale + view.offsetY;
