@@ -15,11 +15,17 @@ from contextlib import contextmanager, suppress
 import psutil
 import pytest
 
-# Every frame is painted late and every array unpacked late, so that a test that does not wait for
-# it fails each time, not once.
+# Every frame is painted late, every size seen late and every array unpacked late, so that a test
+# that does not wait for it fails each time, not once.
 LATE_FRAMES = """
 const soon = requestAnimationFrame;
 requestAnimationFrame = (paint) => soon(() => setTimeout(() => paint(performance.now()), 50));
+const Observer = ResizeObserver;
+ResizeObserver = class extends Observer {
+  constructor(seen) {
+    super((all, observer) => setTimeout(() => seen(all, observer), 50));
+  }
+};
 const unpack = Response.prototype.arrayBuffer;
 Response.prototype.arrayBuffer = async function () {
   await new Promise((then) => setTimeout(then, 100));
@@ -45,6 +51,11 @@ def chromium():
         browser.close()
 
 
+def wait_until_sized(page):
+    """Return once every box that a page observes was told its size: the newest observer comes last."""
+    page.evaluate("new Promise((then) => new ResizeObserver(then).observe(document.body))")
+
+
 def wait_for_installer():
     """Wait for a process that installs the browser meanwhile, as .ci/run starts one."""
     number = os.environ.get("CELLREPRO_BROWSER_INSTALLER")
@@ -59,6 +70,7 @@ def browsing(browser, **settings):
     """A page that remembers what it asked for; it meets no error and asks no other server."""
     page = browser.new_page(**{"viewport": {"width": 1400, "height": 1200}, **settings})
     page.set_default_timeout(10_000)
+    page.add_init_script(LATE_FRAMES)
     page.asked, errors, own = [], [], ("http://127.0.0.1:", "data:", "blob:", "about:", "file:")
     page.on("request", lambda request: page.asked.append(request))
     page.on("pageerror", lambda error: errors.append(str(error)))

@@ -27,7 +27,7 @@ from cellrepro.show.figures.pixels import painted as paint
 from cellrepro.store.removal import remove_folder
 from cellrepro.store.store import Store
 from conftest import write_notebook
-from lab_server import LATE_FRAMES, browsing, jupyterlab, show_widget, voila
+from lab_server import browsing, jupyterlab, show_widget, voila
 from samebits.errors import BadInput, NotPossibleHere
 from stores import add_run, squares, three
 
@@ -327,7 +327,6 @@ READY = '.cellrepro-explorer[data-ready="1"]'
 def shown(generators_free, browser):
     """The explorer of `three_runs` in a browser, its kernel in this process."""
     with browsing(browser) as page:
-        page.add_init_script(LATE_FRAMES)
         page.goto("about:blank")
         show_widget(page, three_runs())
         page.locator(READY).wait_for()

@@ -39,7 +39,7 @@ from cellrepro.show.report import page as report_page
 from cellrepro.show.report import run_pairs, section_agreement
 from cellrepro.show.report.build import write_report
 from cellrepro.store.store import Store
-from lab_server import browsing
+from lab_server import browsing, wait_until_sized
 from samebits.errors import BadInput
 from stores import NOTHING, SIZE, add_run, planted, some_machine, squares, three
 
@@ -471,6 +471,7 @@ def test_it_is_read_offline_and_on_a_phone(page, browser, tmp_path):
         with browsing(browser, **phone) as shown:
             shown.goto(address.as_uri())
             shown.eval_on_selector_all("details", opened)
+            wait_until_sized(shown)
             assert shown.evaluate("document.documentElement.scrollWidth") == 390
             assert shown.evaluate(SILENT) == []
             assert [r for r in shown.asked[1:] if not r.url.startswith("data:image/png")] == []
