@@ -52,7 +52,7 @@ def chromium():
 
 
 def wait_until_sized(page):
-    """Return once every box that a page observes was told its size: the newest observer comes last."""
+    """Return once a page knows the size of each box it observes: the newest observer is last."""
     page.evaluate("new Promise((then) => new ResizeObserver(then).observe(document.body))")
 
 
