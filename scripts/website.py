@@ -37,6 +37,7 @@ LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\n]*)\]\((?P<target>[^)\s]+)\)")
 LINK_OR_PICTURE = re.compile(r"!?\[[^\]\n]*\]\((?P<target>[^)\s]+)\)")
 CODE = re.compile(r"`[^`\n]+`(?!\])")
 """Code in a line, but that which is the whole text of a link."""
+FIELDS = "json.html"
 NEARLY_THE_SAME = 0.8  # of two titles, as difflib counts
 WORD = re.compile(r"^\| (?P<word>(?!word )\w[^|\n]*) \| (?P<meaning>.+) \|$", re.MULTILINE)
 """A row of the table of words."""
@@ -86,7 +87,7 @@ def add_words_to_search() -> None:
     """Make each word of the page of words, and each symptom, an entry of its own.
 
     Its name finds it first: Zensical 0.0.73 knows no weight of a page, and pages that name a word
-    often come before it.
+    often come before it. The page of fields is found by their names, not by what they mean.
     """
     index = SITE / "search.json"
     content = json.loads(index.read_text(encoding="utf-8"))
@@ -102,7 +103,12 @@ def add_words_to_search() -> None:
         title = row["symptom"].replace("`", "")
         alike = SequenceMatcher(None, title.lower(), items[location]["title"].lower()).ratio()
         if alike < NEARLY_THE_SAME:
-            content["items"].append(items[location] | {"level": 2, "title": title})
+            # Found by its title alone: the text of the page has an entry.
+            content["items"].append(items[location] | {"level": 2, "title": title, "text": ""})
+    for item in content["items"]:
+        if item["location"].startswith(FIELDS):
+            item["title"] = f"Fields of JSON: {item['title']}"  # a long title comes later
+            item["text"] = " ".join(re.findall("<code>.*?</code>", item["text"]))
     index.write_text(json.dumps(content), encoding="utf-8")
 
 

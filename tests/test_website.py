@@ -150,6 +150,7 @@ def test_search_of_the_built_site_finds_what_users_type():
     assert found["GUI"].endswith("/how/gui_and_script.html")
     assert found["straight cuts"].endswith("/how/straight_cuts.html")
     assert found["diameter"].endswith("/how/which_setting.html")
+    assert found["tile seams"].endswith("/how/straight_cuts.html")
     assert found["Fiji"].endswith("/how/plugin_and_cellpose.html")
     assert found["kept"].endswith("/words.html")
     assert found["learning rate"].endswith("/settings.html")
@@ -174,7 +175,8 @@ def found_on(address):
         page = chromium.new_page()
         page.on("request", lambda request: asked.add(request.url))
         asked = set()
-        for words in ("GUI", "diameter", "Fiji", "straight cuts", "kept", "learning rate"):
+        typed = ("GUI", "diameter", "Fiji", "straight cuts", "tile seams", "kept", "learning rate")
+        for words in typed:
             page.goto(address)
             page.wait_for_load_state("networkidle")
             page.keyboard.press("/")
