@@ -313,7 +313,7 @@ class Spread(Result):
         )
         if share > most:
             return f"yes, more than any two seeds did: {beside}"
-        return f"in these runs no more than another seed did: {beside}"
+        return f"another seed can change as much: {beside}"
 
 
 def _asked_for(repeat: Repeat) -> tuple:

@@ -197,7 +197,7 @@ def answer(spread: Spread, axis: Axis) -> str:
         return f"? not judged: {decision.refusal}"
     if decision.exceeds_seeds:
         return "≠ more than between any two seeds"
-    return "≠ no more than another seed did"
+    return "≠ another seed can change as much"
 
 
 def _draw_seed_band(axes: Axes, spread: Spread) -> None:

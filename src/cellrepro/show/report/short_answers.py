@@ -285,8 +285,8 @@ def _like_seeds(changes: Sequence[_Change], of_chapter: str) -> Iterator[_Matter
         in_order = sorted(changes, key=lambda change: change.order)
         things = "; ".join(f"{change.thing}, {change.share}" for change in in_order)
         text = (
-            f"In these runs no more than another seed did{of_chapter}: {things} of the cells "
-            "without a match."
+            f"Another seed can change as much as these{of_chapter}: {things} of the cells without "
+            "a match."
         )
         yield _Matters(text, in_order[0].order)
 
