@@ -358,6 +358,15 @@ def painted(page) -> np.ndarray:
     return decoded(base64.b64decode(address.partition(",")[2]))
 
 
+def untinted(page) -> np.ndarray:
+    """The same without the tint of the pixels that differ."""
+    for name in ("only_a", "only_b", "other_object"):
+        page.locator(f'[data-show="{name}"]').uncheck()
+    shows_none = '[data-shows]:not([data-shows*="only"]):not([data-shows*="other"])'
+    page.locator(f".cellrepro-explorer{shows_none}").wait_for(timeout=5_000)
+    return painted(page)
+
+
 def decoded(content: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
 
@@ -425,7 +434,13 @@ def test_what_was_looked_at_is_dropped_and_sent_again(generators_free, browser):
 def test_pictures_are_painted_to_the_pixel_and_read_out(shown):
     """Equal to the rules in Python: outlines, truth, differences, votes, curtain."""
     assert "; 480 of 4 096 pixels differ (12 %; only A: 128" in text(shown, "[data-line]")
-    np.testing.assert_array_equal(painted(shown), expected_picture("a", "b"))
+    tinted = painted(shown)
+    outlines = untinted(shown)
+    np.testing.assert_array_equal(outlines, expected_picture("a", "b"))
+    is_tinted = (tinted != outlines).any(axis=-1)
+    differs = enlarged(categories_by_hand() > 1)
+    assert not is_tinted[~differs].any()
+    assert is_tinted[differs].mean() > 0.5  # the lines are above it
     shown.locator('[data-show="b"]').uncheck()
     shown.locator('[data-show="truth"]').check()
     wait_for(shown, shows="a image truth")
@@ -466,7 +481,7 @@ def test_cells_runs_images_and_files_are_chosen(shown):
     to_pixel(shown, 40, 12)
     shown.mouse.down()
     shown.mouse.up()
-    wait_for(shown, chosen="lost 2", shows="a b")
+    wait_for(shown, chosen="lost 2", shows="a b only_a only_b other_object")
     assert "only in A in A cell 2, 128 px" in text(shown, ".cre-story")
     assert "found in 1 of 3 runs (33 %)" in text(shown, ".cre-story")
     assert "3 \N{RIGHTWARDS ARROW} 9 + 10" in text(shown, ".cre-window")
@@ -576,7 +591,7 @@ def test_a_and_b_side_by_side_show_the_same_part(shown):
     assert state(shown, "readout").startswith("55, 40 | 3240 | ")
     shown.locator(CANVAS).press_sequentially("01")
     wait_for(shown, mode="outlines", panes="one", zoom="1.0000")
-    np.testing.assert_array_equal(painted(shown), expected_picture("a", "b"))
+    np.testing.assert_array_equal(untinted(shown), expected_picture("a", "b"))
 
 
 @pytest.mark.browser
@@ -666,7 +681,7 @@ def test_the_truth_is_a_side(shown):
     wait_for(shown, b="truth", loading="0")
     assert "2 extra" in text(shown, "[data-line]")
     assert "; 784 of 4 096 pixels differ (19 %; only A: 512," in text(shown, "[data-line]")
-    np.testing.assert_array_equal(painted(shown), expected_picture("a", "b", b="truth"))
+    np.testing.assert_array_equal(untinted(shown), expected_picture("a", "b", b="truth"))
     assert shown.locator('[data-show="truth"]').is_hidden()
     assert text(shown, ".cre-kinds").startswith("listed: − extra 2 + missed 0 1→n split 0")
 

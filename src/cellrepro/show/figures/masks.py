@@ -156,7 +156,7 @@ def masks_beside_truth(store: Store, repeat: Repeat, *, n: int = 3) -> Picture:
     return figure.described(
         f"Annotated cells and cells found by repeat {repeat.index}, on {shown}",
         f"Outlines of the annotation are yellow, of the run {repeat.name} blue. AP@0.5 counts a "
-        "cell as found where half overlaps: at 1 outlines may still differ.",
+        "cell as found where half of it overlaps: one that is cut short still counts.",
     )
 
 

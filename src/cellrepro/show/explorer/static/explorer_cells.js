@@ -45,14 +45,14 @@ const COLUMNS = [
   },
   {
     key: "area",
-    label: "area ±",
-    title: "area in A in pixels, and how much larger it is in B",
-    ofStack: { label: "volume ±", title: "volume in A, and how much larger it is in B" },
+    label: "area",
+    title: "area in pixels, in A \u2192 in B, where these are not the same",
+    ofStack: { label: "volume", title: "volume in voxels, in A \u2192 in B, where these are not the same" },
     number: true,
     order: (s, r) => s.area_a[r] || s.area_b[r],
     text: (s, r) => {
       const [p, q] = [s.area_a[r], s.area_b[r]];
-      return p && q ? `${grouped(p)} ${signed(q - p)}` : grouped(p || q);
+      return p && q && p !== q ? `${grouped(p)} \u2192 ${grouped(q)}` : grouped(p || q);
     },
   },
   {

@@ -253,7 +253,7 @@ class Drawing {
   // Put the layers of one pane on each other, without one of the sides.
   compositePane(without) {
     const { context } = this;
-    const { mode, curtain, blink, opacity, pane, ratio } = this.explorer;
+    const { mode, curtain, blink, pane, ratio } = this.explorer;
     const { cursor, pointed } = this.explorer.readout;
     const { width, height } = pane;
     const spans = {}; // columns of the canvas in which a layer is seen; default all
@@ -268,8 +268,7 @@ class Drawing {
     for (const name of LAYERS) {
       const [from, to] = spans[RIMS[name] ?? name] ?? [0, width];
       if (!this.isVisible(name) || to <= from) continue;
-      if (name === "image") context.globalAlpha = this.imageBrightness();
-      else context.globalAlpha = OF_CHOSEN.includes(name) ? 1 : opacity[mode];
+      context.globalAlpha = this.opacityOf(name);
       const area = [from, 0, to - from, height];
       context.drawImage(this.layers[name].canvas, ...area, ...area);
     }
@@ -295,6 +294,13 @@ class Drawing {
       this.context.lineTo(x, y + arm);
       this.context.stroke();
     }
+  }
+
+  opacityOf(name) {
+    const { mode, opacity } = this.explorer;
+    if (name === "image") return this.imageBrightness();
+    if (OF_CHOSEN.includes(name)) return 1;
+    return opacity[mode] * (name === "categories" ? MODES[mode].tint ?? 1 : 1); // below outlines, a tint
   }
 
   // Differences stand out on a dimmed image, also on cells as bright as their colours.

@@ -6,7 +6,7 @@ const KEEP_KEYS = { "data-lm-suppress-shortcuts": "true" };
 // What each mode shows when it is chosen; the check boxes change it afterwards. With `apart`, A and B
 // are never seen at one place at one time. Agreement comes last, as two runs do not have it.
 const MODES = {
-  outlines: { label: "Outlines", title: "Outlines of A and B", lines: true, opacity: 1 },
+  outlines: { label: "Outlines", title: "Outlines of A and B; what differs is tinted", lines: true, areas: true, tint: 0.4, opacity: 1 },
   curtain: { label: "Curtain", title: "A left of the handle, B right", lines: true, apart: true, opacity: 1 },
   blink: { label: "Blink", title: "A and B in turn", lines: true, apart: true, opacity: 1 },
   categories: { label: "Difference", title: "Only what differs", areas: true, opacity: 0.9 },
