@@ -442,8 +442,8 @@ def test_a_mistyped_choice_proposes_the_nearest_word(small_data, invoke, option,
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["train"], "cellrepro train needs DATA; see `cellrepro train --help`"),
-        (["baseline", "check", "x"], "cellrepro baseline check needs MASKS"),
+        (["train"], "train needs DATA; see `cellrepro train --help`"),
+        (["baseline", "check", "x"], "baseline check needs MASKS"),
         (["tiles", "a", "b"], "'b': more words than `cellrepro tiles` takes"),
         (["doctor", "--mode"], "--mode needs a value"),
         (["trian"], "there is no command 'trian'; do you mean train?"),

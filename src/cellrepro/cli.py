@@ -265,7 +265,8 @@ def _usage(error: CycloptsError) -> str:
     if isinstance(error, ValidationError) and error.exception_message:
         return f"{name} is {error.exception_message}"
     if isinstance(error, MissingArgumentError):
-        missing = f"{command} needs {name}" if is_by_place else f"{name} needs a value"
+        short = command.removeprefix("cellrepro ")  # with which the message begins
+        missing = f"{short} needs {name}" if is_by_place else f"{name} needs a value"
         meaning = _meaning_of(error.command_chain or (), name) if is_by_place else ""
         said = f". {name}: {meaning}" if meaning else ""
         return f"{missing}; see `{command} --help`{said}"

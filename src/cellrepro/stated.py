@@ -39,6 +39,14 @@ def refuse_idle(names: Sequence[str], why: str, *, instead: str = "leave it out"
     """
     idle = [name for name in names if name in STATED.get()]
     if idle:
-        options = ["--set" if name == "settings" else f"--{name}" for name in idle]
-        listed = ", ".join(option.replace("_", "-") for option in options)
+        listed = ", ".join(map(_option_of, idle))
         raise BadInput(f"{listed} would do nothing {why}; {instead}")
+
+
+def _option_of(name: str) -> str:
+    """The option of a parameter, as the user wrote it where it can be negated."""
+    if name == "settings":
+        return "--set"
+    word = name.replace("_", "-")
+    negated = f"--no-{word}"
+    return negated if negated in SPELT.get() else f"--{word}"

@@ -26,7 +26,7 @@ def test_a_table_is_read(tmp_path, content):
     groups = read_groups(tmp_path / "groups.csv", IMAGES)
     assert groups.of == {"well_1": "wt", "well_2": "drug", "day1.5": "drug"}
     assert (groups.control, groups.treated) == ("wt", ("drug",))
-    assert groups.notes == ("the control group, by its name: wt",)
+    assert groups.notes == ("wt is taken for the control group, by its name",)
 
 
 def test_what_is_left_out_is_said(tmp_path):
@@ -36,7 +36,7 @@ def test_what_is_left_out_is_said(tmp_path):
     without, unknown, control = groups.notes
     assert "1 image has no group and is left out: day1.5" in without
     assert "well_9" in unknown
-    assert "as the first: b; --control names another one" in control
+    assert "b is taken for the control group, as the first one; --control" in control
 
 
 @pytest.mark.parametrize(

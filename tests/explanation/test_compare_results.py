@@ -268,7 +268,7 @@ def test_networks_without_numbers_prove_nothing(tmp_path, invoke):
         ),
         ("a.tif", "absent.pth", r"absent\.pth: no such file; check its spelling"),
         ("notes.txt", "notes.txt", r"notes\.txt is a text; it holds nothing"),
-        ("folder", "empty", "folder and .*empty: B holds no masks"),
+        ("folder", "empty", "empty is a folder without masks; expected"),
         ("twice", "folder", r"x_masks\.tif and x_masks\.tiff, which are all masks of"),
         ("both", "folder", r"both holds x_cp_masks\.tif and x_masks\.tif, .*; expected one file"),
     ],

@@ -64,7 +64,7 @@ def test_the_command_says_whether_it_stands(folders, capsys, monkeypatch):
     said = capsys.readouterr().out
     assert "the conclusion changes for count and mean_intensity:1; " in said
     assert re.search(r"\n +count \(cells\) +changes +\+7\.00 \(", said), said
-    assert "the control group, by its name: ctrl" in said
+    assert "ctrl is taken for the control group, by its name" in said
 
     page = (folders / "page.html").read_text()
     section = page[page.index('<section id="conclusion">') :].partition("</section>")[0]

@@ -84,7 +84,7 @@ def test_a_row_for_each_operation_and_line():
 )
 def test_warning_and_effect_beside_each_other(warns, changes, expected):
     table = operation_table(audit_of(row(warned=warns, effect=effect(**changes)))).data
-    assert table["so it is"].item().startswith(expected)
+    assert table["warning, effect"].item().startswith(expected)
 
 
 def test_flips_by_place():

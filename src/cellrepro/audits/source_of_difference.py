@@ -33,7 +33,8 @@ class Experiment:
 EXPERIMENTS: dict[SourceName, Experiment] = {
     "file-order": Experiment(
         "Does the order in which files are listed change what is trained on?",
-        "give all file names equally many digits (img_002, img_010) and sort them",
+        "sort the list of files; names with equally many digits (img_002, img_010) sort alike "
+        "in every program",
     ),
     "two-readings": Experiment(
         "Does reading the same folder again give different images, masks or flows?",

@@ -107,8 +107,10 @@ def _guessed(names: Sequence[str]) -> tuple[str, str]:
     """Choose the control by its name, else the first group, and say so."""
     for name in names:
         if re.sub(r"[\s_-]", "", name).casefold() in _CONTROLS:
-            return name, f"the control group, by its name: {name}"
-    return names[0], f"the control group, as the first: {names[0]}; --control names another one"
+            return name, f"{name} is taken for the control group, by its name"
+    return names[
+        0
+    ], f"{names[0]} is taken for the control group, as the first one; --control names another"
 
 
 def _number(text: str) -> float | None:

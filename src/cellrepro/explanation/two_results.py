@@ -19,6 +19,7 @@ from cellrepro.comparison.systematic_change import (
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.explanation.crops import part_by_masks
 from cellrepro.explanation.differing_fields import field_lines
+from cellrepro.explanation.folder_content import folder_content
 from cellrepro.explanation.label_notes import (
     counts_by_plane,
     label_notes,
@@ -36,7 +37,7 @@ from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import short_digest
 from samebits.errors import BadInput
 from samebits.results import MOST_LINES, Result, Row, derived, table_lines
-from samebits.words import amount, joined, some, verb_of
+from samebits.words import amount, joined, some
 
 if TYPE_CHECKING:
     from cellrepro.comparison.state_comparison import StateComparison
@@ -362,12 +363,12 @@ def compare_by_image(
     """
     who = " and ".join(names)
     in_both = [name for name in a if name in b]
-    empty = [side for side, masks in (("A", a), ("B", b)) if not masks]
-    if empty:
-        raise BadInput(
-            f"{who}: {joined(empty)} {verb_of(len(empty), 'holds', 'hold')} no masks; expected "
-            "files such as NAME_masks.tif, NAME_seg.npy or ROIs"
-        )
+    for name, masks in zip(names, (a, b), strict=True):
+        if not masks:
+            raise BadInput(
+                f"{name} is {folder_content(Path(name))}; expected a folder with files such as "
+                "NAME_masks.tif, NAME_seg.npy or ROIs"
+            )
     if not in_both:
         images = "; ".join(
             f"{side} has {some(list(masks))}" for side, masks in zip(names, (a, b), strict=True)

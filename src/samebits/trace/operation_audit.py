@@ -60,13 +60,10 @@ class Audit(Result):
         """Say in short what could have been missed."""
         if not self.least_replays:
             return "nothing was replayed"
-        shares = [
-            f"{_seen_from(least)} of the replays of {name}"
-            for name, least in self.least_replays.items()
-        ]
+        shares = [f"{_seen_from(least)} ({name})" for name, least in self.least_replays.items()]
         return (
-            "different bits would have been seen, with 95 % certainty, if they come in more than "
-            f"{', or in '.join(shares)}"
+            "with 95 % certainty nothing was missed that gives different bits in more than this "
+            f"share of its replays: {', '.join(shares)}"
         )
 
     def sentence(self) -> str:

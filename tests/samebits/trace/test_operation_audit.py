@@ -233,7 +233,7 @@ def test_what_is_documented_to_race_is_replayed_more_often():
     assert found.replays["aten.index_put.default"] == 7
     assert list(found.least_replays.values()) == [7, 2]
     assert found.how_sure.endswith(
-        "35 % of the replays of what is documented to race, or in 78 % of the replays of all others"
+        "share of its replays: 35 % (what is documented to race), 78 % (all others)"
     )
     assert "35 % in what is documented to race (at least 7 replays each) or" in found.sentence()
 

@@ -201,7 +201,7 @@ def explore_files(
     store : str or Path
         Folder of finished runs, where ``model`` may be one.
     browser : bool
-        Whether the browser is opened for the page with sliders.
+        Whether the browser is opened for the page.
 
     Returns
     -------
@@ -254,13 +254,15 @@ def explore_files(
             "files of masks to compare, or --model with the network that is to segment it"
         )
     refuse_idle(
-        ("settings", "profile", "mode", "seed", "store", "browser"),
+        ("settings", "profile", "mode", "seed", "store"),
         "without --model, as nothing is segmented",
     )
     if html is None:
         refuse_idle(("overwrite",), "without --html")
+    else:
+        refuse_idle(("browser",), "with --html, where the page is written to a file")
     page = explorer_page(image, a, b, truth=truth, html=html, overwrite=overwrite)
-    return replace(page, opened=html is None and page.open())
+    return replace(page, opened=html is None and browser and page.open())
 
 
 def _shown_live(image: LiveImage, model: str, *, browser: bool) -> ExplorerPage:

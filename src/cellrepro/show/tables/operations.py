@@ -100,7 +100,7 @@ def operation_table(audit: TrainingAudit) -> Styler:
         "pixels",
         "cells unmatched",
         "remedy",
-        "so it is",
+        "warning, effect",
     ]
     table = frame(rows, "operation", columns=columns)
     table = table.sort_values(_OTHER_BITS, ascending=False, kind="stable")
@@ -140,7 +140,7 @@ def _operation_row(
         "pixels": "-",
         "cells unmatched": "-",
         "remedy": operation.substitute or operation.remedy or "nothing known",
-        "so it is": _verdict(warned, effect, no_effect_because),
+        "warning, effect": _verdict(warned, effect, no_effect_because),
     }
     if effect is not None and effect.fixed_identical:
         no_cell = effect.n_masks == 1 and any("no object" in reason for reason in effect.vacuous)
