@@ -188,13 +188,10 @@ def test_an_interval_that_tells_next_to_nothing_is_left_out():
     wide = replace(wide, interval=(0.1, 0.7))
     alone = replace(a_sensitivity("cells"), settings=(wide,))
     assert "10 %" not in "\n".join(alone.lines())
-    assert "is shown: each is wider than half of all shares" in "\n".join(alone.lines())
+    assert "is shown: each would span more than half of 0 to 100 %" in "\n".join(alone.lines())
     both = replace(alone, settings=(wide, narrow))
-    assert [row.split()[4:7] for row in both.lines()[3:5]] == [
-        ["too", "wide", "3"],
-        ["10", "%", "to"],
-    ]
-    assert "one is left out where it is wider than half" in both.intervals_text
+    assert [row.split()[4:6] for row in both.lines()[3:5]] == [["–", "3"], ["10", "%"]]
+    assert "none is shown where it would span more than half" in both.intervals_text
     assert json.loads(both.as_json())["settings"][0]["interval"] == [0.1, 0.7]
     caption = setting_bars(both).caption
     assert "Thin lines: 95 % intervals" in caption

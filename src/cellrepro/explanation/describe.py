@@ -32,7 +32,7 @@ from cellrepro.images.decoding import FORMATS, SEG_ENDING, decode_labels, read_b
 from cellrepro.images.image_file import read_labels
 from cellrepro.images.image_names import is_named_as_masks
 from cellrepro.images.ome_zarr import is_zarr
-from cellrepro.images.outline_files import is_outline_file, read_outlines
+from cellrepro.images.outline_files import is_outline_file, outline_format, read_outlines
 from cellrepro.images.seg_file import SegFile, read_seg
 from cellrepro.model.cellpose_generation import generation_of, of_another_generation
 from cellrepro.model.encoders import ENCODERS
@@ -152,7 +152,8 @@ def _of_outlines(path: Path) -> Description:
     notes = outlines.drawn().notes if is_small else outlines.remarks
     details: dict[str, Any] = {
         "n_objects": len(outlines.cells),
-        "reach": f"{' × '.join(map(str, outlines.extent))} pixels from the origin",
+        "format": outline_format(path),
+        "reach": f"{' × '.join(map(str, outlines.extent))} pixels (Y × X)",
         "points": "outermost pixels of each cell, as Cellpose writes them"
         if outlines.run_along_pixels
         else "corners of pixels, as ImageJ and QuPath draw them",

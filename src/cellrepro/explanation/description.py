@@ -161,7 +161,7 @@ class Description(Result):
             )
             return f"image: {size}, {channels}, {self.dtype}, {values}; no masks found in it"
         if self.kind == "outlines":
-            return f"outlines of {amount(details['n_objects'], 'cell')}"
+            return f"outlines of {amount(details['n_objects'], 'cell')}: {details['format']}"
         if "shape" in details and "n_objects" in details:
             size = size_text(details["shape"])
             if "n_pieces" in details:
@@ -198,7 +198,7 @@ class Description(Result):
         loads_as = self.loads_as or (_NOT_LOADED if has_library("cellpose") else None)
         if loads_as == AS_IT_IS:
             loads_as = "the network it holds" if n_parameters is not None else None
-        left_out = {"settings", "what", "n_manual", "largest_label", *_DIGESTS}
+        left_out = {"settings", "what", "n_manual", "largest_label", "format", *_DIGESTS}
         if self.kind == "weights":
             left_out.add("network")
         if self.kind in ("image", "outlines", "label image", "_seg.npy", "run"):

@@ -151,10 +151,10 @@ class Sensitivity(Result):
     def intervals_text(self) -> str:
         """Say over what the intervals are, and which of them are not shown."""
         left_out = [one for one in self.settings if one.interval and not one.telling_interval]
-        too_wide = "wider than half of all shares, and more images make it narrower"
+        too_wide = "would span more than half of 0 to 100 %; more images make it narrower"
         if left_out and not any(one.telling_interval for one in self.settings):
-            return f"no 95 % interval {self.interval_kind} is shown: each is {too_wide}"
-        of_some = f"; one is left out where it is {too_wide}" if left_out else ""
+            return f"no 95 % interval {self.interval_kind} is shown: each {too_wide}"
+        of_some = f"; none is shown where it {too_wide}" if left_out else ""
         return f"95 % intervals {self.interval_kind}{of_some}"
 
     @property

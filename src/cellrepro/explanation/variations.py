@@ -114,7 +114,7 @@ class Variant(Variation):
     def _interval_text(self) -> str:
         if self.interval is None:
             return ""
-        return share_span(*self.telling_interval) if self.telling_interval else "too wide"
+        return share_span(*self.telling_interval) if self.telling_interval else "\N{EN DASH}"
 
     def row(self, *, with_interval: bool = True) -> Row:
         """Say how many cells it changes, and what became of them."""

@@ -174,6 +174,10 @@ def _entries(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except FileNotFoundError as error:
         raise no_such_file(folder, expected="images", noun="file or folder") from error
+    except NotADirectoryError as error:
+        raise BadInput(
+            f"{folder}: a file, expected a folder; give the folder of images that it lies in"
+        ) from error
     except OSError as error:
         raise BadInput(f"{folder}: {why_unreadable(error, 'folder')}") from error
 

@@ -54,6 +54,16 @@ def is_outline_file(path: Path) -> bool:
     return False
 
 
+def outline_format(path: Path) -> str:
+    """How a file or folder that `is_outline_file` holds its outlines, in words."""
+    name = path.name.lower()
+    if path.is_dir() or name.endswith((".zip", ROI_ENDING)):
+        return "ROIs of ImageJ"
+    if name.endswith((GEOJSON_ENDING, ".json")):
+        return "GeoJSON"
+    return "text, as Cellpose writes it"
+
+
 def read_outlines(path: Path) -> Outlines:
     """Read a file of outlines, or a folder of ROIs, one of each cell."""
     if path.is_dir():

@@ -106,8 +106,6 @@ def _beside(variant: Variant, usual_ap50: float | None) -> str:
     parts = [f"{variant.n_changed} of {amount(variant.n_cells, 'cell')}"]
     if usual_ap50 is not None and variant.ap50 is not None:
         parts.append(f"AP@0.5 {variant.ap50:.2f}")
-    if variant.interval and not variant.telling_interval:
-        parts.append("interval too wide")
     return ", ".join(parts)
 
 
