@@ -31,7 +31,7 @@ def test_a_stored_segmentation_tells_how_long_by_the_pixels(invoke, tmp_path):
         return plan_segmentation(options)
 
     nothing = segmenting_announced(plan_of("one"), Store(store), n_each=2, ways="in two ways")
-    assert "1 image, each segmented 2 times (in two ways): 2 segmentations" in nothing
+    assert "2 segmentations, none of them stored: 1 image, each in two ways" in nothing
     assert "the progress says" in nothing
     given = ("--model", "tiny", "--repeats", "1", "--store", store)
     assert invoke("segment", tmp_path / "one", *given).code in (0, 1)

@@ -281,7 +281,7 @@ def _other_axes(spread: Spread) -> Iterator[str]:
     if matched:
         yield f"pixels change between {joined(matched)}, and {_ALL_MATCHED}"
     if not_within:
-        yield f"between {joined(not_within)} {NO_MORE}"
+        yield f"as to {joined(not_within)}, {NO_MORE}"
     for axis in not_judged:
         refusal = spread.decide(axis.name).refusal
         yield f"between {axis.title} it is not judged: {refusal}"

@@ -29,7 +29,7 @@ FEWEST_SEEDS = 3
 FEWEST_IMAGES = 3
 SAME_OUTLINES = "every pair has the same outlines: there is no difference to judge by that of seeds"
 NO_SEEDS = "segmenting uses no random seed"
-NO_MORE = "no more cells than with another seed, but not shown to be less"
+NO_MORE = "another seed can change as many cells"
 """What is said of a difference that is neither shown to be less than what seeds do, nor more."""
 NOTHING_BESIDE = f"nothing to compare with, as {NO_SEEDS}"
 _MANY_PPM = 1e4  # more differ than rounding moves
@@ -158,7 +158,7 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
             for unit, ratio in (("cells", cells), ("pixels", pixels))
             if ratio >= 1
         ]
-        judged = f"{NO_MORE}: it may be up to {joined(larger)} (95 % confidence)"
+        judged = f"{NO_MORE}; it is at most {joined(larger)} (95 % confidence)"
     reason = (
         f"{share_text(known.changed[0])} of the cells have no match, between seeds "
         f"{share_text(known.changed[1])} ({_of_seeds(known)}); {judged}"

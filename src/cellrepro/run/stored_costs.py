@@ -46,8 +46,8 @@ def segmenting_announced(plan: Plan, store: Store, *, n_each: int, ways: str) ->
     """
     n_in_all = plan.n_images * n_each
     planned = (
-        f"{amount(plan.n_images, 'image')}, each segmented {amount(n_each, 'time')} ({ways}): "
-        f"{amount(n_in_all, 'segmentation')}, of which nothing is kept on the disk"
+        f"{amount(n_in_all, 'segmentation')}, none of them stored: "
+        f"{amount(plan.n_images, 'image')}, each {ways}"
     )
     past = [run.repeats[0] for run in store.runs()[:MOST_READ]]
     similar = most_similar(past, plan.spec, plan.request.model.architecture)
@@ -56,11 +56,8 @@ def segmenting_announced(plan: Plan, store: Store, *, n_each: int, ways: str) ->
     if similar is None or not n_pixels:
         return f"{planned}; after the first image the progress says how long they take here"
     needed = seconds * plan.n_pixels * n_each / n_pixels
-    past_images = amount(len(similar.manifest.masks), "image")
     return (
-        f"{planned}; about {minutes(needed)}, and some seconds for the start, as "
-        f"{past_images} of {amount(n_pixels, 'pixel')} in all took {seconds:.1f} s in "
-        f"{similar.name}"
+        f"{planned}; about {minutes(needed)} by run {similar.name}, and some seconds for the start"
     )
 
 
