@@ -63,7 +63,8 @@ def test_the_page_works_alone(files, browser, invoke):
     with browsing(browser) as page:
         page.goto(html.as_uri())
         page.locator(READY).wait_for()
-        assert page.locator("h1").inner_text() == "x<b>: a.tif and b.tif"
+        assert page.locator("h1").inner_text() == "The two hold different cells."
+        assert page.locator("header .sides").inner_text() == "x<b>: a.tif and b.tif"
         (command,) = page.locator("header code").all_inner_texts()
         assert shlex.split(command)[:2] == ["cellrepro", "compare"]
         assert invoke(*shlex.split(command)[1:]).out.startswith("different: masks")

@@ -275,17 +275,22 @@ def _headline(pair: ShownPair) -> str:
         return "Probably not two results of one image: check the files."
     if pair.lacks_images:
         return "One has images that the other lacks; in those of both the cells are the same."
-    verdict = verdict_over(pair.by_image.values())
+    return headline_over([*pair.by_image.values()])
+
+
+def headline_over(results: Sequence[MaskComparison]) -> str:
+    """Say of the images of A and B whether they hold the same cells."""
+    verdict = verdict_over(results)
     if verdict in _HEADLINES:
         return _HEADLINES[verdict]
-    n_a = sum(result.n_objects_a for result in pair.by_image.values())
-    n_b = sum(result.n_objects_b for result in pair.by_image.values())
+    n_a = sum(result.n_objects_a for result in results)
+    n_b = sum(result.n_objects_b for result in results)
     if not (n_a and n_b):
         return f"{'B' if n_a else 'A'} holds no cell."
-    kinds = kinds_over(pair.by_image.values())
+    kinds = kinds_over(results)
     if any(n for kind, n in kinds.items() if kind != ObjectKind.KEPT):
         return "The two hold different cells."
-    if any(result.n_differing for result in pair.by_image.values()):
+    if any(result.n_differing for result in results):
         return "The two hold the same cells with different outlines."
     return "The two hold the same outlines, numbered in another way."
 

@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cellrepro.comparison.mask_comparison import compare_masks
 from cellrepro.comparison.object_changes import MOST_TELLING_FIRST
+from cellrepro.comparison.verdicts import Verdict
 from cellrepro.errors import no_such_file
 from cellrepro.show.explorer.page_part import explorer_part
 from cellrepro.show.explorer.read_view import read_view
+from cellrepro.show.explorer.view import read_source
 from cellrepro.show.local_server import LocalServer, open_in_browser
+from cellrepro.show.pages.comparison_page import headline_over
 from cellrepro.show.pages.page_file import PageTarget, page_target, rendered, write_page
 from cellrepro.spec import defaults
 from cellrepro.spec.lab_command import lab_command
@@ -106,6 +110,7 @@ def explorer_page(
     name_a = name_a or side_name(masks_a, masks_b, "A")
     name_b = name_b or side_name(masks_b, masks_a, "B")
     part = explorer_part(view, name_a, name_b, height=_HEIGHT)
+    comparison = compare_masks(*(np.asarray(read_source(masks)) for masks in view.masks))
     if target is None:
         target = PageTarget(_temporary_folder() / "explorer.html", overwrite=False)
     write_page(
@@ -116,6 +121,8 @@ def explorer_page(
             name=view.name,
             name_a=name_a,
             name_b=name_b,
+            headline=headline_over([comparison]),
+            is_different=comparison.verdict == Verdict.DIFFERENT,
             kinds=MOST_TELLING_FIRST,
             find_out=lab_command("compare", a, b, "--image", of_image, store=None),
         ),
