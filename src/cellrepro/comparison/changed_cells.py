@@ -53,12 +53,13 @@ def resized_cells(changes: Iterable[ObjectChange]) -> list[ObjectChange]:
     return [change for change in changes if change.is_resized]
 
 
-def rank(change: ObjectChange) -> tuple[bool, bool, int]:
-    """Lost, gained, split and merged cells, the largest first; then others, by what differs."""
-    has_counterpart = change.kind in (ObjectKind.MOVED, ObjectKind.KEPT)
+def rank(change: ObjectChange) -> tuple[bool, int, int]:
+    """Lost, gained, split and merged cells, the largest first; then shifted or reshaped ones, then
+    kept ones, by what differs."""
+    order = {ObjectKind.MOVED: 1, ObjectKind.KEPT: 2}.get(change.kind, 0)
     size = max(change.area_a, change.area_b)
-    telling = _differing_pixels(change) if has_counterpart else size
-    return not is_listed(change), has_counterpart, -telling
+    telling = _differing_pixels(change) if order else size
+    return not is_listed(change), order, -telling
 
 
 def _differing_pixels(change: ObjectChange) -> int:
