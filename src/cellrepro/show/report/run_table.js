@@ -21,6 +21,7 @@
       this.facts = JSON.parse(root.querySelector(".run-table-data").textContent);
       this.listed = root.querySelector(".listed");
       this.two = root.querySelector(".two");
+      this.fields = root.querySelector(".fields"); // below the explorer: the cells come first
       this.explorer = root.querySelector(".explorer-of-two");
       this.body = this.listed.querySelector("tbody");
       this.heads = [...this.listed.querySelectorAll("thead th")];
@@ -204,8 +205,7 @@
       const [first] = this.ticked;
       for (const row of this.ticked) row.box.checked = false;
       this.ticked = [];
-      this.two.hidden = true;
-      this.explorer.hidden = true;
+      for (const part of [this.two, this.explorer, this.fields]) part.hidden = true;
       this.listed.hidden = false;
       this.asking.hidden = false;
       this.showCount();
@@ -245,12 +245,15 @@
         make("div", { className: "actions" }, back, swap),
         make("div", { className: "sides" }, side("A", a), side("B", b)),
         ...this.results(a, b),
-        ...this.differing("Asked for", "spec", a, b),
-        ...this.differing("Environment", "environment", a, b),
         ...this.images(a, b),
         make("p", {}, "The same in a terminal: ", make("code", {}, this.command(a, b))),
       );
       this.explorer.hidden = !this.pairs.length;
+      this.fields.replaceChildren(
+        ...this.differing("Asked for", "spec", a, b),
+        ...this.differing("Environment", "environment", a, b),
+      );
+      this.fields.hidden = false;
     }
 
     // What both came to, column by column of the table.
