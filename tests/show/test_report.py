@@ -469,7 +469,8 @@ def test_it_is_read_offline_and_on_a_phone(page, browser, tmp_path):
     opened = "(all) => { for (const one of all) one.open = true; }"
     for address in (written.html, write_report(tmp_path).html):
         with browsing(browser, **phone) as shown:
-            shown.goto(address.as_uri())
+            shown.goto(f"{address.as_uri()}#cost")  # which is folded
+            shown.locator("#cost").wait_for()
             shown.eval_on_selector_all("details", opened)
             wait_until_sized(shown)
             assert shown.evaluate("document.documentElement.scrollWidth") == 390
