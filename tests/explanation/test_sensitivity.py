@@ -183,6 +183,21 @@ def test_kept_cells_of_another_size_are_counted():
     assert became == "4 kept (1 of another size)"
 
 
+def test_what_scores_better_than_the_usual_settings_is_said():
+    found = a_sensitivity("cells", "cells")
+    assert found.better_text == ""
+    low, high = (
+        replace(variant, value=value, ap50=ap50)
+        for variant, value, ap50 in zip(found.settings, (0.1, 0.8), (0.5, 0.9), strict=True)
+    )
+    found = replace(found, settings=(low, high), ap50=0.6)
+    assert found.lines()[2] == (
+        "closer to the annotated cells (AP@0.5, usual 0.600): flow_threshold 0.8 (0.900); 1 image "
+        "may be too few to rely on it"
+    )
+    assert replace(found, settings=(low,)).better_text.startswith("no value tried has a better")
+
+
 def test_an_interval_that_tells_next_to_nothing_is_left_out():
     wide, narrow = a_sensitivity("cells", "cells").settings
     wide = replace(wide, interval=(0.1, 0.7))

@@ -61,6 +61,8 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
 }
 """Values to which each setting is varied, unless others are given."""
 
+_MOST_BETTER = 3  # values with a better score that a sentence names
+
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity(Result):
@@ -104,6 +106,22 @@ class Sensitivity(Result):
             f"{amount(len(self.settings), 'value')} tried{with_none if n_without_effect else ''}"
         )
 
+    @property
+    def better_text(self) -> str:
+        """Say with which values the cells agree better with the annotated ones; empty if none."""
+        if self.ap50 is None:
+            return ""
+        scored = [(variant.ap50, variant) for variant in self.settings if variant.ap50 is not None]
+        better = [each for each in scored if each[0] > self.ap50]
+        if not better:
+            return f"no value tried has a better score (AP@0.5 {self.ap50:.3f})"
+        better.sort(key=lambda each: -each[0])
+        listed = some([f"{variant.setting} ({ap50:.3f})" for ap50, variant in better], _MOST_BETTER)
+        return (
+            f"closer to the annotated cells (AP@0.5, usual {self.ap50:.3f}): {listed}; "
+            f"{amount(self.images, 'image')} may be too few to rely on it"
+        )
+
     def rows(self) -> list[Row]:
         """Give every value, those that change most cells first."""
         return [
@@ -125,6 +143,7 @@ class Sensitivity(Result):
         made = f"{amount(self.objects, 'cell')} with {base or 'the usual settings'}"
         scored = "" if self.ap50 is None else f", AP@0.5 {self.ap50:.3f}"
         lines = [f"{self.sentence()[:1].upper()}{self.sentence()[1:]}", f"{made}{scored}"]
+        lines += filter(None, [self.better_text])
         shown = [variant for variant in self.settings if variant.changed or variant.ppm]
         with_interval = any(variant.telling_interval for variant in shown)
         rows = [variant.row(with_interval=with_interval) for variant in shown]
