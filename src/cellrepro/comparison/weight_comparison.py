@@ -114,7 +114,7 @@ class WeightsComparison(Result, Distance):
         if self.copy is not None:
             return self._copy_in_words(self.copy)
         distance = (
-            f"by {self.relative_l2:.3g} of their norm; the largest difference is "
+            f"by {self.relative_l2:.3g} of their size; the largest difference is "
             f"{self.max_abs:.3g}, in {self.max_abs_name or 'none'}"
         )
         if math.isnan(self.l2):

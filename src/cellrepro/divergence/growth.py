@@ -99,7 +99,7 @@ class Growth(Result, Sequence[Moment]):
         """Say how far apart the weights, and the cells where masks were made, are at the end."""
         last = self[-1]
         sentence = (
-            f"after epoch {last.epoch} the weights are {last.relative_l2:.2g} of their norm apart"
+            f"after epoch {last.epoch} the weights are {last.relative_l2:.2g} of their size apart"
         )
         with_masks = [moment for moment in self if moment.changed is not None]
         if with_masks:

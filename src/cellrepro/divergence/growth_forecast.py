@@ -163,7 +163,7 @@ class GrowthForecast(Result):
             apart = _distance_text(self.end.distance)
             over = amount(len(self.images), "image")
             return (
-                f"{parts}; {after} they were {apart} of their norm apart in {draws}; no cell was "
+                f"{parts}; {after} they were {apart} of their size apart in {draws}; no cell was "
                 f"found in {over}"
             )
         return f"{parts}; {after} {self.cells_that_differ()}, in {draws}"

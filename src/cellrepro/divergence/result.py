@@ -233,7 +233,7 @@ class Divergence(Result):
         weights = self.comparison.weights
         if weights is None or weights.equal:
             return ""
-        return f"the weights differ by {weights.relative_l2:.2g} of their norm"
+        return f"the weights differ by {weights.relative_l2:.2g} of their size"
 
 
 def _names_in_words(stage: str, names: Sequence[str], most: int) -> str:

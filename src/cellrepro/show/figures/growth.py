@@ -79,7 +79,7 @@ def _heading(moments: Sequence[Moment], masked: Sequence[Moment]) -> str:
     if not any(moment.n_differing for moment in moments):
         return f"The weights stay equal, bit for bit, in {amount(len(moments), 'checkpoint')}"
     apart = span(f"{moments[0].relative_l2:.2g}", f"{moments[-1].relative_l2:.2g}")
-    text = f"The weights {'drift' if len(moments) > 1 else 'are'} apart: {apart} of their norm"
+    text = f"The weights {'drift' if len(moments) > 1 else 'are'} apart: {apart} of their size"
     if masked:
         text += f"; in the masks {pixels_text(masked[-1].ppm or 0.0)} differ"
     return text
@@ -118,7 +118,7 @@ def _draw_weights(axes: Axes, moments: Sequence[Moment]) -> None:
         if not math.isfinite(distance):
             at_the_top = axes.get_xaxis_transform()
             axes.text(epoch, 0.97, "not\nfinite", transform=at_the_top, ha="center", va="top")
-    style.label_axes(axes, y="distance of the weights\n(share of their norm)")
+    style.label_axes(axes, y="distance of the weights\n(share of their size)")
     style.title(axes, "weights: how far apart", size=9)
 
 

@@ -60,7 +60,7 @@ def growth_band(forecast: GrowthForecast, *, width: float = WIDTH) -> Picture:
         at_end = [real.distances[-1][0]]
         pixels.plot(at_end, [real.pixels], **look)
         cells.plot(at_end, [real.cells], **look)
-    style.label_axes(weights, y="distance of the weights\n(share of their norm)")
+    style.label_axes(weights, y="distance of the weights\n(share of their size)")
     style.title(weights, "weights: how far from those of this computer", size=9)
     style.label_axes(pixels, y="pixels that differ")
     style.title(pixels, "masks: pixels that differ from those of this computer", size=9)
