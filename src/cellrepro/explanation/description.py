@@ -198,9 +198,11 @@ class Description(Result):
         loads_as = self.loads_as or (_NOT_LOADED if has_library("cellpose") else None)
         if loads_as == AS_IT_IS:
             loads_as = "the network it holds" if n_parameters is not None else None
-        left_out = {"settings", "what", "n_manual", "largest_label", "format", *_DIGESTS}
+        left_out = {"settings", "what", "n_manual", "largest_label", *_DIGESTS}
         if self.kind == "weights":
             left_out.add("network")
+        if self.kind == "outlines":
+            left_out.add("format")
         if self.kind in ("image", "outlines", "label image", "_seg.npy", "run"):
             left_out |= _IN_FIRST_LINE
         details = {name: value for name, value in self.details.items() if name not in left_out}
