@@ -449,6 +449,10 @@ def test_a_mistyped_choice_proposes_the_nearest_word(small_data, invoke, option,
         (["trian"], "there is no command 'trian'; do you mean train?"),
         (["baseline", "baseline"], "there is no command 'baseline'; expected one of save, check"),
         (["--store", "here", "list"], "options come after it: `cellrepro list --store …`"),
+        (
+            ["explore", __file__, __file__, __file__, "--html", "x", "--no-browser"],
+            "--no-browser w",
+        ),
         (["report", "--overwrit"], "no option --overwrit; do you mean --overwrite?"),
     ],
 )

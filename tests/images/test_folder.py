@@ -469,6 +469,10 @@ def replace(f, make):
             "{}: no such file or folder; expected images: check its spelling",
         ),
         (
+            lambda f: (f.rename(f"{f}-"), f.touch()),
+            "{}: a file, expected a folder; give the folder of images",
+        ),
+        (
             lambda f: [write(f / f"train/{n}_masks.tif", labels() * 0) for n in "ab"],
             "{}: none of the 2 training masks holds an object",
         ),

@@ -206,6 +206,18 @@ def test_no_name_ends_the_script():
     assert json.loads(part.data)["state"]["images"] == ["</script><b>"]
 
 
+def test_the_page_says_first_whether_both_hold_the_same_cells(files, invoke, monkeypatch):
+    """No browser is opened where none is wanted; equal masks have no cause to look for."""
+    monkeypatch.setattr(f"{explorer_page.__module__}.open_in_browser", pytest.fail)
+    html = files / "equal.html"
+    explorer_page(files / "x<b>.tif", files / "a.tif", files / "a.tif", html=html)
+    head, _, _ = html.read_text().partition("</header>")
+    assert "The two are identical." in head
+    assert "find out why" not in head
+    sides = (files / name for name in ("x<b>.tif", "a.tif", "b.tif"))
+    assert invoke("explore", *sides, "--no-browser", "--json").json["opened"] is False
+
+
 def test_equal_pages_are_equal_files(files):
     """Whatever the seed with which Python hashes strings."""
     code = (
