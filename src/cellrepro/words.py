@@ -125,6 +125,16 @@ def place_text(position: Sequence[float], shape: Sequence[int] = ()) -> str:
     return ", ".join([*parts, f"y {y:.0f}", f"x {x:.0f}"])
 
 
+def area_text(rows: tuple[int, int], columns: tuple[int, int]) -> str:
+    """Say which pixels a part of an image has, from the first and the one after the last.
+
+    >>> area_text((0, 200), (50, 250))
+    'rows 0 to 199 and columns 50 to 249'
+    """
+    (top, below), (left, right) = rows, columns
+    return f"rows {top} to {below - 1} and columns {left} to {right - 1}"
+
+
 def span(low: str, high: str) -> str:
     """Both ends of a range as a sentence has them; the one value where they read alike.
 

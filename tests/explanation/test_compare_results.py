@@ -150,7 +150,7 @@ def test_a_side_without_cells_and_a_crop_are_told_what_to_look_at(masks, invoke)
     whole = masks("whole.tif", WHOLE)
     crop = masks("c.tif", WHOLE[5:35, 15:55])
     refusal = invoke("compare", crop, whole).err
-    assert "A shows a part of B, about rows 5 to 35 and columns 15 to 55" in refusal
+    assert "A shows a part of B, about rows 5 to 34 and columns 15 to 54" in refusal
     assert f"`cellrepro explain {crop} {whole}` compares what both show" in refusal
     enlarged = masks("e.tif", np.kron(WHOLE[:20, :30], np.ones((2, 2), np.uint16)))
     assert (

@@ -263,7 +263,7 @@ def test_only_what_matches_is_a_crop(invoke, tmp_path):
     def explained(name):
         return invoke("explain", tmp_path / "whole.tif", tmp_path / f"{name}.tif").out
 
-    assert "B shows 30 % of the image: rows 30 to 170 and columns 20 to 160" in explained("crop")
+    assert "B shows 30 % of the image: rows 30 to 169 and columns 20 to 159" in explained("crop")
     lacking = explained("crop, one cell lost")
     assert lacking.splitlines()[0].startswith(
         "likely: crop of the image; B is cut out of A's masks"

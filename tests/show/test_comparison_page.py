@@ -153,7 +153,7 @@ def test_settings_that_differ_are_said_first(files, invoke):
     top = text[: text.index("Where the two differ")]
     assert "The two hold different cells." in top
     assert "Likely cause diameter; A records 42.4, B 30" in top
-    assert top.count("scaled by 30 / diameter") == 1
+    assert top.count("by 30 / diameter") == 1
     assert "nothing was segmented" in top
     assert "--model " in top
     assert (

@@ -318,6 +318,7 @@ def test_where_no_cell_is_found_the_line_says_why_and_what_to_do(live):
         ({}, NoCell(1, 7, 7, 0, ()), "flow_threshold 0.4 removed all 7 cells that the flows give"),
         ({}, NoCell(1, 7, 6, 2, ()), "max_size_fraction 0.4 removed 1, flow_threshold 0.4 removed"),
         ({"niter": 5}, NoCell(1, 0, 0, 0, (("niter", 4),)), "4 cells. Leave niter unset"),
+        ({"diameter": 120.0}, NoCell(1, 7, 7, 0, ()), "give: set diameter, now 120, to that of"),
         ({"flow_threshold": 0.1}, NoCell(1, 7, 7, 0, (("flow_threshold", 4),)), "Raise flow_thr"),
     ],
 )

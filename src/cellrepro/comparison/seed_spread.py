@@ -313,7 +313,7 @@ class Spread(Result):
         )
         if share > most:
             return f"yes, more than any two seeds did: {beside}"
-        return f"another seed can change as much: {beside}"
+        return f"it changed no more cells than another random seed: {beside}"
 
 
 def _asked_for(repeat: Repeat) -> tuple:

@@ -15,6 +15,7 @@ from cellrepro.explanation.conditions import IMAGE_CROP, Crop
 from cellrepro.explanation.one_size import at_one_size, changed_besides, is_copy
 from cellrepro.explanation.why import Cause
 from cellrepro.images.size_factor import at_size, size_factors
+from cellrepro.words import area_text
 from samebits.errors import BadInput
 from samebits.words import amount, verb_of, with_verb
 
@@ -63,10 +64,7 @@ class Part:
     @property
     def place(self) -> str:
         """Name the pixels of the whole that the part shows."""
-        return (
-            f"rows {self.rows[0]} to {self.rows[1]} and columns {self.columns[0]} to "
-            f"{self.columns[1]}"
-        )
+        return area_text(self.rows, self.columns)
 
     def cells_left_out(self, whole: str) -> str:
         """Say how many cells of the whole, which people know by this name, the part lacks."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _MEANINGS: Mapping[str, str] = {
-    "diameter": "the image is scaled by 30 / diameter before the network sees it, so that two "
-    "diameters show it at two sizes; without one Cellpose 4 leaves it as it is, as with 30",
+    "diameter": "Cellpose scales the image by 30 / diameter before the network sees it: the larger "
+    "the diameter, the smaller the image; Cellpose 4 does not scale it where no diameter is set, "
+    "nor with 30",
     "model": "two different networks",
     "flow_threshold": "a cell is dropped where its shape does not fit its flows: the lower, the "
     "more cells are dropped; none or 0 drops none",

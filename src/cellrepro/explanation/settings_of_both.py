@@ -24,7 +24,7 @@ from cellrepro.explanation.recorded_settings import (
     tell_settings,
 )
 from cellrepro.spec.field_words import unset_in_words
-from cellrepro.words import short_digest
+from cellrepro.words import area_text, short_digest
 
 
 @dataclass(frozen=True)
@@ -224,12 +224,12 @@ def _crop_text(crop: object) -> str:
     """Say where a crop lies.
 
     >>> _crop_text(((30, 170), (20, 160)))
-    'rows 30 to 170 and columns 20 to 160'
+    'rows 30 to 169 and columns 20 to 159'
     """
     if not isinstance(crop, list | tuple):
         return setting_text(crop)
-    rows, columns = (f"{first} to {end}" for first, end in crop)
-    return f"rows {rows} and columns {columns}"
+    rows, columns = crop
+    return area_text(rows, columns)
 
 
 def setting_text(value: object) -> str:

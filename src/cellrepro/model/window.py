@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellrepro.model.patching import replaced
+from cellrepro.words import area_text
 
 if TYPE_CHECKING:
     import torch
@@ -58,13 +59,8 @@ class Window:
 
     @property
     def in_words(self) -> str:
-        """Say where it lies.
-
-        >>> Window((0, 200), (50, 250)).in_words
-        'rows 0 to 200 and columns 50 to 250'
-        """
-        rows, columns = self.rows, self.columns
-        return f"rows {rows[0]} to {rows[1]} and columns {columns[0]} to {columns[1]}"
+        """Say where it lies."""
+        return area_text(self.rows, self.columns)
 
     def cells_of(self, masks: Integers) -> Integers:
         """Give the cells that lie wholly in the window."""

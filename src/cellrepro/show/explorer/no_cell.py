@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from cellrepro.explanation.live_segmentation import LiveAnswer
+from cellrepro.model.cellpose_generation import NETWORK_DIAMETER
 from cellrepro.model.no_cell import NoCell
 from cellrepro.model.weight_sources import ModelSource
 from cellrepro.spec.segmentation_settings import Settings
@@ -78,6 +79,9 @@ def _removed(settings: Settings, no_cell: NoCell) -> str:
     ]
     values = settings.by_name()
     todo = joined([f"{act} {name}" for name, act, _ in removed])
+    if settings.diameter not in (None, NETWORK_DIAMETER):
+        # Cells of a wrong size come out with wrong flows: keeping those would not help.
+        todo = f"set diameter, now {settings.diameter:g}, to that of your cells; else {todo}"
     if len(removed) == 1:
         name = removed[0][0]
         every = "the one cell" if no_cell.n_found == 1 else f"all {no_cell.n_found} cells"

@@ -30,7 +30,7 @@ from cellrepro.show.figures.pixels import (
 )
 from cellrepro.show.figures.stack_planes import flat
 from cellrepro.show.pages.parts import Figure, Mark, Panel, panel, table_file
-from cellrepro.words import share_text, that_differ
+from cellrepro.words import area_text, share_text, that_differ
 from samebits.words import amount, grouped
 
 _MOST_MARKS = 40  # cells that get a sign each; more get dots
@@ -224,11 +224,12 @@ class _DrawnPair:
         return panel(picture, heading, alt, marks)
 
     def _closer(self, window: tuple[slice, slice]) -> Panel:
-        rows, columns = (f"{side.start}–{side.stop}" for side in window)
+        rows, columns = ((side.start, side.stop) for side in window)
+        place = area_text(rows, columns)
         labels = {"a": self.a[window], "b": self.b[window]}
-        alt = f"Outlines of both in rows {rows} and columns {columns}, where most pixels differ."
+        alt = f"Outlines of both in {place}, where most pixels differ."
         picture = with_outlines(self.background[window], labels)
-        return panel(picture, self._heading(f"Closer: rows {rows}, columns {columns}"), alt)
+        return panel(picture, self._heading(f"Closer: {place}"), alt)
 
 
 class _PlacedChange(NamedTuple):

@@ -284,9 +284,10 @@ def _like_seeds(changes: Sequence[_Change], of_chapter: str) -> Iterator[_Matter
     if changes:
         in_order = sorted(changes, key=lambda change: change.order)
         things = "; ".join(f"{change.thing}, {change.share}" for change in in_order)
+        which_ones = "These" if len(changes) > 1 else "This"
         text = (
-            f"Another seed can change as much as these{of_chapter}: {things} of the cells without "
-            "a match."
+            f"{which_ones} changed no more cells than another random seed{of_chapter}: {things} of "
+            "the cells without a match."
         )
         yield _Matters(text, in_order[0].order)
 
