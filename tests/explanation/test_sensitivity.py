@@ -137,7 +137,7 @@ def test_what_became_of_the_cells_is_counted_twice_alike():
     assert (setting["kept"], setting["lost"]) == (3, 1)
     answer, _, _, line, *_ = sensitivity.lines()
     assert "left out" not in sensitivity.intervals_text
-    assert "changed by flow_threshold 0.1: 25 % of the cells of both results have no" in answer
+    assert "flow_threshold 0.1 changes most: 25 % of the cells of both results have no" in answer
     assert re.split(r" {2,}", line.strip()) == [
         "flow_threshold 0.1",
         "25 %",

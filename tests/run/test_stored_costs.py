@@ -42,3 +42,11 @@ def test_a_stored_segmentation_tells_how_long_by_the_pixels(invoke, tmp_path):
     assert "the progress says" in segmenting_announced(
         plan_of("one"), Store(store), n_each=2, ways="in two ways"
     )
+
+
+def test_where_no_cell_is_found_settings_that_were_changed_are_named_first(invoke, tmp_path):
+    noise = np.random.default_rng(0).integers(0, 999, (64, 64))
+    tifffile.imwrite(tmp_path / "a.tif", noise.astype(np.uint16))
+    given = ("--model", "tiny", "--repeats", 1, "--set", "min_size=4000", "--store", tmp_path / "s")
+    said = invoke("segment", tmp_path / "a.tif", *given).out
+    assert "First try the usual value of min_size. Train for more" in said

@@ -109,9 +109,9 @@ def test_every_pair_is_a_dot_at_its_share(tmp_path):
     assert "A and B: 90 %" in texts(beside)
     assert beside.axes[0].get_xlim()[1] > 0.9
     assert spread.beside_two(0.0).startswith("no, every cell")
-    assert spread.beside_two(0.2).startswith(
-        "it changed no more cells than another random seed: 20 % of the cells"
-    )
+    in_these_runs = "another random seed does, in these runs:"
+    assert spread.beside_two(0.05).startswith(f"less than {in_these_runs} 5 % of the cells")
+    assert spread.beside_two(0.2).startswith(f"as much as {in_these_runs} 20 % of the cells")
     assert spread.beside_two(0.2).endswith("13 % on average and at most 20 % (3 seeds, 3 images)")
     assert spread.beside_two(0.9).startswith("yes, more than any two seeds did: 90 % of the cells")
     first, second, *_ = (run.repeats[0] for run in store.runs() if run.spec.seed)

@@ -107,8 +107,8 @@ def test_what_is_like_seeds_is_said_in_one_sentence(answers_of):
     assert answers["Does it matter?"] == (
         "These changed no more cells than another random seed: repeats of fast, seed 0, up to 9.1 "
         "%; modes fast and strict, 9.1 % of the cells without a match. For comparison, another "
-        "seed: 13 % of the cells have no match (at most 20 %, 3 seeds, 3 images). More seeds and "
-        "images may show that the others change fewer."
+        "seed: 13 % of the cells have no match (at most 20 %, 3 seeds, 3 images). With more seeds "
+        "and images it may be shown that these changed fewer."
     )
 
 

@@ -305,6 +305,7 @@ class Spread(Result):
         if self.seeds is None or self.n_seeds < FEWEST_SEEDS:
             return f"yes, {unmatched}; {self.of_seeds()}"
         of_seeds = self.seeds.distribution()
+        least = float(of_seeds.values.min())
         most = float(of_seeds.values.max())
         counts = f"{amount(self.seeds.n_values, 'seed')}, {amount(self.seeds.n_images, 'image')}"
         beside = (
@@ -313,7 +314,8 @@ class Spread(Result):
         )
         if share > most:
             return f"yes, more than any two seeds did: {beside}"
-        return f"it changed no more cells than another random seed: {beside}"
+        as_much = "less than" if share < least else "as much as"
+        return f"{as_much} another random seed does, in these runs: {beside}"
 
 
 def _asked_for(repeat: Repeat) -> tuple:

@@ -40,7 +40,7 @@ from cellrepro.store.store import Store
 from cellrepro.words import share_text
 from samebits.errors import BadInput
 from samebits.results import Result, Row, table_lines
-from samebits.words import amount, some, verb_of
+from samebits.words import amount, some
 
 _BATCH_SIZE = "batch_size"
 VALUES: Mapping[str, tuple[Any, ...]] = {
@@ -95,15 +95,12 @@ class Sensitivity(Result):
         if not any(variant.n_cells for variant in self.settings):
             return f"vacuous: no cell was found with any of {over}"
         strongest = self.settings[0]
-        n_without_effect = sum(not variant.n_changed for variant in self.settings)
         if not strongest.n_changed:
             return f"none of {over} leaves a cell without a match"
-        verb = verb_of(n_without_effect, "leaves", "leave")
-        with_none = f"; {n_without_effect} of them {verb} every cell with a match"
         return (
-            f"most is changed by {strongest.setting}: {share_text(strongest.changed)} of the cells "
-            f"of both results have no match, over {images}; "
-            f"{amount(len(self.settings), 'value')} tried{with_none if n_without_effect else ''}"
+            f"of {amount(len(self.settings), 'value')} tried, {strongest.setting} changes most: "
+            f"{share_text(strongest.changed)} of the cells of both results have no match, over "
+            f"{images}"
         )
 
     @property

@@ -16,7 +16,7 @@ from cellrepro.store.store import Store
 from cellrepro.store.stored_run import Repeat
 from cellrepro.words import span
 from samebits.results import Result, Row, derived
-from samebits.words import amount
+from samebits.words import amount, joined
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,16 @@ class Outcome(Result):
             command = lab_command("diverge", *names, store=self.store.root)
             lines.append(f"  the first step at which they differ: {command}")
         if not any(repeat.manifest.n_objects for repeat in self.repeats):
-            lines.append(TO_FIND_CELLS)
+            lines.append(f"{self._without_settings}{TO_FIND_CELLS}")
         return lines
+
+    @property
+    def _without_settings(self) -> str:
+        """What to try first where no cell was found; empty where settings are the usual ones."""
+        changed = self.plan.spec.settings.not_default()
+        if not changed:
+            return ""
+        return f"First try the usual value of {joined([*changed])}. "
 
 
 def _meanings(manifests: Sequence[Manifest]) -> Iterator[str]:

@@ -55,7 +55,7 @@ def setting_bars(sensitivity: Sensitivity) -> Picture:
     _draw_bars(figure.subplots(), shown, sensitivity.ap50)
     first = shown[0]
     heading = (
-        f"Most is changed by {first.setting}: {first.n_changed} of the "
+        f"{first.setting} changes most: {first.n_changed} of the "
         f"{amount(first.n_cells, 'cell')} of both results have no match"
     )
     bars = "; ".join(f"{variant.setting}: {share_text(variant.changed)}" for variant in shown)

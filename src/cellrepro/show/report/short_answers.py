@@ -275,7 +275,7 @@ def _of_seeds(spread: Spread, seeds: Axis, like_seeds: Sequence[_Change], of_cha
         f"have no match ({counted})."
     )
     if like_seeds:
-        text += " More seeds and images may show that the others change fewer."
+        text += " With more seeds and images it may be shown that these changed fewer."
     return text
 
 
