@@ -105,7 +105,7 @@ def test_loose_repeats_are_shown_by_what_differs(tmp_path):
     letters = ["".join(text.get_text() for text in panel.texts) for panel in picture.axes]
     assert letters == ["CCCDDE", "CCCCCD"]
     picture = loose_effects.masks_changed(store, found)
-    assert "img_b: most cells changed here" in picture.caption
+    assert "img_b: most cells without a match here" in picture.caption
     a, _, b = store.run(loose.key).repeats
     assert masks.cells_changed(store, a, b, image="img_c").caption.startswith("img_c: over all")
     with pytest.raises(BadInput, match="no image 'img_z'; expected one of img_a, img_b, img_c"):

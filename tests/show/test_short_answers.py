@@ -2,10 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from cellrepro.cli import run
 from cellrepro.comparison.seed_spread import decide_between, measure_spread
+from cellrepro.show.figures.spread import answer
 from cellrepro.show.report.short_answers import headline, short_answers
 from cellrepro.show.report.summary import summarise
 from cellrepro.store.store import Store
@@ -105,11 +107,26 @@ def test_what_is_like_seeds_is_said_in_one_sentence(answers_of):
         runs.append(([(3.0 + seed, masks)], {"seed": seed}))
     _, answers = answers_of(*runs)
     assert answers["Does it matter?"] == (
-        "These changed no more cells than another random seed: repeats of fast, seed 0, up to 9.1 "
+        "As much as another random seed does, in these runs: repeats of fast, seed 0, up to 9.1 "
         "%; modes fast and strict, 9.1 % of the cells without a match. For comparison, another "
         "seed: 13 % of the cells have no match (at most 20 %, 3 seeds, 3 images). With more seeds "
         "and images it may be shown that these changed fewer."
     )
+
+
+def test_what_changed_less_than_any_two_seeds_is_not_said_to_change_as_much(answers_of, tmp_path):
+    """Not shown to be less, and yet less in these runs: the sentence and the figure say so."""
+    small_alone = np.where(squares() == 2, 1, 0).astype(np.uint16)
+    by_seed = [three(), *(dict.fromkeys(three(), m) for m in (squares(second=False), small_alone))]
+    runs = [(OTHER_CELLS, {"mode": "fast"})]
+    runs += [([(3.0 + seed, masks)], {"seed": seed}) for seed, masks in enumerate(by_seed)]
+    _, answers = answers_of(*runs)
+    assert (
+        "Less than another random seed does, in these runs: repeats" in answers["Does it matter?"]
+    )
+    assert "As much as" not in answers["Does it matter?"]
+    spread = measure_spread(Store(tmp_path).runs())
+    assert answer(spread, spread.axis("repeats")) == "≠ less than another seed, in these runs"
 
 
 def test_what_changes_cells_matters_wherever_it_was_changed(answers_of):

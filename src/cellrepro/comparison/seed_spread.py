@@ -178,6 +178,13 @@ class Spread(Result):
         contrast = f"{worst.contrast}: " if worst.contrast else ""
         return replace(worst, reason=contrast + worst.reason)
 
+    @property
+    def least_between_seeds(self) -> float:
+        """The least share of the cells without a match between two seeds; 0 without any."""
+        if self.seeds is None or not self.seeds.evidence:
+            return 0.0
+        return float(self.seeds.distribution().values.min())
+
     def beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> Decision:
         """Decide on pairs that differ in draws only, beside the least favourable baseline.
 
@@ -305,7 +312,6 @@ class Spread(Result):
         if self.seeds is None or self.n_seeds < FEWEST_SEEDS:
             return f"yes, {unmatched}; {self.of_seeds()}"
         of_seeds = self.seeds.distribution()
-        least = float(of_seeds.values.min())
         most = float(of_seeds.values.max())
         counts = f"{amount(self.seeds.n_values, 'seed')}, {amount(self.seeds.n_images, 'image')}"
         beside = (
@@ -314,7 +320,7 @@ class Spread(Result):
         )
         if share > most:
             return f"yes, more than any two seeds did: {beside}"
-        as_much = "less than" if share < least else "as much as"
+        as_much = "less than" if share < self.least_between_seeds else "as much as"
         return f"{as_much} another random seed does, in these runs: {beside}"
 
 

@@ -158,7 +158,7 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
             for unit, ratio in (("cells", cells), ("pixels", pixels))
             if ratio >= 1
         ]
-        judged = f"{NO_MORE}; it is at most {joined(larger)} (95 % confidence)"
+        judged = f"{NO_MORE}; by so few runs it may be up to {joined(larger)} (95 % confidence)"
     reason = (
         f"{share_text(known.changed[0])} of the cells have no match, between seeds "
         f"{share_text(known.changed[1])} ({_of_seeds(known)}); {judged}"

@@ -156,7 +156,7 @@ def masks_beside_truth(store: Store, repeat: Repeat, *, n: int = 3) -> Picture:
     return figure.described(
         f"Annotated cells and cells found by repeat {repeat.index}, on {shown}",
         f"Outlines of the annotation are yellow, of the run {repeat.name} blue. AP@0.5 counts a "
-        "cell as found where half of it overlaps: one that is cut short still counts.",
+        "cell as found from an IoU of 0.5 on: one that is cut short may still count.",
     )
 
 
@@ -241,7 +241,11 @@ def _changed_text(totals: MaskTotals, *, is_most: bool) -> str:
         return f"no cell was found in {n_images}, so this says nothing about cells; train longer"
     if not totals.n_differing:
         return f"no pixel differs, in {n_images}"
-    most = f"most cells changed here, of {n_images}; " if is_most and totals.n_images > 1 else ""
+    most = (
+        f"most cells without a match here, of {n_images}; "
+        if is_most and totals.n_images > 1
+        else ""
+    )
     return f"{most}over all, {share_text(totals.ppm / 1e6)} of the pixels differ"
 
 

@@ -197,7 +197,8 @@ def answer(spread: Spread, axis: Axis) -> str:
         return f"? not judged: {decision.refusal}"
     if decision.exceeds_seeds:
         return "≠ more than between any two seeds"
-    return "≠ another seed can change as much"
+    is_less = max(axis.distribution().values) < spread.least_between_seeds
+    return f"≠ {'less than' if is_less else 'as much as'} another seed, in these runs"
 
 
 def _draw_seed_band(axes: Axes, spread: Spread) -> None:

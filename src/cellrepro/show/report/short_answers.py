@@ -208,7 +208,7 @@ class _Change:
 
     @property
     def answer(self) -> str:
-        """Whether it matters; of one that is like seeds `_like_seeds` tells."""
+        """Whether it matters; of one that is like seeds `_beside_seeds` tells."""
         if not self.changed:
             return f"{every_cell_matches(self.axis.not_vacuous)}."
         share = f"{self.share} of the cells have no match"
@@ -253,7 +253,11 @@ def _matters(chapter: Chapter, is_named: bool) -> Iterator[_Matters]:
             thing = as_sentence(change.thing).removesuffix(".")
             yield _Matters(f"{thing}{of_chapter}: {change.answer}", change.order)
     like_seeds = [change for change in changes if change.is_like_seeds]
-    yield from _like_seeds(like_seeds, of_chapter)
+    least = spread.least_between_seeds
+    less = [change for change in like_seeds if change.changed < least]
+    as_much = [change for change in like_seeds if change not in less]
+    yield from _beside_seeds("Less than", less, of_chapter)
+    yield from _beside_seeds("As much as", as_much, of_chapter)
     if comparison is not None:
         yield _Matters(_of_seeds(spread, comparison, like_seeds, of_chapter), (3, 0))
     if unchanged:
@@ -279,15 +283,14 @@ def _of_seeds(spread: Spread, seeds: Axis, like_seeds: Sequence[_Change], of_cha
     return text
 
 
-def _like_seeds(changes: Sequence[_Change], of_chapter: str) -> Iterator[_Matters]:
-    """One sentence of all that change no more cells than seeds do."""
+def _beside_seeds(how_much: str, changes: Sequence[_Change], of_chapter: str) -> Iterator[_Matters]:
+    """One sentence of all that change as much beside what seeds do."""
     if changes:
         in_order = sorted(changes, key=lambda change: change.order)
         things = "; ".join(f"{change.thing}, {change.share}" for change in in_order)
-        which_ones = "These" if len(changes) > 1 else "This"
         text = (
-            f"{which_ones} changed no more cells than another random seed{of_chapter}: {things} of "
-            "the cells without a match."
+            f"{how_much} another random seed does, in these runs{of_chapter}: {things} of the "
+            "cells without a match."
         )
         yield _Matters(text, in_order[0].order)
 
