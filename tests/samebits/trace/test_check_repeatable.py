@@ -442,8 +442,9 @@ def test_weights_that_a_step_computes_anew_are_state(place):
 
 def test_a_race_in_an_embedding_without_a_module_is_found():
     torch.set_num_threads(2)
-    index = torch.randint(0, 50, (100_000,))
-    factors = torch.randn(100_000, 8)
+    # Longer than a time slice of the scheduler: on busy cores two short threads run in turn.
+    index = torch.randint(0, 50, (1_000_000,))
+    factors = torch.randn(1_000_000, 8)
     embedding = nn.Parameter(torch.zeros(50, 8))
     optimizer = torch.optim.SGD([embedding], lr=0.1)
 
