@@ -108,9 +108,9 @@ def _guessed(names: Sequence[str]) -> tuple[str, str]:
     for name in names:
         if re.sub(r"[\s_-]", "", name).casefold() in _CONTROLS:
             return name, f"{name} is taken for the control group, by its name"
-    return names[
-        0
-    ], f"{names[0]} is taken for the control group, as the first one; --control names another"
+    first = names[0]
+    said = f"{first} is taken for the control group, as the first one; --control names another"
+    return first, said
 
 
 def _number(text: str) -> float | None:
