@@ -105,11 +105,7 @@ def test_the_rule(share, within):
     assert (found.n_seeds, found.n_seed_pairs, found.n_images) == (3, 3, 5)
     assert found.changed == pytest.approx((share, 0.06))
     assert (found.changed_ratio < 1 and found.ppm_ratio < 1) is within
-    said = (
-        "more than between any two seeds"
-        if share > 0.065
-        else "another seed can change as many cells"
-    )
+    said = "more than between any two seeds" if share > 0.065 else "not shown beyond them"
     assert (said in found.sentence()) is not within
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from cellrepro.comparison.measured_axis import Axis
 from cellrepro.comparison.place_fields import place_of
 from cellrepro.comparison.seed_spread import Spread
-from cellrepro.comparison.within_spread import FEWEST_SEEDS, NO_MORE, NO_SEEDS
+from cellrepro.comparison.within_spread import AS_MUCH_HERE, FEWEST_SEEDS, LESS_HERE, NO_SEEDS
 from cellrepro.spec.lab_command import lab_command
 from cellrepro.words import as_sentence, pixels_text, share_span, share_text
 from samebits.words import amount, joined, verb_of
@@ -210,7 +210,7 @@ def _sentence_beside_seeds(spread: Spread, axis: Axis) -> str:
     elif decision.exceeds_seeds:
         beside_seeds = "; more than between any two seeds"
     else:
-        beside_seeds = f"; {NO_MORE}"
+        beside_seeds = f"; {decision.in_these_runs}"
     by_chance = _changed_by_chance(spread)
     if changed and by_chance and not decision.exceeds_seeds:
         chance = f"repeats of one spec differ by up to {share_text(by_chance)} themselves"
@@ -280,8 +280,14 @@ def _other_axes(spread: Spread) -> Iterator[str]:
         yield f"more changes between {joined(larger)}"
     if matched:
         yield f"pixels change between {joined(matched)}, and {_ALL_MATCHED}"
-    if not_within:
-        yield f"as to {joined(not_within)}, {NO_MORE}"
+    for how_much in (LESS_HERE, AS_MUCH_HERE):
+        alike = [
+            axis.title
+            for axis in judged
+            if axis.title in not_within and spread.decide(axis.name).in_these_runs == how_much
+        ]
+        if alike:
+            yield f"{joined(alike)} change {how_much}"
     for axis in not_judged:
         refusal = spread.decide(axis.name).refusal
         yield f"between {axis.title} it is not judged: {refusal}"

@@ -20,7 +20,9 @@ from cellrepro.comparison.run_names import Names
 from cellrepro.comparison.spread_axes import AXES, HOW_COMPUTED, OBSERVING
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (
+    AS_MUCH_HERE,
     FEWEST_SEEDS,
+    LESS_HERE,
     NO_SEEDS,
     NOTHING_BESIDE,
     SAME_OUTLINES,
@@ -178,13 +180,6 @@ class Spread(Result):
         contrast = f"{worst.contrast}: " if worst.contrast else ""
         return replace(worst, reason=contrast + worst.reason)
 
-    @property
-    def least_between_seeds(self) -> float:
-        """The least share of the cells without a match between two seeds; 0 without any."""
-        if self.seeds is None or not self.seeds.evidence:
-            return 0.0
-        return float(self.seeds.distribution().values.min())
-
     def beside_seeds(self, pairs: Sequence[Pair], axis: Sequence[Pair]) -> Decision:
         """Decide on pairs that differ in draws only, beside the least favourable baseline.
 
@@ -320,8 +315,8 @@ class Spread(Result):
         )
         if share > most:
             return f"yes, more than any two seeds did: {beside}"
-        as_much = "less than" if share < self.least_between_seeds else "as much as"
-        return f"{as_much} another random seed does, in these runs: {beside}"
+        least = float(of_seeds.values.min())
+        return f"{LESS_HERE if share < least else AS_MUCH_HERE}: {beside}"
 
 
 def _asked_for(repeat: Repeat) -> tuple:

@@ -29,7 +29,8 @@ FEWEST_SEEDS = 3
 FEWEST_IMAGES = 3
 SAME_OUTLINES = "every pair has the same outlines: there is no difference to judge by that of seeds"
 NO_SEEDS = "segmenting uses no random seed"
-NO_MORE = "another seed can change as many cells"
+LESS_HERE = "less than another random seed does, in these runs"
+AS_MUCH_HERE = "as much as another random seed does, in these runs"
 """What is said of a difference that is neither shown to be less than what seeds do, nor more."""
 NOTHING_BESIDE = f"nothing to compare with, as {NO_SEEDS}"
 _MANY_PPM = 1e4  # more differ than rounding moves
@@ -61,6 +62,8 @@ class Decision(Result):
     """The same of the two ppm."""
     most_between_seeds: float = math.nan
     """The largest share of cells without a match between any two seeds; NaN without any."""
+    below_seeds: bool = False
+    """Whether every pair in question has a smaller share than any two seeds, shown or not."""
     exceeds_seeds: bool = False
     """Whether a pair in question has a larger share, by the rule's pairs and seeds."""
     contrast: str = ""
@@ -74,6 +77,11 @@ class Decision(Result):
     def is_judged(self) -> bool:
         """Whether the rule was applied: enough seeds and images were there."""
         return not math.isnan(self.changed_ratio)
+
+    @property
+    def in_these_runs(self) -> str:
+        """Say how much it is beside seeds where it is neither shown to be less, nor more."""
+        return LESS_HERE if self.below_seeds else AS_MUCH_HERE
 
     @property
     def remedy(self) -> str:
@@ -148,7 +156,9 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
     pixels = _largest_ratio(pairs, seeds, "ppm", images)
     within = cells < 1 and pixels < 1
     judged = "less than seeds do, in cells and in pixels (95 % confidence)"
-    exceeds = max(pair.changed for pair in pairs) > known.most_between_seeds
+    most_changed = max(pair.changed for pair in pairs)
+    exceeds = most_changed > known.most_between_seeds
+    known = replace(known, below_seeds=most_changed < min(pair.changed for pair in seeds))
     if exceeds:
         most = share_text(known.most_between_seeds)
         judged = f"more than between any two seeds, which is at most {most}"
@@ -158,7 +168,10 @@ def _decided_by_rule(pairs: Sequence[Pair], seeds: Sequence[Pair]) -> Decision:
             for unit, ratio in (("cells", cells), ("pixels", pixels))
             if ratio >= 1
         ]
-        judged = f"{NO_MORE}; by so few runs it may be up to {joined(larger)} (95 % confidence)"
+        judged = (
+            f"{known.in_these_runs}; not shown beyond them: it may be up to {joined(larger)} "
+            "(95 % confidence)"
+        )
     reason = (
         f"{share_text(known.changed[0])} of the cells have no match, between seeds "
         f"{share_text(known.changed[1])} ({_of_seeds(known)}); {judged}"

@@ -197,8 +197,7 @@ def answer(spread: Spread, axis: Axis) -> str:
         return f"? not judged: {decision.refusal}"
     if decision.exceeds_seeds:
         return "≠ more than between any two seeds"
-    is_less = max(axis.distribution().values) < spread.least_between_seeds
-    return f"≠ {'less than' if is_less else 'as much as'} another seed, in these runs"
+    return f"≠ {'less than' if decision.below_seeds else 'as much as'} another seed, in these runs"
 
 
 def _draw_seed_band(axes: Axes, spread: Spread) -> None:

@@ -14,7 +14,9 @@ from cellrepro.comparison.seed_spread import Spread
 from cellrepro.comparison.spread_axes import rule_of
 from cellrepro.comparison.verdicts import Verdict
 from cellrepro.comparison.within_spread import (
+    AS_MUCH_HERE,
     FEWEST_SEEDS,
+    LESS_HERE,
     NO_SEEDS,
     NOTHING_BESIDE,
     Decision,
@@ -253,11 +255,9 @@ def _matters(chapter: Chapter, is_named: bool) -> Iterator[_Matters]:
             thing = as_sentence(change.thing).removesuffix(".")
             yield _Matters(f"{thing}{of_chapter}: {change.answer}", change.order)
     like_seeds = [change for change in changes if change.is_like_seeds]
-    least = spread.least_between_seeds
-    less = [change for change in like_seeds if change.changed < least]
-    as_much = [change for change in like_seeds if change not in less]
-    yield from _beside_seeds("Less than", less, of_chapter)
-    yield from _beside_seeds("As much as", as_much, of_chapter)
+    for how_much in (LESS_HERE, AS_MUCH_HERE):
+        alike = [change for change in like_seeds if change.decision.in_these_runs == how_much]
+        yield from _beside_seeds(how_much, alike, of_chapter)
     if comparison is not None:
         yield _Matters(_of_seeds(spread, comparison, like_seeds, of_chapter), (3, 0))
     if unchanged:
@@ -288,10 +288,7 @@ def _beside_seeds(how_much: str, changes: Sequence[_Change], of_chapter: str) ->
     if changes:
         in_order = sorted(changes, key=lambda change: change.order)
         things = "; ".join(f"{change.thing}, {change.share}" for change in in_order)
-        text = (
-            f"{how_much} another random seed does, in these runs{of_chapter}: {things} of the "
-            "cells without a match."
-        )
+        text = as_sentence(f"{how_much}{of_chapter}: {things} of the cells without a match")
         yield _Matters(text, in_order[0].order)
 
 
